@@ -1,0 +1,1 @@
+"""Mainspring: a distributed job scheduler on PostgreSQL."""

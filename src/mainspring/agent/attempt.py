@@ -1,0 +1,53 @@
+"""One attempt while the agent has it: what it is, why it is being stopped, where its output goes.
+
+Next: agent/runner.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, Protocol
+
+from mainspring.model.jobs import Job
+from mainspring.model.messages import Armed
+
+StopReason = Literal["timeout", "cancelled", "lost", "shutdown"]
+
+
+class Reports(Protocol):
+    """Where an attempt reports to while it runs (the outbox)."""
+
+    def output(self, attempt: Attempt, stream: int, data: bytes) -> None: ...
+
+    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None: ...
+
+
+class Attempt:
+    """`stopping` is set once, before the executor's coroutine is cancelled."""
+
+    __slots__ = ("armed", "chunks", "handle", "job", "reports", "started_at", "stopping", "timer")
+
+    def __init__(self, armed: Armed, job: Job, reports: Reports) -> None:
+        self.armed = armed
+        self.job = job
+        self.reports = reports
+        self.started_at = 0.0
+        self.stopping: StopReason | None = None
+        self.handle: asyncio.Task[None] | None = None
+        self.timer: int | None = None  # of the timeout, in the wheel
+        self.chunks = 0  # of output, so far
+
+    @property
+    def idempotency_key(self) -> str:
+        """Stable across the attempts of a task."""
+        return f"mainspring-task-{self.armed.task}"
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask the executor to end what it runs. The first reason stands."""
+        if self.stopping is None:
+            self.stopping = reason
+            if self.handle is not None:
+                self.handle.cancel()
+
+    def output(self, stream: int, data: bytes) -> None:
+        self.reports.output(self, stream, data)

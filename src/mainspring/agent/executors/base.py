@@ -1,0 +1,27 @@
+"""What every executor is: a coroutine that runs one attempt to its end.
+
+Returns the result as JSON. Raises AttemptFailed, or a `Control` of the handler's.
+Being cancelled means: stop what runs, wait until it is gone, then let CancelledError out.
+Next: agent/executors/python.py, agent/executors/command.py
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mainspring.agent.attempt import Attempt
+
+
+class AttemptFailed(Exception):
+    """The attempt came to nothing; `code` names the cause, `labels` are for retry_on and abort_on."""
+
+    def __init__(self, code: str, message: str, *, labels: tuple[str, ...] = (), final: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.labels = (code, *labels)
+        self.final = final
+
+
+class Executor(Protocol):
+    async def run(self, attempt: Attempt) -> str | None: ...

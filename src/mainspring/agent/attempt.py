@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal, Protocol
 
+from mainspring.agent.wheel import Timer
 from mainspring.model.jobs import Job
 from mainspring.model.messages import Armed
 
@@ -34,7 +35,7 @@ class Attempt:
         self.started_at = 0.0
         self.stopping: StopReason | None = None
         self.handle: asyncio.Task[None] | None = None
-        self.timer: int | None = None  # of the timeout, in the wheel
+        self.timer: Timer | None = None  # of its instant, then of its timeout
         self.chunks = 0  # of output, so far
 
     @property
@@ -51,3 +52,6 @@ class Attempt:
 
     def output(self, stream: int, data: bytes) -> None:
         self.reports.output(self, stream, data)
+
+    def note(self, progress: str | None, checkpoint: str | None) -> None:
+        self.reports.note(self, progress, checkpoint)

@@ -58,6 +58,8 @@ class Ending(Struct, array_like=True, gc=False):
 
     task: int
     token: int
+    job: int
+    attempt: int
     state: TaskState
     started_at: float
     finished_at: float
@@ -140,6 +142,7 @@ class Armed(Struct, array_like=True, gc=False):
     fire_at: float
     args: str  # JSON object
     checkpoint: str | None = None
+    careful: bool = False  # an attempt ended with its agent before: the start must be durable before it runs
 
 
 class Dispatch(Struct, tag="dispatch"):

@@ -1,0 +1,116 @@
+"""current_task(): what a running handler knows of itself, and can say.
+
+Next: agent/executors/python.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+
+from mainspring.agent.attempt import Attempt
+from mainspring.agent.control import CancelTask
+
+Transactions = Callable[[Attempt], AbstractAsyncContextManager[Any]]
+
+running: ContextVar[CurrentTask] = ContextVar("mainspring.running")
+
+
+class TaskCancelled(CancelTask):
+    """Raised by `raise_if_cancelled()`, and inside a sync handler that is told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__("the task was told to stop")
+
+
+class CurrentTask:
+    """The running task. `id`, `job`, `attempt` (from 1), `args`, `idempotency_key` say which."""
+
+    __slots__ = ("_attempt", "_checkpoint", "_transactions", "args")
+
+    def __init__(self, attempt: Attempt, args: Any, transactions: Transactions | None) -> None:
+        self._attempt = attempt
+        self._checkpoint: Any = None
+        self._transactions = transactions
+        self.args = args
+
+    @property
+    def id(self) -> int:
+        return self._attempt.armed.task
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this attempt: larger than that of any attempt before it."""
+        return self._attempt.armed.token
+
+    @property
+    def job(self) -> str:
+        return self._attempt.job.name
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt.armed.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for all attempts of this task."""
+        return self._attempt.idempotency_key
+
+    @property
+    def lateness(self) -> float:
+        """Seconds between the planned instant and the start of this attempt."""
+        return self._attempt.started_at - self._attempt.armed.fire_at
+
+    def progress(self, value: Any) -> None:
+        """Show how far the task is: a fraction, or any JSON, such as {"done": 3, "of": 10}."""
+        self._attempt.note(_json(value, "progress"), None)
+
+    @property
+    def checkpoint(self) -> Any:
+        """What an earlier attempt, or this one, has set; None at first. Kept across attempts."""
+        if self._checkpoint is None and self._attempt.armed.checkpoint is not None:
+            self._checkpoint = msgspec.json.decode(self._attempt.armed.checkpoint)
+        return self._checkpoint
+
+    @checkpoint.setter
+    def checkpoint(self, value: Any) -> None:
+        self._checkpoint = value
+        self._attempt.note(None, _json(value, "checkpoint"))
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the task has been told to stop."""
+        return self._attempt.stopping is not None
+
+    def raise_if_cancelled(self) -> None:
+        """For handlers that cannot be interrupted: ends the attempt if it has been told to stop."""
+        if self._attempt.stopping is not None:
+            raise TaskCancelled
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """`async with current_task().transaction() as conn:` commits your writes and the completion together.
+
+        If another attempt has taken the task over, nothing is committed and StaleAttempt is raised.
+        """
+        if self._transactions is None:
+            raise RuntimeError("transaction() needs an agent with a database, such as `mainspring worker`")
+        return self._transactions(self._attempt)
+
+
+def _json(value: Any, what: str) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be JSON: {error}") from error
+
+
+def current_task() -> CurrentTask:
+    """The task that the calling handler runs for."""
+    try:
+        return running.get()
+    except LookupError:
+        raise RuntimeError("current_task() is for handlers; no task is running here") from None

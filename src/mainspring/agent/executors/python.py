@@ -1,0 +1,128 @@
+"""Python handlers: async ones on the event loop, sync ones in threads.
+
+Next: agent/outbox.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+import msgspec
+
+from mainspring.agent.attempt import Attempt
+from mainspring.agent.control import Control
+from mainspring.agent.current import CurrentTask, TaskCancelled, Transactions, running
+from mainspring.agent.executors.base import AttemptFailed
+from mainspring.model.jobs import Python
+
+
+class Handler(msgspec.Struct, frozen=True):
+    """A function of the application's, and how its arguments and its result cross JSON."""
+
+    name: str
+    function: Callable[..., Any]
+    is_async: bool
+    decode: Callable[[str], dict[str, Any]]  # raises ValueError
+    encode: Callable[[Any], str | None]  # raises TypeError
+
+
+class PythonExecutor:
+    def __init__(self, handlers: Mapping[str, Handler], transactions: Transactions | None, threads: int) -> None:
+        self._handlers = handlers
+        self._transactions = transactions
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="mainspring-handler")
+
+    async def run(self, attempt: Attempt) -> str | None:
+        spec = attempt.job.definition.run
+        assert isinstance(spec, Python)
+        handler = self._handlers.get(spec.handler)
+        if handler is None:
+            raise AttemptFailed("unknown_handler", f"this agent's application has no handler {spec.handler!r}")
+        try:
+            args = handler.decode(attempt.armed.args)
+        except ValueError as error:
+            raise AttemptFailed("bad_arguments", f"{handler.name}: {error}", final=True) from None
+        running.set(CurrentTask(attempt, args, self._transactions))
+        try:
+            if handler.is_async:
+                value = await handler.function(**args)
+            else:
+                value = await self._in_thread(attempt, handler.function, args)
+        except (Control, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            raise _failed(error) from error
+        if isinstance(value, Control):
+            raise value
+        try:
+            return handler.encode(value)
+        except (TypeError, ValueError) as error:
+            message = f"{handler.name} returned {type(value).__name__}, which is not JSON: {error}"
+            raise AttemptFailed("bad_result", message, final=True) from None
+
+    def _in_thread(self, attempt: Attempt, function: Callable[..., Any], args: dict[str, Any]) -> Awaitable[Any]:
+        return _Thread(function, args).run(self._threads, attempt.job.definition.grace)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Thread:
+    """One call in a thread, which can be interrupted between two steps of Python."""
+
+    def __init__(self, function: Callable[..., Any], args: dict[str, Any]) -> None:
+        self._function = function
+        self._args = args
+        self._lock = threading.Lock()
+        self._thread: int | None = None  # while the function runs
+        self._stopped = False
+
+    async def run(self, threads: ThreadPoolExecutor, grace: float) -> Any:
+        context = copy_context()
+        future = asyncio.get_running_loop().run_in_executor(threads, context.run, self._call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self._interrupt()
+            # A thread in a blocking call cannot be stopped: after the grace it is left to itself.
+            await asyncio.wait([future], timeout=grace)
+            if future.done() and not future.cancelled():
+                future.exception()  # looked at
+            raise
+
+    def _call(self) -> Any:
+        with self._lock:
+            if self._stopped:
+                raise TaskCancelled
+            self._thread = threading.get_ident()
+        try:
+            return self._function(**self._args)
+        finally:
+            with self._lock:
+                self._thread = None
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._thread is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread), ctypes.py_object(TaskCancelled)
+                )
+
+
+def _failed(error: Exception) -> AttemptFailed:
+    """The failure as the database will tell it: last line first, then where it came from."""
+    kinds = [kind for kind in type(error).__mro__ if kind not in (object, BaseException)]
+    labels = tuple(label for kind in kinds for label in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))
+    # The first frame is ours.
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    story = "".join(traceback.format_exception(type(error), error, trace))
+    headline = "".join(traceback.format_exception_only(error)).strip()
+    return AttemptFailed("handler_error", f"{headline}\n\n{story}", labels=labels)

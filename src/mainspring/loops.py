@@ -1,0 +1,46 @@
+"""The one shape of a background loop: a step that finds work, a wake-up, and an interval that adapts.
+
+Next: server/dispatcher.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.polling import Pace
+
+log = logging.getLogger("mainspring")
+
+Step = Callable[[], Awaitable[int]]
+
+
+async def run_every(interval: float, step: Step, wake: asyncio.Event | None = None) -> None:
+    """Repeat `step`: at once while it finds work, else on `wake` or after an adaptive interval with jitter.
+
+    StoreUnavailable is expected, and waited out; any other error is a bug and ends the loop.
+    """
+    wake = wake or asyncio.Event()
+    pace = Pace(interval)
+    name = getattr(step, "__qualname__", repr(step))
+    faults = 0
+    while True:
+        wake.clear()  # before the step, so that a wake during it is not lost
+        try:
+            found = await step()
+            faults = 0
+        except StoreUnavailable as error:
+            faults += 1
+            if faults == 1:
+                log.warning("%s: %s; trying again", name, error)
+            await asyncio.sleep(min(0.1 * 2**faults, 2.0) * random.uniform(0.5, 1.5))
+            continue
+        wait = pace.after(found) * random.uniform(0.9, 1.1)
+        if not found:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await wake.wait()

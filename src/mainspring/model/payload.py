@@ -1,0 +1,87 @@
+"""Payloads: JSON that every language and PostgreSQL can hold, or a clear error.
+
+Used for arguments, results, progress and checkpoints. Next: sdk/signature.py
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import ValidationError
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 64
+MAX_INTEGER = 2**53
+MAX_ERROR = 8000  # characters of an error message
+
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def encode(value: Any, what: str) -> str:
+    """The value as JSON text; a ValidationError that begins with `what` if it cannot be."""
+    if value is None:
+        return "null"
+    try:
+        plain = msgspec.to_builtins(value, str_keys=True)
+        _check(plain, what, 1)
+        text = msgspec.json.encode(plain).decode()
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        raise ValidationError(f"{what}: cannot be written as JSON ({error})", field=what) from None
+    if "\\u0000" in text and _NUL.search(text):
+        raise ValidationError(f"{what}: text must not hold NUL, PostgreSQL cannot store it", field=what)
+    if len(text) > MAX_BYTES:
+        raise ValidationError(
+            f"{what}: {len(text):,} bytes of JSON; at most 1 MB. Store the data elsewhere and pass a reference",
+            field=what,
+        )
+    return text
+
+
+def _check(value: Any, what: str, depth: int) -> None:
+    if isinstance(value, (str, bool)) or value is None:
+        return
+    if isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            raise ValidationError(
+                f"{what}: {value} is beyond ±2^53 and loses digits in other languages; pass it as a string", field=what
+            )
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValidationError(f"{what}: {value} is not a JSON number", field=what)
+    else:
+        if depth > MAX_DEPTH:
+            raise ValidationError(f"{what}: JSON nested deeper than {MAX_DEPTH} levels", field=what)
+        for item in value.values() if isinstance(value, dict) else value:
+            _check(item, what, depth + 1)
+
+
+def decode(text: str, what: str) -> Any:
+    """JSON that a person typed, under the same rules; duplicate keys are refused too."""
+    import json
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in items]
+        if len(set(keys)) < len(keys):
+            repeated = next(key for key in keys if keys.count(key) > 1)
+            raise ValidationError(f"{what}: the key {repeated!r} appears twice", field=what)
+        return dict(items)
+
+    try:
+        value = json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as error:
+        raise ValidationError(f"{what}: not JSON ({error})", field=what) from None
+    encode(value, what)
+    return value
+
+
+def cut(text: str) -> str:
+    """An error message that PostgreSQL can hold; a long one loses its middle, and says so."""
+    text = text.replace("\x00", "\ufffd").encode(errors="replace").decode()
+    if len(text) <= MAX_ERROR:
+        return text
+    half = MAX_ERROR // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"

@@ -1,0 +1,111 @@
+"""Dispatcher: arm agents with the tasks that are due, and ahead of time with those due within the lead.
+
+Writes  store.claims.claim   (pending → assigned)
+Sends   messages.Dispatch, through the gateway
+Next:   server/gateway.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mainspring.model.floors import Floor, Floors
+from mainspring.model.jobs import PRIORITY_LEVELS
+from mainspring.model.placement import spread
+from mainspring.server.catalogue import Catalogue
+from mainspring.server.gateway import Gateway
+from mainspring.server.recorder import Recorder
+from mainspring.store import claims
+from mainspring.store.database import Database
+from mainspring.wire.clock import Clock, boottime
+
+BATCH = 1000  # tasks in one claim
+AHEAD_EVERY = 0.05  # seconds between looks ahead while due tasks take all the time
+BACKLOG = 20_000  # endings that may wait to be recorded before claims pause
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        gateway: Gateway,
+        recorder: Recorder,
+        clock: Clock,
+        lead: float,
+    ) -> None:
+        self._line = database.line()
+        self._slow_line = database.line()
+        self._catalogue = catalogue
+        self._gateway = gateway
+        self._recorder = recorder
+        self._clock = clock
+        self._lead = lead
+        self._floors: dict[int, Floors] = {}
+        self._flowing: dict[int, bool] = {}  # pools whose last claim was full
+        self._looked_ahead_at = 0.0
+        self._looked_below_until = 0.0
+        self.wake: asyncio.Event = gateway.room_made  # room and work wake the same loop
+
+    async def step(self) -> int:
+        """Claim what is due and what will be soon, for every pool that some agent can serve."""
+        if self._recorder.backlog > BACKLOG:
+            return 0
+        found = 0
+        for pool, requirements in self._catalogue.pools.items():
+            found += await self._claim_due(pool, requirements)
+        if not found or boottime() - self._looked_ahead_at > AHEAD_EVERY:
+            self._looked_ahead_at = boottime()
+            for pool, requirements in self._catalogue.pools.items():
+                found += await self._claim_ahead(pool, requirements)
+        return found
+
+    async def _claim_due(self, pool: int, requirements: dict[str, str]) -> int:
+        room, window = self._gateway.room(requirements)
+        free = sum(room.values())
+        flowing = self._flowing.get(pool, False)
+        if not free or (flowing and free < window // 4):  # in full flow, wait for a batch that is worth it
+            return 0
+        places = spread(room, BATCH)
+        floors = self._floors.setdefault(pool, Floors())
+        claimed = await self._claim(pool, places, floors.start(boottime(), flowing=flowing), ahead=0.0)
+        for claim in claimed:
+            floors.claimed(claim.priority, (claim.armed.fire_at, claim.armed.task))
+        self._flowing[pool] = len(claimed) == len(places)
+        return len(claimed)
+
+    async def _claim_ahead(self, pool: int, requirements: dict[str, str]) -> int:
+        room = self._gateway.room_ahead(requirements)
+        if not room:
+            return 0
+        from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
+        return len(await self._claim(pool, spread(room, BATCH), from_now, ahead=self._lead))
+
+    async def _claim(self, pool: int, places: list[int], floors: list[Floor], *, ahead: float) -> list[claims.Claim]:
+        async with self._line as conn:
+            claimed = await claims.claim(conn, pool, places, floors, ahead=ahead)
+        if any(self._catalogue.job(claim.armed.job) is None for claim in claimed):
+            await self._catalogue.refresh()  # a job that was made a moment ago
+        await self._gateway.arm(claimed)
+        return claimed
+
+    async def look_below(self) -> int:
+        """Find pending tasks below the floors. Rests twenty times as long as it took."""
+        if boottime() < self._looked_below_until:
+            return 0
+        began = boottime()
+        found = 0
+        for pool, floors in list(self._floors.items()):
+            async with self._slow_line as conn:
+                stragglers = await claims.stragglers(conn, pool, floors.mark)
+            for priority, position in stragglers:
+                floors.lower(priority, position)
+            found += len(stragglers)
+        self._looked_below_until = boottime() + 20 * (boottime() - began)
+        if found:
+            self.wake.set()
+        return 0
+
+    async def close(self) -> None:
+        await self._line.close()
+        await self._slow_line.close()

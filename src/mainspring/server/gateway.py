@@ -1,0 +1,266 @@
+"""Gateway: the sessions of agents on this server. Sends them what was claimed, hands on what they report.
+
+Reads   messages of agents
+Writes  store.agents        (sessions and leases)
+Sends   Welcome, Configure, Dispatch, Cancel, Recall
+Next:   wire/link.py, then agent/session.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Iterable
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.messages import (
+    PROTOCOL,
+    AgentMessage,
+    Armed,
+    Cancel,
+    Configure,
+    Dispatch,
+    Drain,
+    Finished,
+    Heartbeat,
+    Held,
+    Hello,
+    Output,
+    Progress,
+    Refused,
+    ServerMessage,
+    Started,
+    Welcome,
+)
+from mainspring.model.placement import fits
+from mainspring.server.catalogue import Catalogue
+from mainspring.server.recorder import Recorder
+from mainspring.store import agents, claims
+from mainspring.store.database import Database
+from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.clock import Clock, boottime
+from mainspring.wire.link import Link
+
+log = logging.getLogger("mainspring")
+
+ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
+HORIZON = 0.1  # seconds of work that may lie ready at an agent, at the rate at which it finishes tasks
+
+
+class Seat:
+    """One agent's session, as its server sees it."""
+
+    def __init__(self, session: int, hello: Hello, link: Link[ServerMessage, AgentMessage]) -> None:
+        self.session = session
+        self.name = hello.name
+        self.slots = hello.slots
+        self.labels = hello.labels
+        self.link = link
+        self.held: dict[int, int] = {}  # task → token
+        self.cancelling: set[int] = set()  # tokens it has been told to stop
+        self.draining = False
+        self._ahead: list[float] = []  # instants of what it holds ahead of time
+        self._told: set[tuple[int, int]] = set()  # jobs it knows, with version
+        self._finished = 0
+        self._rate = 0.0
+        self._rated_at = boottime()
+
+    def arm(self, tasks: list[Armed], now: float) -> None:
+        for armed in tasks:
+            self.held[armed.task] = armed.token
+            if armed.fire_at > now:
+                heapq.heappush(self._ahead, armed.fire_at)
+
+    def ended(self, count: int) -> None:
+        self._finished += count
+        elapsed = boottime() - self._rated_at
+        if elapsed >= 0.02:
+            self._rate += (self._finished / elapsed - self._rate) * min(1.0, elapsed / HORIZON)
+            self._finished = 0
+            self._rated_at = boottime()
+
+    def ahead(self, now: float) -> int:
+        while self._ahead and self._ahead[0] <= now:
+            heapq.heappop(self._ahead)
+        return min(len(self._ahead), len(self.held))
+
+    @property
+    def window(self) -> int:
+        """How many due tasks it may hold: its slots, and what it finishes within the horizon."""
+        return self.slots + int(self._rate * HORIZON)
+
+    def room(self, now: float) -> int:
+        return 0 if self.draining else self.window - (len(self.held) - self.ahead(now))
+
+    def untold(self, catalogue: Catalogue, tasks: Iterable[Armed]) -> Dispatch:
+        """The message that arms `tasks`, with the jobs it does not know yet."""
+        jobs = []
+        for id in {armed.job for armed in tasks}:
+            job = catalogue.job(id)
+            if job is not None and (id, job.version) not in self._told:
+                self._told.add((id, job.version))
+                jobs.append(job)
+        return Dispatch(jobs, list(tasks))
+
+
+class Gateway:
+    def __init__(self, database: Database, catalogue: Catalogue, recorder: Recorder, clock: Clock, lease: float) -> None:
+        self._database = database
+        self._line = database.line()  # of its own: a full pool must not cost a lease
+        self._catalogue = catalogue
+        self._recorder = recorder
+        self._clock = clock
+        self._lease = lease
+        self._seats: dict[int, Seat] = {}
+        self.room_made = asyncio.Event()  # tells the dispatcher that somebody has room again
+        self.cancel_wake = asyncio.Event()
+
+    async def serve(self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None) -> None:
+        """One agent's session, from its hello until the channel closes."""
+        link: Link[ServerMessage, AgentMessage] = Link(channel)
+        seat: Seat | None = None
+        try:
+            sequence, messages = await link.receive()
+            hello = messages[0]
+            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+                log.warning("an agent was refused: it must say hello first, in protocol %d", PROTOCOL)
+                return
+            seat = await self._welcome(hello, link, process)
+            link.settle_later(sequence)
+            await link.send([Welcome(seat.session, self._lease, self._clock.now())])
+            self.room_made.set()
+            while True:
+                sequence, messages = await link.receive()
+                await self._received(seat, sequence, messages)
+        except ChannelClosed:
+            pass
+        finally:
+            if seat is not None:
+                self._seats.pop(seat.session, None)
+            await link.close()
+
+    async def _welcome(self, hello: Hello, link: Link[ServerMessage, AgentMessage], process: str | None) -> Seat:
+        async with self._line as conn:
+            session = await agents.begin(conn, hello.name, hello.slots, hello.labels, process, self._lease)
+        seat = self._seats[session] = Seat(session, hello, link)
+        return seat
+
+    async def _received(self, seat: Seat, sequence: int, messages: list[AgentMessage]) -> None:
+        reports: list[Started | Finished | Progress | Output] = []
+        for message in messages:
+            match message:
+                case Finished(endings):
+                    for ending in endings:
+                        seat.held.pop(ending.task, None)
+                    seat.ended(len(endings))
+                    self.room_made.set()
+                    reports.append(message)
+                case Started() | Progress() | Output():
+                    reports.append(message)
+                case Heartbeat():
+                    await seat.link.send([Configure(self._lease, self._clock.now())])
+                case Refused(attempts):
+                    await self._refused(seat, attempts)
+                case Hello():
+                    log.warning("agent %s said hello twice; ignored", seat.name)
+        if reports:
+            self._recorder.submit(seat.link, sequence, reports)
+        else:
+            seat.link.settle_later(sequence)
+
+    async def _refused(self, seat: Seat, attempts: list[Held]) -> None:
+        async with self._database.acquire() as conn:
+            await claims.give_back(conn, [a.task for a in attempts], [a.token for a in attempts])
+        for attempt in attempts:
+            seat.held.pop(attempt.task, None)
+        self.room_made.set()
+
+    # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
+
+    def room(self, requirements: dict[str, str]) -> tuple[dict[int, int], int]:
+        """Free places for due tasks by session, and the sum of the windows they are part of."""
+        now = self._clock.now()
+        fitting = [seat for seat in self._seats.values() if fits(requirements, seat.labels)]
+        free = {seat.session: room for seat in fitting if (room := seat.room(now)) > 0}
+        return free, sum(seat.window for seat in fitting)
+
+    def room_ahead(self, requirements: dict[str, str]) -> dict[int, int]:
+        """Free places for tasks whose time has not come, by session."""
+        now = self._clock.now()
+        return {
+            seat.session: room
+            for seat in self._seats.values()
+            if not seat.draining and fits(requirements, seat.labels) and (room := ARM_LIMIT - seat.ahead(now)) > 0
+        }
+
+    async def arm(self, claimed: list[claims.Claim]) -> None:
+        """Send each session what was claimed for it, in one message."""
+        by_session: dict[int, list[Armed]] = {}
+        for claim in claimed:
+            by_session.setdefault(claim.session, []).append(claim.armed)
+        for session, tasks in by_session.items():
+            seat = self._seats.get(session)
+            if seat is None:
+                continue  # it went away in the meantime: its lease ends, and they are rescued
+            seat.arm(tasks, self._clock.now())
+            try:
+                await seat.link.send([seat.untold(self._catalogue, tasks)])
+            except ChannelClosed:
+                continue
+
+    # ── loops ───────────────────────────────────────────────────────────────────────────────────
+
+    async def renew(self) -> int:
+        """Renew the leases of all sessions here, in one statement; drop those that are over."""
+        if not self._seats:
+            return 0
+        async with self._line as conn:
+            living = await agents.renew(conn, list(self._seats), self._lease)
+        for session in [s for s in self._seats if s not in living]:
+            seat = self._seats.pop(session)
+            log.warning("the lease of agent %s (session %d) is over; its tasks go elsewhere", seat.name, session)
+            await seat.link.close()
+        return 0
+
+    async def cancel(self) -> int:
+        """Tell agents which of their tasks somebody wants cancelled."""
+        if not self._seats:
+            return 0
+        async with self._database.acquire() as conn:
+            wanted = await agents.cancelled(conn, list(self._seats))
+        for session, task, token in wanted:
+            seat = self._seats.get(session)
+            if seat is not None and token not in seat.cancelling:
+                seat.cancelling.add(token)
+                await seat.link.send([Cancel([Held(task, token)])])
+        live = {token for _, _, token in wanted}
+        for seat in self._seats.values():
+            seat.cancelling &= live
+        return 0
+
+    async def drain(self) -> None:
+        """Ask all agents to take nothing new and to give back what has not started."""
+        for seat in self._seats.values():
+            seat.draining = True
+            try:
+                await seat.link.send([Drain()])
+            except ChannelClosed:
+                continue
+
+    @property
+    def holds(self) -> int:
+        return sum(len(seat.held) for seat in self._seats.values())
+
+    async def close(self) -> None:
+        """End the sessions here: what they still hold can be rescued at once."""
+        sessions = list(self._seats)
+        for seat in list(self._seats.values()):
+            await seat.link.close()
+        if sessions:
+            try:
+                async with self._line as conn:
+                    await agents.end(conn, sessions)
+            except StoreUnavailable as error:
+                log.warning("sessions could not be ended (%s); their leases will", error)
+        await self._line.close()

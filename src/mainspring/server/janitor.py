@@ -1,0 +1,41 @@
+"""Janitor: partitions made ahead and dropped by retention, expired keys and old sessions forgotten.
+
+Next: store/partitions.py
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import asyncpg
+
+from mainspring.store import partitions
+from mainspring.store.database import Database
+
+log = logging.getLogger("mainspring")
+
+DAYS_AHEAD = 3
+KEYS_AT_ONCE = 10_000
+
+
+class Janitor:
+    def __init__(self, database: Database, *, keep_succeeded: timedelta, keep_failed: timedelta) -> None:
+        self._database = database
+        self._keep_succeeded = keep_succeeded
+        self._keep_failed = keep_failed
+
+    async def step(self) -> int:
+        """One round; returns how many keys were forgotten, so that a backlog of them is worked off."""
+        async with self._database.acquire() as conn:
+            await partitions.make_ahead(conn, DAYS_AHEAD)
+            try:
+                dropped = await partitions.drop_old(
+                    conn, keep_succeeded=self._keep_succeeded, keep_failed=self._keep_failed
+                )
+            except asyncpg.LockNotAvailableError:
+                dropped = []  # somebody reads the old day right now: next time
+            if dropped:
+                log.info("retention dropped %s", ", ".join(dropped))
+            await partitions.forget_sessions(conn, max(self._keep_succeeded, self._keep_failed))
+            return await partitions.forget_keys(conn, KEYS_AT_ONCE)

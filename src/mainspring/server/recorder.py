@@ -1,0 +1,168 @@
+"""Recorder: starts, endings, progress and output of all agents, in one batch per flush.
+
+Reads   reports handed over by the gateway
+Writes  store.outcomes      (→ running, → terminal, → pending)
+Then    acknowledges the reports, and tells who waits for the tasks
+Next:   store/outcomes.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+
+from mainspring.model.messages import (
+    AgentMessage,
+    Chunk,
+    Ending,
+    Finished,
+    Note,
+    Output,
+    Progress,
+    ServerMessage,
+    Start,
+    Started,
+)
+from mainspring.model.states import TaskState
+from mainspring.model.verdict import Again, after_attempt
+from mainspring.server.catalogue import Catalogue
+from mainspring.store import outcomes, partitions
+from mainspring.store.database import Connection, Database, Line
+from mainspring.wire.channel import ChannelClosed
+from mainspring.wire.link import Link
+
+log = logging.getLogger("mainspring")
+
+Report = Started | Finished | Progress | Output
+ServerLink = Link[ServerMessage, AgentMessage]
+
+
+class Batch:
+    """What one flush writes, and which frames it settles."""
+
+    def __init__(self) -> None:
+        self.starts: list[Start] = []
+        self.endings: list[Ending] = []
+        self.notes: list[Note] = []
+        self.chunks: list[Chunk] = []
+        self.settles: dict[ServerLink, int] = {}
+
+    def add(self, report: Report) -> None:
+        match report:
+            case Finished(endings):
+                self.endings += endings
+            case Started(starts):
+                self.starts += starts
+            case Progress(notes):
+                self.notes += notes
+            case Output(chunks):
+                self.chunks += chunks
+
+    def drop_ended_starts(self) -> None:
+        """A start whose finish is in the same batch is not written apart."""
+        if self.starts and self.endings:
+            ended = {ending.token for ending in self.endings}
+            self.starts = [start for start in self.starts if start.token not in ended]
+
+
+class Recorder:
+    def __init__(self, database: Database, catalogue: Catalogue) -> None:
+        self._line: Line = database.line()
+        self._catalogue = catalogue
+        self._batch = Batch()
+        self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before any other
+        self.wake = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.on_ended: list[Callable[[list[Ending]], None]] = []
+        self.on_requeued: list[Callable[[], None]] = []
+
+    @property
+    def backlog(self) -> int:
+        return len(self._batch.endings) + (len(self._failed.endings) if self._failed else 0)
+
+    def submit(self, link: ServerLink, sequence: int, reports: list[Report]) -> None:
+        """Take the reports of one frame; it is acknowledged when they are committed."""
+        for report in reports:
+            self._batch.add(report)
+        self._batch.settles[link] = sequence
+        self.idle.clear()
+        self.wake.set()
+
+    async def flush(self) -> int:
+        """Write what has come since the last flush; returns the number of endings."""
+        batch = self._failed or self._batch
+        if self._failed is None:
+            if not batch.settles:
+                self.idle.set()
+                return 0
+            self._batch = Batch()
+            batch.drop_ended_starts()
+            self._failed = batch
+        async with self._line as conn:
+            ended, requeued = await self._write(conn, batch)
+        self._failed = None
+        for link, sequence in batch.settles.items():
+            try:
+                await link.settle(sequence)
+            except ChannelClosed:
+                continue  # it will send the frame again to whom it connects to; repeating is harmless
+        for listener in self.on_ended:
+            listener(ended)
+        if requeued:
+            for requeue_listener in self.on_requeued:
+                requeue_listener()
+        return max(1, len(batch.endings))
+
+    async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
+        if batch.notes:
+            await outcomes.note(conn, batch.notes)
+        if batch.chunks:
+            await self._in_partitions(conn, lambda: outcomes.output(conn, batch.chunks))
+        if batch.starts:
+            await outcomes.start(conn, batch.starts)
+        return await self.record(conn, batch.endings) if batch.endings else ([], 0)
+
+    async def record(self, conn: Connection, endings: list[Ending]) -> tuple[list[Ending], int]:
+        """Give the verdict on each ending and write it; returns what ended, and how many run again."""
+        ended: list[Ending] = []
+        again: list[Again] = []
+        for ending in endings:
+            if ending.state is TaskState.SUCCEEDED:
+                ended.append(ending)
+            else:
+                verdict = after_attempt(self._catalogue.definition(ending.job), ending, random.random())
+                if isinstance(verdict, Again):
+                    again.append(verdict)
+                else:
+                    ended.append(verdict)
+        await self.apply(conn, ended, again)
+        return ended, len(again)
+
+    async def apply(self, conn: Connection, ended: list[Ending], again: list[Again]) -> None:
+        """Write verdicts; reports that move nothing are kept as evidence."""
+        if ended and await self._in_partitions(conn, lambda: outcomes.finish(conn, ended)) < len(ended):
+            await self._unmoved(conn, ended)
+        if again and await self._in_partitions(conn, lambda: outcomes.retry(conn, again)) < len(again):
+            await self._unmoved(conn, [verdict.ending for verdict in again])
+
+    async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
+        await outcomes.add_results(conn, endings)
+        for ending in await outcomes.keep_stale(conn, endings):
+            log.warning("task %d: a stale report of attempt %d was kept as evidence", ending.task, ending.attempt)
+
+    async def _in_partitions(self, conn: Connection, write: Callable[[], Awaitable[int]]) -> int:
+        """Write; if the partition of the day is missing, make it and write again."""
+        try:
+            return await write()
+        except asyncpg.CheckViolationError:
+            if not await partitions.make_ahead(conn, days=1):
+                raise
+            return await write()
+
+    async def close(self) -> None:
+        await self._line.close()

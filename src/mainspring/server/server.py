@@ -1,0 +1,121 @@
+"""Server: the loops that dispatch, record, rescue and tidy, and how they start and stop together.
+
+Next: server/dispatcher.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from mainspring.errors import StoreUnavailable
+from mainspring.loops import run_every
+from mainspring.server.catalogue import Catalogue
+from mainspring.server.dispatcher import Dispatcher
+from mainspring.server.gateway import Gateway
+from mainspring.server.janitor import Janitor
+from mainspring.server.listener import Listener
+from mainspring.server.recorder import Recorder
+from mainspring.server.rescuer import Rescuer
+from mainspring.server.settler import Settler
+from mainspring.store import clock as store_clock
+from mainspring.store.database import Database
+from mainspring.wire.clock import Clock, boottime
+
+log = logging.getLogger("mainspring")
+
+
+class Server:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        poll: float,
+        lead: float,
+        lease: float,
+        keep_succeeded: timedelta,
+        keep_failed: timedelta,
+    ) -> None:
+        self.clock = Clock()
+        self._poll = poll
+        self._lease = lease
+        self._clock_line = database.line()
+        self.catalogue = Catalogue(database)
+        self.recorder = Recorder(database, self.catalogue)
+        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease)
+        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock, lead)
+        self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
+        self.settler = Settler(database)
+        self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
+        self.listener = Listener(
+            database,
+            {"due": self.dispatcher.wake, "cancel": self.gateway.cancel_wake, "job": self.catalogue.wake},
+        )
+        self.recorder.on_ended.append(self.settler.ended)
+        self.recorder.on_requeued.append(self.dispatcher.wake.set)
+        self.settler.on_requeued.append(self.dispatcher.wake.set)
+        self._loops: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look around once, then keep the loops running until `stop`."""
+        for _ in range(8):
+            await self.follow_clock()
+        await self.janitor.step()
+        await self.catalogue.refresh()
+        await self.listener.step()
+        self._loops = asyncio.create_task(self._run(), name="mainspring server")
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_every(self._poll, self.dispatcher.step, self.dispatcher.wake))
+            group.create_task(run_every(self._poll, self.dispatcher.look_below))
+            group.create_task(run_every(1.0, self.recorder.flush, self.recorder.wake))
+            group.create_task(run_every(self._lease / 3, self.gateway.renew))
+            group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
+            group.create_task(run_every(1.0, self.rescuer.step))
+            group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
+            group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
+            group.create_task(run_every(2.0, self.listener.step))
+            group.create_task(run_every(1.0, self.follow_clock))
+            group.create_task(run_every(60.0, self.janitor.step))
+
+    async def follow_clock(self) -> int:
+        """Measure the database's time by a round trip."""
+        async with self._clock_line as conn:
+            sent = boottime()
+            theirs = await store_clock.now(conn)
+            self.clock.measured(sent, boottime(), theirs)
+        return 0
+
+    @property
+    def failure(self) -> asyncio.Task[None] | None:
+        """The task of the loops: it ends only by `stop` or by a bug."""
+        return self._loops
+
+    async def stop(self, *, patience: float) -> None:
+        """Take nothing new, let agents give back what has not started, record what they report."""
+        try:
+            async with asyncio.timeout(patience):
+                await self.gateway.drain()
+                while self.gateway.holds:
+                    await asyncio.sleep(0.01)
+                await self.recorder.idle.wait()
+        except TimeoutError:
+            log.warning("%d tasks were not handed back in time; they will be rescued", self.gateway.holds)
+        if self._loops is not None:
+            self._loops.cancel()
+            await asyncio.wait([self._loops])
+        await self._last_words()
+        for part in (self.gateway, self.dispatcher, self.recorder, self.rescuer, self.settler, self.listener):
+            await part.close()
+        await self._clock_line.close()
+
+    async def _last_words(self) -> None:
+        """What was reported and not yet recorded."""
+        try:
+            async with asyncio.timeout(5.0):
+                while await self.recorder.flush():
+                    pass
+        except (TimeoutError, StoreUnavailable) as error:
+            log.warning("reports could not be recorded before the stop (%s); their tasks will be rescued", error)

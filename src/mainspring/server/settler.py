@@ -1,0 +1,51 @@
+"""Settler: tasks that waited for others go on, or are skipped.
+
+Reads   what the recorder has ended
+Writes  store.dependencies   (blocked → pending, skipped)
+Next:   store/dependencies.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from mainspring.model.messages import Ending
+from mainspring.store import dependencies
+from mainspring.store.database import Database
+
+BATCH = 5000
+
+
+class Settler:
+    def __init__(self, database: Database) -> None:
+        self._line = database.line()
+        self._ended: list[int] = []
+        self._any = False  # whether anybody waits for anything, at the last look
+        self.wake = asyncio.Event()
+        self.on_requeued: list[Callable[[], None]] = []
+
+    def ended(self, endings: list[Ending]) -> None:
+        """The recorder has committed these."""
+        if self._any:
+            self._ended += [ending.task for ending in endings]
+            self.wake.set()
+
+    async def step(self) -> int:
+        """Settle what ended since the last step, and what nobody settled."""
+        parents, self._ended = self._ended[:BATCH], self._ended[BATCH:]
+        async with self._line as conn:
+            self._any = await conn.fetchval("select exists (select from mainspring.dependency)")
+            if not self._any:
+                return 0
+            if not parents:
+                parents = await dependencies.left_over(conn, BATCH)
+            if not parents:
+                return 0
+            if await dependencies.settle(conn, parents):
+                for listener in self.on_requeued:
+                    listener()
+        return len(parents)
+
+    async def close(self) -> None:
+        await self._line.close()

@@ -1,0 +1,118 @@
+"""Agent sessions and their leases: one row per session, however many tasks it holds.
+
+Next: server/rescuer.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from mainspring.store.database import Connection
+
+_BEGIN = """
+    insert into mainspring.agent (name, slots, labels, process, lease_until)
+    values ($1, $2, $3, $4, mainspring.now() + make_interval(secs => $5))
+    returning session
+"""
+
+
+async def begin(
+    conn: Connection, name: str, slots: int, labels: dict[str, str], process: str | None, lease: float
+) -> int:
+    """Open a session; returns its number."""
+    labels_json = msgspec.json.encode(labels).decode()
+    return int(await conn.fetchval(_BEGIN, name, slots, labels_json, process, lease))
+
+
+_RENEW = """
+    update mainspring.agent
+       set lease_until = mainspring.now() + make_interval(secs => $2)
+     where session = any($1::bigint[]) and ended_at is null and lease_until > mainspring.now()
+    returning session
+"""
+
+
+async def renew(conn: Connection, sessions: Sequence[int], lease: float) -> set[int]:
+    """Renew leases; returns the sessions that still live. A lease that is over is never renewed."""
+    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease)}
+
+
+async def end(conn: Connection, sessions: Sequence[int]) -> None:
+    """Their leases are over now: what they hold can be rescued."""
+    await conn.execute(
+        "update mainspring.agent set lease_until = mainspring.now() where session = any($1::bigint[])", sessions
+    )
+
+
+class Held(NamedTuple):
+    """A task that a gone session holds."""
+
+    task: int
+    token: int
+    job_id: int
+    attempt: int
+    crashes: int
+    running: bool
+    cancelled: bool
+    started_at: float
+
+
+_LIVING = """
+    select session, process from mainspring.agent
+     where ended_at is null and lease_until > mainspring.now() and process is not null
+"""
+
+
+async def neighbours(conn: Connection) -> list[tuple[int, str]]:
+    """Sessions with a lease, and the processes that run them."""
+    return [(row["session"], row["process"]) for row in await conn.fetch(_LIVING)]
+
+
+_GONE = """
+    select session from mainspring.agent
+     where ended_at is null and lease_until <= mainspring.now()
+     order by lease_until limit 20
+"""
+
+_HELD = """
+    select id, token, job_id, attempt, crashes, state = 3 as running, cancel_at is not null as cancelled,
+           coalesce(extract(epoch from started_at)::float8, 0) as started_at
+      from mainspring.task
+     where session = $1 and state in (2, 3)
+     limit $2
+"""
+
+
+async def gone(conn: Connection) -> list[int]:
+    """Sessions whose lease is over and whose tasks are not all rescued yet."""
+    return [row["session"] for row in await conn.fetch(_GONE)]
+
+
+async def held(conn: Connection, session: int, limit: int) -> list[Held]:
+    return [Held(*row) for row in await conn.fetch(_HELD, session, limit)]
+
+
+_BURY = """
+    update mainspring.agent a set ended_at = mainspring.now()
+     where a.session = $1 and a.lease_until <= mainspring.now()
+       and not exists (select from mainspring.task t where t.session = a.session and t.state in (2, 3))
+"""
+
+
+async def bury(conn: Connection, session: int) -> None:
+    """The session is over and holds nothing: nobody needs to look at it again."""
+    await conn.execute(_BURY, session)
+
+
+_CANCELLED = """
+    select session, id, token from mainspring.task
+     where session = any($1::bigint[]) and cancel_at is not null and state in (2, 3)
+"""
+
+
+async def cancelled(conn: Connection, sessions: Sequence[int]) -> list[tuple[int, int, int]]:
+    """(session, task, token) of what these sessions hold and somebody wants cancelled."""
+    return [tuple(row) for row in await conn.fetch(_CANCELLED, sessions)]

@@ -1,0 +1,73 @@
+"""Dependencies: blocked → pending when the last parent has succeeded, → skipped when one has not.
+
+Each statement can be repeated, and does in one go what became due: a settler that dies loses nothing.
+Next: server/settler.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainspring.store.database import Connection
+
+_UNBLOCK = """
+    with met as (
+        delete from mainspring.dependency d
+         using mainspring.task_history h
+         where d.parent = any($1::bigint[]) and h.id = d.parent and h.state = 10
+        returning d.child
+    ), counted as (
+        select child, count(*) as met from met group by child
+    )
+    update mainspring.task t
+       set waiting_for = t.waiting_for - counted.met,
+           state = case when t.waiting_for > counted.met then 0 else 1 end,
+           run_at = greatest(t.run_at, (select mainspring.now()))   -- due from now, not from when it was blocked
+      from counted
+     where t.id = counted.child and t.state = 0
+    returning t.state
+"""
+
+# A child of a task that did not succeed never runs, nor do its own children.
+_SKIP = """
+    with recursive doomed(id, cause) as (
+        select d.child, d.parent from mainspring.dependency d
+          join mainspring.task_history h on h.id = d.parent and h.state <> 10
+         where d.parent = any($1::bigint[])
+        union
+        select d.child, d.parent from mainspring.dependency d join doomed on d.parent = doomed.id
+    ), skipped as (
+        delete from mainspring.task t
+         where t.id in (select id from doomed) and t.state = 0
+        returning t.*
+    ), cleared as (
+        delete from mainspring.dependency d where d.child in (select id from doomed)
+    )
+    insert into mainspring.task_history
+        (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
+         args, error_code, error, key)
+    select s.id, s.run_at, s.created_at, (select mainspring.now()), (select mainspring.now()), s.job_id, s.pool,
+           14, s.priority, s.attempt, s.crashes, s.args, 'dependency',
+           'task ' || (select min(cause) from doomed where doomed.id = s.id) || ', which it waits for, did not succeed',
+           s.key
+      from skipped s
+"""
+
+
+async def settle(conn: Connection, parents: Sequence[int]) -> int:
+    """Move the children of tasks that have ended; returns how many became pending."""
+    rows = await conn.fetch(_UNBLOCK, parents)
+    await conn.execute(_SKIP, parents)
+    return sum(row["state"] for row in rows)
+
+
+_LEFT_OVER = """
+    select distinct d.parent from mainspring.dependency d
+     where not exists (select from mainspring.task t where t.id = d.parent)
+     limit $1
+"""
+
+
+async def left_over(conn: Connection, limit: int) -> list[int]:
+    """Parents that have ended while somebody still waits for them."""
+    return [row["parent"] for row in await conn.fetch(_LEFT_OVER, limit)]

@@ -1,0 +1,119 @@
+"""Job definitions: registered by applications and by people, read by servers.
+
+Next: server/catalogue.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import JobNotFound
+from mainspring.model.jobs import Definition, Job
+from mainspring.store.database import Connection
+
+_POOLS = """
+    insert into mainspring.pool (requirements)
+    select distinct given::jsonb from unnest($1::text[]) given
+     where not exists (select from mainspring.pool where requirements = given::jsonb)
+    on conflict (requirements) do nothing
+"""
+
+# An unchanged definition keeps its version, so that a restart of a hundred replicas changes nothing.
+_REGISTER = """
+    with given as (
+        select g.name, g.priority, g.definition::jsonb as definition, pool.id as pool
+          from unnest($2::text[], $3::smallint[], $4::text[], $5::text[])
+            as g(name, priority, definition, requirements)
+          join mainspring.pool on pool.requirements = g.requirements::jsonb
+         order by g.name                                  -- one order of locks for all who register at once
+    ), changed as (
+        insert into mainspring.job as j (namespace, name, pool, priority, definition)
+        select $1, name, pool, priority, definition from given
+        on conflict (namespace, name) do update
+           set pool = excluded.pool, priority = excluded.priority, definition = excluded.definition,
+               version = j.version + 1, updated_at = mainspring.now()
+         where (j.definition, j.pool, j.priority) is distinct from (excluded.definition, excluded.pool, excluded.priority)
+        returning 1
+    )
+    select pg_notify('mainspring', 'job') from (select from changed limit 1) any_change
+"""
+
+
+async def register(conn: Connection, definitions: Mapping[str, Definition], *, namespace: str = "default") -> None:
+    """Create or update jobs by name."""
+    if not definitions:
+        return
+    requirements = [msgspec.json.encode(d.requires).decode() for d in definitions.values()]
+    await conn.execute(_POOLS, requirements)
+    await conn.execute(
+        _REGISTER,
+        namespace,
+        list(definitions),
+        [d.priority for d in definitions.values()],
+        [msgspec.json.encode(d).decode() for d in definitions.values()],
+        requirements,
+    )
+
+
+def _job(row: Any) -> Job:
+    return Job(
+        id=row["id"],
+        name=row["name"],
+        version=row["version"],
+        pool=row["pool"],
+        definition=msgspec.json.decode(row["definition"], type=Definition),
+    )
+
+
+async def load(conn: Connection) -> list[Job]:
+    """All jobs, for the servers."""
+    rows = await conn.fetch("select id, name, version, pool, definition from mainspring.job")
+    return [_job(row) for row in rows]
+
+
+async def pools(conn: Connection) -> dict[int, dict[str, str]]:
+    """Pools with their requirements."""
+    rows = await conn.fetch("select id, requirements from mainspring.pool")
+    return {row["id"]: msgspec.json.decode(row["requirements"], type=dict[str, str]) for row in rows}
+
+
+async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:
+    row = await conn.fetchrow(
+        "select id, name, version, pool, definition from mainspring.job where namespace = $1 and name = $2",
+        namespace,
+        name,
+    )
+    if row is None:
+        raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
+    return _job(row)
+
+
+_LIST = """
+    select j.id, j.name, j.version, j.pool, j.definition,
+           (select count(*) from mainspring.task t where t.job_id = j.id) as live
+      from mainspring.job j
+     where j.namespace = $1
+     order by j.name
+"""
+
+
+async def listing(conn: Connection, *, namespace: str = "default") -> Sequence[tuple[Job, int]]:
+    """All jobs by name, each with its number of live tasks."""
+    return [(_job(row), row["live"]) for row in await conn.fetch(_LIST, namespace)]
+
+
+_DELETE = """
+    delete from mainspring.job j
+     where j.namespace = $1 and j.name = $2
+       and not exists (select from mainspring.task t where t.job_id = j.id)
+    returning j.id
+"""
+
+
+async def delete(conn: Connection, name: str, *, namespace: str = "default") -> bool:
+    """Remove a job without live tasks; False if it has some."""
+    await find(conn, name, namespace=namespace)
+    return await conn.fetchval(_DELETE, namespace, name) is not None

@@ -1,0 +1,102 @@
+"""Migrations: numbered SQL files, each applied once, under an advisory lock on a pinned connection.
+
+The lock is the session's, so it goes with the connection: a cancelled migration leaves none behind.
+Next: store/jobs.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+from mainspring.errors import SchemaMismatch
+from mainspring.store.database import Connection, Database
+
+_LOCK = 0x6D61696E  # "main"
+_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+
+_BOOTSTRAP = """
+    create schema if not exists mainspring;
+    create table if not exists mainspring.migration (
+        number     integer     primary key,
+        name       text        not null,
+        checksum   text        not null,
+        applied_at timestamptz not null default clock_timestamp()
+    );
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def known() -> list[Migration]:
+    """The migrations of this program, in order."""
+    found = []
+    for file in resources.files("mainspring.store").joinpath("migrations").iterdir():
+        if match := _NAME.fullmatch(file.name):
+            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return sorted(found, key=lambda migration: migration.number)
+
+
+async def plan(database: Database) -> list[Migration]:
+    """What `migrate` would apply. Changes nothing."""
+    conn = await database.connect()
+    try:
+        return await _missing(conn)
+    finally:
+        await conn.close()
+
+
+async def migrate(database: Database) -> list[Migration]:
+    """Bring the schema up to date; returns what was applied. Any number of callers at once."""
+    conn = await database.connect()
+    try:
+        await conn.execute("select pg_advisory_lock($1)", _LOCK, timeout=None)
+        missing = await _missing(conn)
+        for migration in missing:
+            async with conn.transaction():
+                await conn.execute(_BOOTSTRAP)
+                await conn.execute(migration.sql, timeout=None)
+                await conn.execute(
+                    "insert into mainspring.migration (number, name, checksum) values ($1, $2, $3)",
+                    migration.number,
+                    migration.name,
+                    migration.checksum,
+                )
+    except BaseException:
+        conn.terminate()  # gives up the lock, also when cancelled in the middle of a statement
+        raise
+    await conn.close()
+    return missing
+
+
+async def _missing(conn: Connection) -> list[Migration]:
+    """Migrations not applied yet; SchemaMismatch if the schema is newer than we are, or was changed."""
+    exists = await conn.fetchval("select to_regclass('mainspring.migration') is not null")
+    rows = await conn.fetch("select number, name, checksum from mainspring.migration") if exists else []
+    applied = {row["number"]: row for row in rows}
+    ours = known()
+    newest = max(applied, default=0)
+    if newest > ours[-1].number:
+        raise SchemaMismatch(
+            f"the schema is at migration {newest}, this program knows {ours[-1].number}; "
+            "it was left untouched. Upgrade mainspring."
+        )
+    for migration in ours:
+        row = applied.get(migration.number)
+        if row is not None and row["checksum"] != migration.checksum:
+            raise SchemaMismatch(
+                f"migration {migration.number} ({row['name']}) was applied with other contents than this "
+                "program has; nothing was changed. Use the version that made this schema, or a fresh database."
+            )
+    return [migration for migration in ours if migration.number not in applied]

@@ -1,0 +1,212 @@
+"""Outcomes: what attempts came to. Every statement is guarded by state and token, and safe to repeat.
+
+    start    assigned → running
+    finish   assigned, running → a terminal state, into the history
+    retry    assigned, running → pending, the attempt into mainspring.attempt
+
+A row that does not move belongs to a stale or repeated report: `unmoved` tells which, `keep_stale` keeps it.
+Next: store/tasks.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainspring.model.messages import Chunk, Ending, Note, Start
+from mainspring.model.states import TaskState
+from mainspring.model.verdict import Again
+from mainspring.store.database import Connection
+
+_START = """
+    with given as (select * from unnest($1::bigint[], $2::bigint[], $3::float8[]) as given(id, token, at))
+    update mainspring.task t
+       set state = 3, started_at = to_timestamp(given.at)
+      from given
+     where t.id = given.id and t.token = given.token and t.state = 2
+"""
+
+
+async def start(conn: Connection, starts: Sequence[Start]) -> None:
+    """assigned → running, with the agent's time of the start."""
+    await conn.execute(
+        _START, [s.task for s in starts], [s.token for s in starts], [s.at for s in starts]
+    )
+
+
+_FINISH = """
+    with given as (
+        select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
+                             $6::text[], $7::text[], $8::text[])
+                   as given(id, token, state, started, finished, result, code, error)
+    ), ended as (
+        delete from mainspring.task t using given
+         where t.id = given.id and t.token = given.token and t.state in (2, 3)
+        returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
+                  to_timestamp(given.finished) as finished_at, t.token, t.session, t.job_id, t.pool,
+                  given.state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint, t.progress,
+                  given.result, given.code, given.error, t.key
+    )
+    insert into mainspring.task_history
+        (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
+         state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key)
+    select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
+           job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result::jsonb,
+           code, error, key
+      from ended
+"""
+
+
+async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
+    """assigned, running → the state of each ending. Returns how many moved."""
+    status = await conn.execute(
+        _FINISH,
+        [e.task for e in endings],
+        [e.token for e in endings],
+        [e.state for e in endings],
+        [e.started_at or None for e in endings],
+        [e.finished_at for e in endings],
+        [e.result for e in endings],
+        [e.code for e in endings],
+        [e.error for e in endings],
+    )
+    return int(status.rpartition(" ")[2])
+
+
+_RETRY = """
+    with given as (
+        select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
+                             $6::text[], $7::text[], $8::float8[], $9::integer[], $10::integer[])
+                   as given(id, token, state, started, finished, code, error, delay, cost, crash)
+    ), was as (
+        select t.id, t.token, t.session, t.attempt, t.run_at from mainspring.task t join given on given.id = t.id
+    ), moved as (
+        update mainspring.task t
+           set state = 1, session = null, started_at = null,
+               run_at = (select mainspring.now()) + make_interval(secs => given.delay),
+               attempt = t.attempt - 1 + given.cost, crashes = t.crashes + given.crash
+          from given
+         where t.id = given.id and t.token = given.token and t.state in (2, 3)
+        returning t.id
+    )
+    insert into mainspring.attempt
+        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+    select given.id, given.token, was.attempt, was.session, given.state, to_timestamp(given.started),
+           to_timestamp(given.finished), (select mainspring.now()), was.run_at, given.code, given.error
+      from moved join given on given.id = moved.id join was on was.id = moved.id
+"""
+
+
+async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
+    """assigned, running → pending, due after each delay. Returns how many moved."""
+    status = await conn.execute(
+        _RETRY,
+        [a.ending.task for a in attempts],
+        [a.ending.token for a in attempts],
+        [a.ending.state for a in attempts],
+        [a.ending.started_at or None for a in attempts],
+        [a.ending.finished_at for a in attempts],
+        [a.ending.code for a in attempts],
+        [a.ending.error for a in attempts],
+        [a.delay for a in attempts],
+        [int(a.costs) for a in attempts],
+        [int(a.crash) for a in attempts],
+    )
+    return int(status.rpartition(" ")[2])
+
+
+# A report that was recorded before (its acknowledgement was lost) has left its token behind; any other
+# report that moves nothing is stale.
+_UNKNOWN = """
+    select given.id, given.token from unnest($1::bigint[], $2::bigint[]) as given(id, token)
+     where not exists (select from mainspring.task_history h where h.id = given.id and h.token = given.token)
+       and not exists (select from mainspring.attempt a where a.task_id = given.id and a.token = given.token)
+"""
+
+_KEEP = """
+    insert into mainspring.attempt
+        (task_id, token, number, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+    select id, token, 0, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
+           to_timestamp(finished), 'stale_attempt', error
+      from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[], $6::text[])
+        as given(id, token, state, started, finished, error)
+"""
+
+
+async def keep_stale(conn: Connection, endings: Sequence[Ending]) -> list[Ending]:
+    """Keep as evidence those endings that were neither applied now nor before; returns them."""
+    rows = await conn.fetch(_UNKNOWN, [e.task for e in endings], [e.token for e in endings])
+    unknown = {(task, token) for task, token in rows}
+    stale = [e for e in endings if (e.task, e.token) in unknown]
+    if stale:
+        await conn.execute(
+            _KEEP,
+            [e.task for e in stale],
+            [e.token for e in stale],
+            [e.state for e in stale],
+            [e.started_at or None for e in stale],
+            [e.finished_at for e in stale],
+            [f"reported {TaskState(e.state).label}; the attempt was no longer its own" for e in stale],
+        )
+    return stale
+
+
+# An attempt that committed its own completion in its transaction tells its result afterwards.
+_RESULT = """
+    update mainspring.task_history h set result = given.result::jsonb
+      from unnest($1::bigint[], $2::bigint[], $3::text[]) as given(id, token, result)
+     where h.id = given.id and h.token = given.token and h.result is null and h.state = 10
+"""
+
+
+async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
+    told = [e for e in endings if e.result is not None]
+    if told:
+        await conn.execute(_RESULT, [e.task for e in told], [e.token for e in told], [e.result for e in told])
+
+
+_NOTE = """
+    with given as (
+        select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) as given(id, token, progress, checkpoint)
+    )
+    update mainspring.task t
+       set progress = coalesce(given.progress::jsonb, t.progress),
+           checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint)
+      from given
+     where t.id = given.id and t.token = given.token and t.state in (2, 3)
+"""
+
+
+async def note(conn: Connection, notes: Sequence[Note]) -> None:
+    """Progress and checkpoints of attempts that still own their task."""
+    await conn.execute(
+        _NOTE,
+        [n.task for n in notes],
+        [n.token for n in notes],
+        [n.progress for n in notes],
+        [n.checkpoint for n in notes],
+    )
+
+
+_OUTPUT = """
+    insert into mainspring.output (task_id, token, number, stream, at, recorded_at, data)
+    select given.id, given.token, given.number, given.stream, to_timestamp(given.at), (select mainspring.now()),
+           given.data
+      from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::smallint[], $5::float8[], $6::bytea[])
+        as given(id, token, number, stream, at, data)
+     where not exists (select from mainspring.output o
+                        where o.task_id = given.id and o.token = given.token and o.number = given.number)
+"""
+
+
+async def output(conn: Connection, chunks: Sequence[Chunk]) -> int:
+    """Pieces of output; one that is there already is left alone. Returns how many were new."""
+    status = await conn.execute(
+        _OUTPUT,
+        [c.task for c in chunks],
+        [c.token for c in chunks],
+        [c.number for c in chunks],
+        [c.stream for c in chunks],
+        [c.at for c in chunks],
+        [c.data for c in chunks],
+    )
+    return int(status.rpartition(" ")[2])

@@ -1,0 +1,102 @@
+"""Partitions of the history: made ahead by day, dropped by retention.
+
+A table is made apart and then attached, which waits for nobody's reads.
+Next: server/janitor.py
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+from mainspring.store.database import Connection
+
+PARENTS = ("task_history_succeeded", "task_history_failed", "attempt", "output")
+_LOCK = 0x70617274  # "part"
+
+_EXISTING = """
+    select parent.relname as parent, child.relname as child
+      from pg_inherits
+      join pg_class parent on parent.oid = inhparent
+      join pg_class child on child.oid = inhrelid
+      join pg_namespace space on space.oid = parent.relnamespace
+     where space.nspname = 'mainspring' and parent.relname = any($1::text[])
+"""
+
+
+def _name(parent: str, day: date) -> str:
+    return f"{parent}_{day:%Y%m%d}"
+
+
+async def _existing(conn: Connection) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {parent: set() for parent in PARENTS}
+    for row in await conn.fetch(_EXISTING, list(PARENTS)):
+        found[row["parent"]].add(row["child"])
+    return found
+
+
+async def make_ahead(conn: Connection, days: int) -> int:
+    """Make the partitions of today and the next `days` days; returns how many were missing."""
+    now: datetime = await conn.fetchval("select mainspring.now()")
+    today = now.astimezone(UTC).date()
+    existing = await _existing(conn)
+    missing = [
+        (parent, day)
+        for parent in PARENTS
+        for day in (today + timedelta(days=ahead) for ahead in range(-1, days + 1))
+        if _name(parent, day) not in existing[parent]
+    ]
+    if missing:
+        async with conn.transaction():
+            await conn.execute("select pg_advisory_xact_lock($1)", _LOCK)
+            existing = await _existing(conn)  # somebody may have made them while we waited
+            for parent, day in missing:
+                if _name(parent, day) not in existing[parent]:
+                    await _make(conn, parent, day)
+    return len(missing)
+
+
+async def _make(conn: Connection, parent: str, day: date) -> None:
+    name = _name(parent, day)
+    await conn.execute(f"""
+        create table mainspring.{name} (like mainspring.{parent} including defaults including constraints);
+        alter table mainspring.{parent} attach partition mainspring.{name}
+            for values from ('{day:%Y-%m-%d} 00:00Z') to ('{day + timedelta(days=1):%Y-%m-%d} 00:00Z');
+    """)
+
+
+async def drop_old(conn: Connection, *, keep_succeeded: timedelta, keep_failed: timedelta) -> list[str]:
+    """Drop partitions whose day is past retention; attempts and output stay as long as the longer of the two."""
+    now: datetime = await conn.fetchval("select mainspring.now()")
+    longest = max(keep_succeeded, keep_failed)
+    keep = dict.fromkeys(PARENTS, longest) | {
+        "task_history_succeeded": keep_succeeded,
+        "task_history_failed": keep_failed,
+    }
+    dropped = []
+    for parent, children in (await _existing(conn)).items():
+        oldest = (now.astimezone(UTC) - keep[parent]).date()
+        for name in sorted(children):
+            if name < _name(parent, oldest):
+                async with conn.transaction():
+                    await conn.execute("set local lock_timeout = '2s'")
+                    await conn.execute(f"drop table if exists mainspring.{name}")
+                dropped.append(name)
+    return dropped
+
+
+async def forget_keys(conn: Connection, limit: int) -> int:
+    """Delete expired idempotency keys."""
+    status = await conn.execute(
+        """
+        delete from mainspring.task_key where (job_id, key) in (
+            select job_id, key from mainspring.task_key where expires_at <= mainspring.now()
+             order by expires_at limit $1 for update skip locked)
+        """,
+        limit,
+    )
+    return int(status.rpartition(" ")[2])
+
+
+async def forget_sessions(conn: Connection, older_than: timedelta) -> None:
+    """Delete agent sessions that ended long ago."""
+    await conn.execute("delete from mainspring.agent where ended_at < mainspring.now() - $1::interval", older_than)

@@ -1,0 +1,298 @@
+"""Tasks as people see them: find, list, cancel, run again, wait, count.
+
+Next: store/claims.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+import msgspec
+
+from mainspring.errors import InvalidTransition, TaskNotFound
+from mainspring.model.states import TERMINAL, TaskState
+from mainspring.store.database import Connection
+
+
+class TaskView(msgspec.Struct, frozen=True):
+    """A task, live or finished."""
+
+    id: int
+    job: str
+    state: str
+    priority: int
+    attempt: int
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    lateness_ms: float | None
+    args: Any
+    progress: Any
+    checkpoint: Any
+    result: Any
+    error_code: str | None
+    error: str | None
+    key: str | None
+    waiting_for: list[int]
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    number: int
+    token: int
+    state: str
+    agent: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    lateness_ms: float | None
+    error_code: str | None
+    error: str | None
+
+
+_LIVE = """
+    select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
+           null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
+           null::text as error_code, null::text as error, t.key
+      from mainspring.task t left join mainspring.job j on j.id = t.job_id
+"""
+_FINISHED = """
+    select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
+           t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key
+      from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
+"""
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def _lateness(started_at: datetime | None, run_at: datetime) -> float | None:
+    return None if started_at is None else round((started_at - run_at).total_seconds() * 1000, 3)
+
+
+def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
+    return TaskView(
+        id=row["id"],
+        job=row["job"] or "(deleted)",
+        state=TaskState(row["state"]).label,
+        priority=row["priority"],
+        attempt=row["attempt"],
+        run_at=row["run_at"],
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        lateness_ms=_lateness(row["started_at"], row["run_at"]),
+        args=_json(row["args"]),
+        progress=_json(row["progress"]),
+        checkpoint=_json(row["checkpoint"]),
+        result=_json(row["result"]),
+        error_code=row["error_code"],
+        error=row["error"],
+        key=row["key"],
+        waiting_for=list(waiting_for),
+    )
+
+
+async def get(conn: Connection, task: int) -> TaskView:
+    row = await conn.fetchrow(f"{_LIVE} where t.id = $1 union all {_FINISHED} where t.id = $1", task)
+    if row is None:
+        raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
+    waiting = await conn.fetch("select parent from mainspring.dependency where child = $1 order by 1", task)
+    return _view(row, [edge["parent"] for edge in waiting])
+
+
+async def listing(
+    conn: Connection, *, job: str | None, states: Sequence[TaskState], before: int | None, limit: int
+) -> list[TaskView]:
+    """The newest tasks first; `before` is an id to go on from."""
+    wanted = f"""
+         where ($1::text is null or j.name = $1) and (cardinality($2::smallint[]) = 0 or t.state = any($2))
+           and t.id < $3 order by t.id desc limit {int(limit)}
+    """
+    query = f"select * from ({_LIVE} {wanted}) live union all select * from ({_FINISHED} {wanted}) finished"
+    rows = await conn.fetch(
+        f"select * from ({query}) found order by id desc limit {int(limit)}",
+        job,
+        [int(state) for state in states],
+        before if before is not None else 2**62,
+    )
+    return [_view(row) for row in rows]
+
+
+_ATTEMPTS = """
+    select a.number, a.token, a.state, agent.name as agent, a.started_at, a.finished_at, a.run_at, a.error_code, a.error
+      from mainspring.attempt a left join mainspring.agent on agent.session = a.session
+     where a.task_id = $1
+    union all
+    select h.attempt, h.token, h.state, agent.name, h.started_at, h.finished_at, h.run_at, h.error_code, h.error
+      from mainspring.task_history h left join mainspring.agent on agent.session = h.session
+     where h.id = $1 and h.token is not null
+    union all
+    select t.attempt, t.token, t.state, agent.name, t.started_at, null, t.run_at, null, null
+      from mainspring.task t left join mainspring.agent on agent.session = t.session
+     where t.id = $1 and t.state in (2, 3)
+     order by token
+"""
+
+
+async def attempts(conn: Connection, task: int) -> list[AttemptView]:
+    """All attempts of a task in order: those before, the one that ended it, the one that runs."""
+    return [
+        AttemptView(
+            number=row["number"],
+            token=row["token"],
+            state=TaskState(row["state"]).label,
+            agent=row["agent"],
+            started_at=row["started_at"],
+            finished_at=row["finished_at"],
+            lateness_ms=_lateness(row["started_at"], row["run_at"]),
+            error_code=row["error_code"],
+            error=row["error"],
+        )
+        for row in await conn.fetch(_ATTEMPTS, task)
+    ]
+
+
+class Piece(NamedTuple):
+    token: int
+    number: int
+    stream: int
+    at: datetime
+    data: bytes
+
+
+async def output(conn: Connection, task: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
+    """Output of all attempts in order, from behind the piece `after` = (token, number)."""
+    rows = await conn.fetch(
+        """
+        select token, number, stream, at, data from mainspring.output
+         where task_id = $1 and (token, number) > ($2, $3) order by token, number limit 200
+        """,
+        task,
+        *after,
+    )
+    return [Piece(*row) for row in rows]
+
+
+_CANCEL_WAITING = """
+    with ended as (
+        delete from mainspring.task t where t.id = $1 and t.state in (0, 1) returning t.*
+    ), edges as (
+        delete from mainspring.dependency d using ended where d.child = ended.id
+    )
+    insert into mainspring.task_history
+        (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes, args,
+         checkpoint, progress, error_code, error, key)
+    select id, run_at, created_at, mainspring.now(), mainspring.now(), job_id, pool, 13, priority, attempt, crashes,
+           args, checkpoint, progress, 'cancelled', 'cancelled before it started', key
+      from ended
+    returning id
+"""
+_CANCEL_HELD = """
+    with asked as (
+        update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now())
+         where id = $1 and state in (2, 3) returning id
+    )
+    select pg_notify('mainspring', 'cancel') from asked
+"""
+
+
+async def cancel(conn: Connection, task: int) -> TaskState:
+    """blocked, pending → cancelled at once; for an armed or running task its agent is asked to stop it.
+
+    Returns the state that this leaves. InvalidTransition if the task has ended.
+    """
+    for _ in range(100):  # it may be claimed, or come back, between the two statements
+        if await conn.fetchval(_CANCEL_WAITING, task) is not None:
+            return TaskState.CANCELLED
+        if await conn.fetchval("select count(*) from (" + _CANCEL_HELD + ") asked", task):
+            return TaskState.RUNNING
+        view = await get(conn, task)
+        state = TaskState.from_label(view.state)
+        if state in TERMINAL:
+            raise InvalidTransition(f"task {task} has already {_ended(state)}; nothing to cancel", field="task")
+    raise InvalidTransition(f"task {task} changes too fast to be cancelled; try again", field="task")
+
+
+def _ended(state: TaskState) -> str:
+    return "succeeded" if state is TaskState.SUCCEEDED else f"ended ({state.label})"
+
+
+_RUN_AGAIN = """
+    with given as (select * from mainspring.task_history where id = $1 and state <> 10 limit 1)
+    , kept as (
+        insert into mainspring.attempt
+            (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+        select id, token, attempt, session, state, started_at, finished_at, mainspring.now(), run_at, error_code, error
+          from given where token is not null
+    ), removed as (
+        delete from mainspring.task_history h using given
+         where h.id = given.id and h.recorded_at = given.recorded_at
+        returning h.id
+    )
+    insert into mainspring.task (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key)
+    select given.id, mainspring.now(), created_at, job_id, pool, 1, priority, 0, args, checkpoint, key
+      from given join removed using (id)
+    returning id
+"""
+
+
+async def run_again(conn: Connection, task: int) -> None:
+    """A person's explicit retry: failed, timed_out, cancelled, skipped, lost → pending, attempts anew."""
+    async with conn.transaction():
+        if await conn.fetchval(_RUN_AGAIN, task) is None:
+            state = (await get(conn, task)).state
+            raise InvalidTransition(f"task {task} is {state}; only one that ended without success can be retried")
+        await conn.execute("select pg_notify('mainspring', 'due')")
+
+
+_ENDED = """
+    select id, state, result, error_code, error from mainspring.task_history where id = any($1::bigint[])
+"""
+
+
+class Ended(NamedTuple):
+    state: TaskState
+    result: str | None
+    error_code: str | None
+    error: str | None
+
+
+async def ended(conn: Connection, tasks: Sequence[int]) -> dict[int, Ended]:
+    """Those of `tasks` that have ended."""
+    return {
+        row["id"]: Ended(TaskState(row["state"]), row["result"], row["error_code"], row["error"])
+        for row in await conn.fetch(_ENDED, tasks)
+    }
+
+
+async def exist(conn: Connection, tasks: Sequence[int]) -> set[int]:
+    """Those of `tasks` that are live."""
+    rows = await conn.fetch("select id from mainspring.task where id = any($1::bigint[])", tasks)
+    return {row["id"] for row in rows}
+
+
+async def stats(conn: asyncpg.Connection[Any]) -> dict[str, Any]:
+    """Counts of what is live, what ended within the last hour, and the agents."""
+    live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
+    done = await conn.fetch("""
+        select state, count(*) as tasks,
+               percentile_cont(array[0.5, 0.99]) within group (
+                   order by extract(epoch from started_at - run_at) * 1000) filter (where attempt = 1) as lateness
+          from mainspring.task_history where recorded_at > mainspring.now() - interval '1 hour' group by state
+    """)
+    agents = await conn.fetch("""
+        select name, slots, session, labels,
+               (select count(*) from mainspring.task t where t.session = a.session and t.state in (2, 3)) as holds
+          from mainspring.agent a where ended_at is null and lease_until > mainspring.now() order by session
+    """)
+    return {
+        "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
+        "last_hour": {TaskState(row["state"]).label: row["tasks"] for row in done},
+        "agents": [
+            {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
+        ],
+    }

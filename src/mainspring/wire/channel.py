@@ -1,0 +1,64 @@
+"""Channel: all that server and agent know of each other. In one process it is a pair of queues.
+
+Next: wire/link.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, TypeVar
+
+from mainspring.errors import MainspringError
+from mainspring.model.messages import AgentMessage, Frame, ServerMessage
+
+Out = TypeVar("Out", contravariant=True)
+In = TypeVar("In", covariant=True)
+
+
+class ChannelClosed(MainspringError):
+    """The other side has gone; what it has not acknowledged is still ours."""
+
+    code = "channel_closed"
+
+
+class Channel(Protocol[Out, In]):
+    async def send(self, frame: Frame[Out]) -> None: ...  # type: ignore[type-var]
+
+    async def receive(self) -> Frame[In]: ...
+
+    async def close(self) -> None: ...
+
+
+class MemoryChannel:
+    """One end of a pair of queues."""
+
+    def __init__(self, outgoing: asyncio.Queue[Frame | None], incoming: asyncio.Queue[Frame | None]) -> None:
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._closed = False
+
+    async def send(self, frame: Frame) -> None:
+        if self._closed:
+            raise ChannelClosed("the channel is closed")
+        self._outgoing.put_nowait(frame)
+
+    async def receive(self) -> Frame:
+        frame = None if self._closed else await self._incoming.get()
+        if frame is None:
+            self._closed = True
+            raise ChannelClosed("the channel is closed")
+        return frame
+
+    async def close(self) -> None:
+        """Both ends see it, after the frames that are under way."""
+        if not self._closed:
+            self._closed = True
+            self._outgoing.put_nowait(None)
+            self._incoming.put_nowait(None)
+
+
+def memory_pair() -> tuple[Channel[AgentMessage, ServerMessage], Channel[ServerMessage, AgentMessage]]:
+    """(the agent's end, the server's end)."""
+    up: asyncio.Queue[Frame | None] = asyncio.Queue()
+    down: asyncio.Queue[Frame | None] = asyncio.Queue()
+    return MemoryChannel(up, down), MemoryChannel(down, up)

@@ -1,0 +1,42 @@
+"""A clock that follows another: the server's follows the database, the agent's follows its server.
+
+Elapsed time comes from the boot-time clock, which no one can set; the offset to the followed clock is
+measured by round trips, of which the quickest tells most.
+Next: agent/timers.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def boottime() -> float:
+    """Seconds since some fixed instant; goes on while the machine sleeps."""
+    return time.clock_gettime(_BOOT)
+
+
+class Clock:
+    """`now()` is seconds since 1970 on the followed clock."""
+
+    def __init__(self) -> None:
+        self.offset = time.time() - boottime()  # until the first measurement
+        self.round_trip = float("inf")
+        self._samples: deque[tuple[float, float]] = deque(maxlen=8)  # (round trip, offset)
+
+    def now(self) -> float:
+        return time.clock_gettime(_BOOT) + self.offset
+
+    def measured(self, sent: float, received: float, theirs: float) -> bool:
+        """A round trip from `sent` to `received` (boot time) saw `theirs`. True if the offset changed."""
+        round_trip = received - sent
+        offset = theirs - (sent + received) / 2
+        if abs(offset - self.offset) > round_trip + 0.05:
+            self._samples.clear()  # the followed clock was set, or this is the first: what came before is void
+        self._samples.append((round_trip, offset))
+        self.round_trip, best = min(self._samples)
+        changed = best != self.offset
+        self.offset = best
+        return changed

@@ -16,7 +16,8 @@ from mainspring.model.messages import Armed
 from mainspring.store.database import Connection
 
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions
-# in order. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row one claimer's.
+# in order. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row one claimer's; `state + 0`
+# keeps the planner on the primary key, whatever it thinks of the table.
 _CLAIM = """
     with due as materialized (
         select found.id
@@ -38,7 +39,7 @@ _CLAIM = """
        set state = 2, token = nextval('mainspring.attempt_token'), session = ($6::bigint[])[placed.slot],
            attempt = attempt + 1
       from placed
-     where t.id = placed.id and t.state = 1
+     where t.id = placed.id and t.state + 0 = 1
     returning t.id, t.token, t.job_id, t.attempt, extract(epoch from t.run_at)::float8 as run_at,
               t.args, t.checkpoint, t.crashes, t.priority, t.session
 """
@@ -73,7 +74,7 @@ _RECALL = """
     update mainspring.task t
        set state = 1, session = null, started_at = null, attempt = attempt - 1
       from given
-     where t.id = given.id and t.token = given.token and t.state = 2
+     where t.id = given.id and t.token = given.token and t.state + 0 = 2
     returning t.id
 """
 

@@ -14,6 +14,7 @@ from importlib import resources
 from mainspring.errors import SchemaMismatch
 from mainspring.store.database import Connection, Database
 
+PATIENCE = 3600.0  # seconds, for the lock and for each migration
 _LOCK = 0x6D61696E  # "main"
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 
@@ -61,12 +62,12 @@ async def migrate(database: Database) -> list[Migration]:
     """Bring the schema up to date; returns what was applied. Any number of callers at once."""
     conn = await database.connect()
     try:
-        await conn.execute("select pg_advisory_lock($1)", _LOCK, timeout=None)
+        await conn.execute("select pg_advisory_lock($1)", _LOCK, timeout=PATIENCE)
         missing = await _missing(conn)
         for migration in missing:
             async with conn.transaction():
                 await conn.execute(_BOOTSTRAP)
-                await conn.execute(migration.sql, timeout=None)
+                await conn.execute(migration.sql, timeout=PATIENCE)
                 await conn.execute(
                     "insert into mainspring.migration (number, name, checksum) values ($1, $2, $3)",
                     migration.number,

@@ -4,6 +4,9 @@
     finish   assigned, running → a terminal state, into the history
     retry    assigned, running → pending, the attempt into mainspring.attempt
 
+Rows are found by their primary key. `state + 0` says the same as `state`, and keeps the planner from walking
+a partial index instead, which it would when it thinks the table empty.
+
 A row that does not move belongs to a stale or repeated report: `unmoved` tells which, `keep_stale` keeps it.
 Next: store/tasks.py
 """
@@ -22,7 +25,7 @@ _START = """
     update mainspring.task t
        set state = 3, started_at = to_timestamp(given.at)
       from given
-     where t.id = given.id and t.token = given.token and t.state = 2
+     where t.id = given.id and t.token = given.token and t.state + 0 = 2
 """
 
 
@@ -40,7 +43,7 @@ _FINISH = """
                    as given(id, token, state, started, finished, result, code, error)
     ), ended as (
         delete from mainspring.task t using given
-         where t.id = given.id and t.token = given.token and t.state in (2, 3)
+         where t.id = given.id and t.token = given.token and t.state + 0 in (2, 3)
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   to_timestamp(given.finished) as finished_at, t.token, t.session, t.job_id, t.pool,
                   given.state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint, t.progress,
@@ -85,7 +88,7 @@ _RETRY = """
                run_at = (select mainspring.now()) + make_interval(secs => given.delay),
                attempt = t.attempt - 1 + given.cost, crashes = t.crashes + given.crash
           from given
-         where t.id = given.id and t.token = given.token and t.state in (2, 3)
+         where t.id = given.id and t.token = given.token and t.state + 0 in (2, 3)
         returning t.id
     )
     insert into mainspring.attempt
@@ -172,7 +175,7 @@ _NOTE = """
        set progress = coalesce(given.progress::jsonb, t.progress),
            checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint)
       from given
-     where t.id = given.id and t.token = given.token and t.state in (2, 3)
+     where t.id = given.id and t.token = given.token and t.state + 0 in (2, 3)
 """
 
 

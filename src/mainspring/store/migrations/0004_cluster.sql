@@ -17,7 +17,7 @@ create table mainspring.segment (
 insert into mainspring.segment (id) select generate_series(0, 99);
 
 create table mainspring.leader (
-    only  boolean primary key default true check (only),
+    id    boolean primary key default true check (id),   -- one row
     owner uuid,
     term  bigint  not null default 0
 );

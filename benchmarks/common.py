@@ -1,0 +1,181 @@
+"""What the benchmarks share: a fresh database, worker processes, the environment, the report.
+
+Every benchmark prints what it does on stderr, and on stdout one JSON object as its last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+import mainspring
+from mainspring.store.embedded import Embedded
+from mainspring.store.migrate import migrate
+from mainspring.store.database import Connection, Database
+
+
+def make_app(dsn: str | None = None, **settings: Any) -> mainspring.App:
+    """The application that is measured: its handler does nothing."""
+    app = mainspring.App("bench", dsn=dsn, **settings)
+
+    @app.job(retries=0)
+    async def noop() -> None:
+        return None
+
+    return app
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def fresh_database() -> Iterator[str]:
+    """A new PostgreSQL in a directory of its own; yields its DSN. `--dsn` or MAINSPRING_DSN is never used."""
+    parent = "/var/lib" if os.geteuid() == 0 else None  # where the server's account can reach it
+    directory = Path(tempfile.mkdtemp(prefix="mainspring-bench-", dir=parent))
+    directory.chmod(0o711)
+    embedded = Embedded.start(directory)
+    try:
+        asyncio.run(_prepare(embedded.dsn))
+        yield embedded.dsn
+    finally:
+        embedded.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _prepare(dsn: str) -> None:
+    await migrate(Database(dsn))
+    async with make_app(dsn):
+        pass
+
+
+@asynccontextmanager
+async def connection(dsn: str) -> AsyncIterator[Connection]:
+    conn = await Database(dsn).connect()
+    try:
+        yield conn
+    finally:
+        await conn.close()
+
+
+async def empty_tables(conn: Connection) -> None:
+    """As if nothing had ever run, so that the runs of one benchmark do not feel each other."""
+    await conn.execute("truncate mainspring.task, mainspring.task_history, mainspring.attempt, mainspring.output")
+    await conn.execute("checkpoint")
+
+
+async def fill(app: mainspring.App, tasks: int) -> None:
+    """Submit tasks, ten thousand in a statement."""
+    for start in range(0, tasks, 10_000):
+        await app["noop"].enqueue_many([()] * min(10_000, tasks - start))
+
+
+@contextmanager
+def workers(dsn: str, processes: int) -> Iterator[None]:
+    """Worker processes, each a server and an agent; they run until the block ends."""
+    command = [sys.executable, "-m", "benchmarks.worker", dsn]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.close()  # tells it to stop
+        for child in children:
+            child.wait(timeout=60)
+
+
+_DONE = "select count(*) from mainspring.task_history"
+_RATE = """
+    select count(*) / extract(epoch from max(recorded_at) - min(started_at))::float8 as rate from mainspring.task_history
+"""
+
+
+async def drained(conn: Connection, tasks: int, timeout: float = 300.0) -> float:
+    """Wait until so many tasks have ended; returns tasks per second from the first start to the last commit."""
+    async with asyncio.timeout(timeout):
+        while await conn.fetchval("select exists (select from mainspring.task where run_at < mainspring.now())"):
+            await asyncio.sleep(0.05)
+    ended = await conn.fetchval(_DONE)
+    if ended < tasks:
+        raise RuntimeError(f"only {ended} of {tasks} tasks have ended")
+    return float(await conn.fetchval(_RATE))
+
+
+def quantiles(milliseconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(milliseconds)
+    return {
+        "p50_ms": round(ordered[len(ordered) // 2], 3),
+        "p99_ms": round(ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)], 3),
+        "max_ms": round(ordered[-1], 3),
+    }
+
+
+def median_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The median of each figure over the runs."""
+    return {
+        key: round(statistics.median(result[key] for result in results), 3)
+        for key, value in results[0].items()
+        if isinstance(value, (int, float))
+    }
+
+
+def environment() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "postgresql": "18 (embedded)",
+        "mainspring": mainspring.__version__,
+        "asyncpg": version("asyncpg"),
+        "uvloop": version("uvloop"),
+    }
+
+
+def arguments(description: str, **defaults: int) -> argparse.Namespace:
+    """The flags of a benchmark: --json, --runs, and its own."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="print one JSON object (always the last line)")
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default {default}")
+    return parser.parse_args()
+
+
+def report(name: str, result: dict[str, Any], *, as_json: bool) -> None:
+    """The environment for people on stderr; the figures on stdout, as JSON on the last line."""
+    whole = {"benchmark": name, **result, "environment": environment()}
+    if not as_json:
+        for key, value in result.items():
+            print(f"{key:>24}  {value}")
+    print(json.dumps(whole))
+
+
+Measure = Callable[[str], Awaitable[dict[str, Any]]]
+
+
+def run(name: str, measure: Measure, args: argparse.Namespace) -> None:
+    """Measure `--runs` times on one fresh database, and report the medians."""
+    results = []
+    with fresh_database() as dsn:
+        for number in range(1, args.runs + 1):
+            result = uvloop.run(measure(dsn))
+            say(f"{name} run {number} of {args.runs}: {json.dumps(result)}")
+            results.append(result)
+    report(name, {**median_of(results), "runs": args.runs}, as_json=args.json)

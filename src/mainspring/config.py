@@ -1,0 +1,83 @@
+"""Settings: the only reader of flags, environment and TOML. Flags win over the environment, that over the file.
+
+    MAINSPRING_DSN=postgresql://…      an external PostgreSQL; without it, the embedded one
+    MAINSPRING_SLOTS=200               any setting, in capitals
+    mainspring.toml                    in the working directory, or named by MAINSPRING_CONFIG
+
+Next: compose.py
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import ValidationError
+from mainspring.model.durations import seconds
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Durations are seconds; they may be written as text ("5s", "30d") wherever they are given."""
+
+    dsn: str | None = None
+    data_directory: str | None = None  # of the embedded PostgreSQL
+    agent_name: str = ""
+    slots: int = 100  # attempts that run at the same time
+    threads: int = 32  # of them, sync handlers
+    poll: float = 0.5
+    lead: float = 5.0
+    lease: float = 15.0
+    stop_patience: float = 10.0  # for running attempts to end when the process is stopped
+    keep_succeeded: float = 7 * 86400.0
+    keep_failed: float = 30 * 86400.0
+
+
+_DURATIONS = {"poll", "lead", "lease", "stop_patience", "keep_succeeded", "keep_failed"}
+_AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0}
+_AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lease": 3600.0}
+
+
+def load(
+    overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings in force. `overrides` come from flags; a None among them means: not given."""
+    environment = os.environ if environment is None else environment
+    given = _from_file(environment)
+    for name in Settings.__struct_fields__:
+        value = environment.get(f"MAINSPRING_{name.upper()}")
+        if value:
+            given[name] = value
+    given |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    settings = _convert(given)
+    return settings if settings.agent_name else msgspec.structs.replace(settings, agent_name=socket.gethostname())
+
+
+def _from_file(environment: Mapping[str, str]) -> dict[str, Any]:
+    named = environment.get("MAINSPRING_CONFIG")
+    path = Path(named or "mainspring.toml")
+    if not named and not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValidationError(f"config: {path} cannot be read: {error}", field="config") from None
+
+
+def _convert(given: dict[str, Any]) -> Settings:
+    for name in _DURATIONS & given.keys():
+        given[name] = seconds(given[name], field=name)
+    try:
+        settings = msgspec.convert(given, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"config: {error}", field="config") from None
+    for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
+        for name, bound in bounds.items():
+            if wrong(float(getattr(settings, name)), float(bound)):
+                raise ValidationError(f"{name}: {getattr(settings, name):g}; {word} {bound:g}", field=name)
+    return settings

@@ -1,0 +1,154 @@
+"""Definitions from what people give: every option checked, with an error that names it.
+
+Next: sdk/app.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict, get_args
+
+from mainspring.errors import ValidationError
+from mainspring.model.durations import Duration, seconds
+from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Run
+from mainspring.model.names import check_name, check_text
+from mainspring.model.retry import MAX_DELAYS, MAX_RETRIES, Backoff, Retry
+
+MAX_ARGV = 1000
+MAX_ARGV_BYTES = 128 * 1024  # of one argument, as Linux has it
+MAX_ENVIRONMENT_BYTES = 1024 * 1024
+
+
+class Options(TypedDict, total=False):
+    """The policies of a job, as its author writes them."""
+
+    retries: int
+    backoff: Backoff | Sequence[Duration]
+    retry_delay: Duration
+    max_retry_delay: Duration
+    retry_on: Sequence[type[BaseException] | str | int]
+    abort_on: Sequence[type[BaseException] | str | int]
+    timeout: Duration | None
+    grace: Duration
+    delivery: Delivery
+    priority: str | int
+    requires: Mapping[str, str]
+    description: str
+
+
+def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = None) -> Definition:
+    """The definition of a job; ValidationError names the option that is wrong."""
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        name = sorted(unknown)[0]
+        known = ", ".join(Options.__annotations__)
+        raise ValidationError(f"{name}: no such option; there are {known}", field=name)
+    delivery = options.get("delivery", "at_least_once")
+    if delivery not in get_args(Delivery):
+        raise ValidationError(f"delivery: {delivery!r}; use {', '.join(get_args(Delivery))}", field="delivery")
+    if delivery == "at_most_once" and options.get("retries"):
+        raise ValidationError("retries: an at_most_once job never runs again; leave retries out", field="retries")
+    timeout = options.get("timeout")
+    labels = {**(requires or {}), **options.get("requires", {})}
+    for label, value in labels.items():
+        check_name(label, field="requires")
+        check_name(value, field="requires")
+    return Definition(
+        run=run,
+        retry=_retry(options),
+        timeout=None if timeout is None else seconds(timeout, field="timeout", at_least=0.001),
+        grace=seconds(options.get("grace", 5.0), field="grace"),
+        delivery=delivery,
+        priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
+        requires=labels,
+        description=check_text(options.get("description", ""), field="description"),
+    )
+
+
+def _retry(options: Options) -> Retry:
+    retries = options.get("retries", 3)
+    if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MAX_RETRIES:
+        raise ValidationError(f"retries: {retries!r}; give 0 to {MAX_RETRIES}", field="retries")
+    backoff = options.get("backoff", "jitter")
+    delays: tuple[float, ...] = ()
+    if not isinstance(backoff, str):
+        delays = tuple(seconds(delay, field="backoff") for delay in backoff)
+        if not 1 <= len(delays) <= MAX_DELAYS:
+            raise ValidationError(f"backoff: {len(delays)} delays; give 1 to {MAX_DELAYS}", field="backoff")
+        backoff = "fixed"
+        retries = options.get("retries", len(delays))
+    elif backoff not in get_args(Backoff):
+        raise ValidationError(
+            f"backoff: {backoff!r}; use {', '.join(get_args(Backoff))}, or a list of delays", field="backoff"
+        )
+    return Retry(
+        retries=retries,
+        backoff=backoff,
+        delay=seconds(options.get("retry_delay", 1.0), field="retry_delay"),
+        max_delay=seconds(options.get("max_retry_delay", 3600.0), field="max_retry_delay"),
+        delays=delays,
+        retry_on=_labels(options.get("retry_on", ()), "retry_on"),
+        abort_on=_labels(options.get("abort_on", ()), "abort_on"),
+    )
+
+
+def _labels(given: Sequence[type[BaseException] | str | int], field: str) -> tuple[str, ...]:
+    """Failures by exception class, by its name, by exit code, or by error code."""
+    if isinstance(given, (str, int, type)):
+        given = (given,)
+    labels = []
+    for item in given:
+        if isinstance(item, type) and issubclass(item, BaseException):
+            labels.append(f"{item.__module__}.{item.__qualname__}")
+        elif isinstance(item, int) and not isinstance(item, bool):
+            labels.append(str(item))
+        else:
+            labels.append(check_name(item, field=field))
+    return tuple(labels)
+
+
+def priority_level(priority: str | int) -> int:
+    """low, normal, high, critical, or 0 to 9; a higher one goes first."""
+    if isinstance(priority, str) and priority in PRIORITIES:
+        return PRIORITIES[priority]
+    if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 9:
+        return priority
+    if isinstance(priority, str) and len(priority) == 1 and priority in "0123456789":
+        return int(priority)
+    raise ValidationError(f"priority: {priority!r}; use {', '.join(PRIORITIES)}, or 0 to 9", field="priority")
+
+
+def command(
+    argv: Sequence[str] | str,
+    *,
+    shell: bool = False,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+) -> Command:
+    """A command: a list of arguments, or with `shell` one line for /bin/sh."""
+    if isinstance(argv, str):
+        if not shell:
+            raise ValidationError(
+                "argv: give a list such as ['pg_dump', 'shop']; a line for the shell needs shell=True", field="argv"
+            )
+        argv = [argv]
+    arguments = tuple(check_text(item, field="argv", limit=MAX_ARGV_BYTES) for item in argv)
+    if not 1 <= len(arguments) <= MAX_ARGV or not arguments[0]:
+        raise ValidationError(f"argv: give 1 to {MAX_ARGV} arguments, the program first", field="argv")
+    environment = dict(env or {})
+    for name, value in environment.items():
+        check_text(value, field="env", limit=MAX_ARGV_BYTES)
+        if not check_text(name, field="env", limit=1000) or "=" in name:
+            raise ValidationError(f"env: {name!r} is not the name of a variable", field="env")
+        if name.startswith("MAINSPRING_"):
+            raise ValidationError(f"env: {name} is reserved; names that begin with MAINSPRING_ are ours", field="env")
+    if sum(len(n.encode()) + len(v.encode()) + 2 for n, v in environment.items()) > MAX_ENVIRONMENT_BYTES:
+        raise ValidationError("env: over 1 MB; the system would refuse to start the command", field="env")
+    return Command(
+        argv=arguments,
+        shell=shell,
+        cwd=None if cwd is None else check_text(cwd, field="cwd", limit=4096),
+        env=environment,
+        stdin=None if stdin is None else check_text(stdin, field="stdin", limit=1024 * 1024),
+    )

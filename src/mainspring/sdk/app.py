@@ -1,0 +1,249 @@
+"""App: the jobs of an application, and the way to submit and to run them.
+
+Next: sdk/job.py; what runs them is built in compose.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
+
+import msgspec
+
+from mainspring import compose
+from mainspring.agent.executors.python import Handler
+from mainspring.errors import JobNotFound, TaskFailed, ValidationError
+from mainspring.model.define import Options, command, define
+from mainspring.model.jobs import Definition, Python
+from mainspring.model.names import check_name
+from mainspring.model.states import TaskState
+from mainspring.sdk.job import Job, bind_command
+from mainspring.sdk.signature import Signature, encode_result
+from mainspring.sdk.sync import SyncBridge
+from mainspring.sdk.waiting import Waiting
+from mainspring.store import tasks
+from mainspring.store.database import Database
+from mainspring.store.submit import Submission, Submissions, submit, submit_sync
+from mainspring.store.tasks import TaskView
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorator:
+    """What `@app.job(…)` gives; the overloads take the result's type from an async or a sync handler."""
+
+    def __init__(self, register: Callable[[Callable[..., Any]], Job[..., Any]]) -> None:
+        self._register = register
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Job[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Job[..., Any]:
+        return self._register(function)
+
+
+class App:
+    """An application's jobs.
+
+    `dsn` names an external PostgreSQL; without it MAINSPRING_DSN counts, and without that the embedded one.
+    `name` tells applications apart that share a database: a handler runs only where its application runs.
+    """
+
+    def __init__(self, name: str = "default", *, dsn: str | None = None, **settings: Any) -> None:
+        self.name = check_name(name, field="name")
+        self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
+        self._definitions: dict[str, Definition] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._jobs: dict[str, Job[..., Any]] = {}
+        self._open: AsyncExitStack | None = None
+        self._database: Database | None = None
+        self._waiting: Waiting | None = None
+        self._engine: compose.Engine | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open
+        self._sync = SyncBridge(self)
+
+    # ── defining ────────────────────────────────────────────────────────────────────────────────
+
+    @overload
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, R]: ...
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    @overload
+    def job(self, *, name: str | None = None, **options: Unpack[Options]) -> Decorator: ...
+    def job(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Unpack[Options]
+    ) -> Any:
+        """Make a function a job: `@app.job` or `@app.job(retries=5, timeout="10m", …)`."""
+
+        def register(function: Callable[..., Any]) -> Job[..., Any]:
+            return self._handler(function, name, options)
+
+        return Decorator(register) if function is None else register(function)
+
+    def _handler(self, function: Callable[..., Any], name: str | None, options: Options) -> Job[..., Any]:
+        if not inspect.isfunction(function):
+            raise ValidationError(f"{function!r} is not a function; @app.job goes above a def", field="handler")
+        name = check_name(function.__name__ if name is None else name, field="name")
+        if function.__doc__ and "description" not in options:
+            options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
+        signature = Signature(name, function)
+        self._define(name, define(Python(name), options, requires={"app": self.name}))
+        self._handlers[name] = Handler(
+            name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
+        )
+        job: Job[..., Any] = Job(self, name, signature.bind, function)
+        self._jobs[name] = job
+        return job
+
+    def command(
+        self,
+        name: str,
+        argv: Sequence[str] | str,
+        *,
+        shell: bool = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        **options: Unpack[Options],
+    ) -> Job[..., Any]:
+        """A job that runs a program: `app.command("backup", ["pg_dump", "shop"])`."""
+        name = check_name(name, field="name")
+        self._define(name, define(command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), options))
+        job: Job[..., Any] = Job(self, name, bind_command, None)
+        self._jobs[name] = job
+        return job
+
+    def _define(self, name: str, definition: Definition) -> None:
+        if name in self._definitions:
+            raise ValidationError(f"a job named {name!r} is defined already; give one of them another name", field="name")
+        self._definitions[name] = definition
+
+    def __getitem__(self, name: str) -> Job[..., Any]:
+        try:
+            return self._jobs[name]
+        except KeyError:
+            known = ", ".join(sorted(self._jobs)) or "none yet"
+            raise JobNotFound(f"this application has no job {name!r}; it has: {known}", field="job") from None
+
+    @property
+    def jobs(self) -> Mapping[str, Job[..., Any]]:
+        return self._jobs
+
+    # ── opening and running ─────────────────────────────────────────────────────────────────────
+
+    async def open(self, **overrides: Any) -> None:
+        """Connect, bring the schema up to date, register the jobs: ready to submit."""
+        if self._open is not None:
+            return
+        async with AsyncExitStack() as stack:
+            settings = compose.load({**self._overrides, **overrides})
+            database = await stack.enter_async_context(compose.open_database(settings))
+            await compose.register(database, self._definitions)
+            self._database = database
+            self.loop = asyncio.get_running_loop()
+            self._waiting = Waiting(database)
+            stack.push_async_callback(self._waiting.close)
+            self._open = stack.pop_all()
+
+    async def close(self) -> None:
+        stack, self._open = self._open, None
+        self._database = self._waiting = self.loop = None
+        if stack is not None:
+            await stack.aclose()
+
+    async def __aenter__(self) -> App:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def running(self, **overrides: Any) -> AsyncIterator[App]:
+        """Run the jobs inside this process: a server and an agent, until the block ends."""
+        if self._engine is not None:
+            raise ValidationError("this application is running already", field="app")
+        was_open = self._open is not None
+        await self.open(**overrides)
+        assert self._database is not None
+        try:
+            settings = compose.load({**self._overrides, **overrides})
+            async with compose.engine(settings, self._database, self._handlers, {"app": self.name}) as engine:
+                self._engine = engine
+                engine.server.recorder.on_ended.append(self._ended)
+                try:
+                    yield self
+                finally:
+                    self._engine = None
+        finally:
+            if not was_open:
+                await self.close()
+
+    def _ended(self, endings: Sequence[Any]) -> None:
+        if self._waiting is not None:
+            self._waiting.hint(ending.task for ending in endings)
+
+    @property
+    def engine(self) -> compose.Engine | None:
+        """What runs the jobs, while they are running in this process."""
+        return self._engine
+
+    # ── what jobs and tasks ask ─────────────────────────────────────────────────────────────────
+
+    @property
+    def database(self) -> Database:
+        if self._database is None:
+            raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
+        return self._database
+
+    async def submit(self, submission: Submission | Submissions, conn: Any) -> Any:
+        """Insert through the caller's connection, or through our own and wake our own dispatcher."""
+        if conn is not None:
+            return await submit(conn, submission)
+        if self._database is None:
+            await self.open()
+        engine = self._engine
+        async with self.database.acquire() as own:
+            ids = await submit(own, submission if engine is None else submission._replace(hint=False))
+        if engine is not None:
+            engine.server.dispatcher.wake.set()
+        return ids
+
+    def submit_sync(self, submission: Submission | Submissions, conn: Any) -> Any:
+        if conn is not None:
+            return submit_sync(conn, submission)
+        return self._sync.call(lambda: self.submit(submission, None))
+
+    async def wait_for(self, task: int, timeout: float | None) -> Any:
+        if self._waiting is None:
+            await self.open()
+        assert self._waiting is not None
+        ended = await self._waiting.wait(task, timeout)
+        if ended.state is not TaskState.SUCCEEDED:
+            headline = (ended.error or "no reason was given").partition("\n")[0]
+            raise TaskFailed(
+                f"task {task} {ended.state.label}: {headline}",
+                task_id=task,
+                state=ended.state.label,
+                error_code=ended.error_code,
+            )
+        return None if ended.result is None else msgspec.json.decode(ended.result)
+
+    async def status(self, task: int) -> TaskView:
+        async with self.database.acquire() as conn:
+            return await tasks.get(conn, task)
+
+    async def cancel(self, task: int) -> None:
+        async with self.database.acquire() as conn:
+            await tasks.cancel(conn, task)
+        if self._engine is not None:
+            self._engine.server.gateway.cancel_wake.set()
+
+    async def retry(self, task: int) -> None:
+        async with self.database.acquire() as conn:
+            await tasks.run_again(conn, task)

@@ -1,0 +1,164 @@
+"""Job: a handler or a command that can be submitted. Its arguments are checked by the type checker.
+
+Next: sdk/task.py, then store/submit.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+from mainspring.errors import ValidationError
+from mainspring.model.define import priority_level
+from mainspring.model.durations import Duration, seconds
+from mainspring.model.names import check_name
+from mainspring.model.payload import encode
+from mainspring.sdk.task import Task
+from mainspring.store.submit import Submission, Submissions
+
+if TYPE_CHECKING:
+    from mainspring.sdk.app import App
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Bind = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
+
+
+class Using(NamedTuple):
+    """How tasks are submitted: when, how urgent, under which key, after which tasks, through which connection."""
+
+    priority: str | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    key: str | None = None
+    key_ttl: timedelta = timedelta(days=1)
+    after: list[int] | None = None
+    conn: Any = None
+
+
+class Submitter(Generic[P, R]):
+    """Submits tasks of one job."""
+
+    def __init__(self, app: App, name: str, bind: Bind, using: Using) -> None:
+        self._app = app
+        self.name = name
+        self._bind = bind
+        self._using = using
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
+        """Submit one task with these arguments."""
+        id = await self._app.submit(self._one(args, kwargs), self._using.conn)
+        return Task(self._app, id, self.name)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
+        """The same from sync code."""
+        id = self._app.submit_sync(self._one(args, kwargs), self._using.conn)
+        return Task(self._app, id, self.name)
+
+    async def enqueue_many(self, calls: Iterable[Any]) -> list[Task[R]]:
+        """Submit many tasks in one statement.
+
+        A call is a tuple of positional arguments, a dict of named ones, or a single argument.
+        """
+        using = self._using
+        if using.key is not None or using.after is not None:
+            raise ValidationError("key, after: belong to a single task; use enqueue()", field="key")
+        args = [self._bind_item(number, call) for number, call in enumerate(calls)]
+        if not args:
+            return []
+        many = Submissions(self.name, args, using.priority, using.run_at, using.delay)
+        ids = await self._app.submit(many, using.conn)
+        return [Task(self._app, id, self.name) for id in ids]
+
+    def _bind_item(self, number: int, call: Any) -> str:
+        positional: tuple[Any, ...] = ()
+        named: Mapping[str, Any] = {}
+        if isinstance(call, tuple):
+            positional = call
+        elif isinstance(call, Mapping):
+            named = call
+        else:
+            positional = (call,)
+        try:
+            return self._bind(positional, named)
+        except ValidationError as error:
+            raise ValidationError(f"calls[{number}]: {error.message}", field=error.field) from None
+
+    def _one(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submission:
+        using = self._using
+        return Submission(
+            self.name,
+            self._bind(args, kwargs),
+            using.priority,
+            using.run_at,
+            using.delay,
+            using.key,
+            using.key_ttl,
+            using.after,
+        )
+
+
+class Job(Submitter[P, R]):
+    """A registered job. For a handler, `function` is the function itself, for direct calls in tests."""
+
+    def __init__(self, app: App, name: str, bind: Bind, function: Callable[P, Any] | None) -> None:
+        super().__init__(app, name, bind, Using())
+        self._function = function
+
+    @property
+    def function(self) -> Callable[P, Any]:
+        if self._function is None:
+            raise ValidationError(f"{self.name} is a command; it has no function", field="job")
+        return self._function
+
+    def using(
+        self,
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        priority: str | int | None = None,
+        key: str | None = None,
+        key_ttl: Duration = "1d",
+        after: Task[Any] | Sequence[Task[Any]] | None = None,
+        conn: Any = None,
+    ) -> Submitter[P, R]:
+        """The same job, submitted otherwise.
+
+        delay, run_at   when it becomes due
+        priority        low, normal, high, critical, or 0 to 9
+        key             a second submission with the same key gives the first task, for `key_ttl`
+        after           it waits until these tasks have succeeded
+        conn            a connection of yours: the task is part of your transaction
+        """
+        if delay is not None and run_at is not None:
+            raise ValidationError("run_at, delay: give one of them, not both", field="run_at")
+        if run_at is not None:
+            _check_instant(run_at)
+        using = Using(
+            priority=None if priority is None else str(priority_level(priority)),
+            run_at=run_at,
+            delay=None if delay is None else timedelta(seconds=seconds(delay, field="delay")),
+            key=None if key is None else check_name(key, field="key"),
+            key_ttl=timedelta(seconds=seconds(key_ttl, field="key_ttl", at_least=0.001)),
+            after=None if after is None else [task.id for task in ([after] if isinstance(after, Task) else after)],
+            conn=conn,
+        )
+        return Submitter(self._app, self.name, self._bind, using)
+
+
+def _check_instant(run_at: datetime) -> None:
+    if not isinstance(run_at, datetime) or run_at.tzinfo is None:
+        raise ValidationError(
+            f"run_at: {run_at!r} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)", field="run_at"
+        )
+    if not 1970 <= run_at.year < 2200:
+        raise ValidationError(f"run_at: {run_at} is outside 1970 to 2200", field="run_at")
+
+
+def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """A command takes named arguments, which it finds as JSON in MAINSPRING_ARGS."""
+    if args:
+        raise ValidationError("args: a command takes named arguments only", field="args")
+    return encode(dict(kwargs), "args") if kwargs else "{}"

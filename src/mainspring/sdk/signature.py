@@ -1,0 +1,83 @@
+"""A handler's signature: how its arguments become JSON at enqueue and come back as Python at the start.
+
+Next: sdk/job.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from mainspring.errors import ValidationError
+from mainspring.model.payload import encode
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Signature:
+    def __init__(self, job: str, function: Callable[..., Any]) -> None:
+        self._job = job
+        self._signature = inspect.signature(function)
+        parameters = self._signature.parameters.values()
+        for parameter in parameters:
+            if parameter.kind not in (*_NAMED, inspect.Parameter.VAR_KEYWORD):
+                raise ValidationError(
+                    f"{job}: parameter {parameter} cannot be named; arguments are stored by name", field="handler"
+                )
+        self._names = tuple(p.name for p in parameters if p.kind in _NAMED)
+        self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        self._decoder = self._make_decoder(function)
+
+    def _make_decoder(self, function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
+        """A decoder for the annotated types; a parameter without annotation takes any JSON."""
+        try:
+            hints = get_type_hints(function)
+        except NameError:  # an annotation that only a type checker can see
+            hints = {}
+        fields: list[tuple[str, Any, Any]] = []
+        for name in self._names:
+            hint = hints.get(name, Any)
+            if self._signature.parameters[name].default is inspect.Parameter.empty:
+                fields.append((name, hint, msgspec.NODEFAULT))
+            else:
+                fields.append((name, hint if hint is Any else hint | UnsetType, UNSET))
+        try:
+            struct = msgspec.defstruct(f"{self._job} arguments", fields, kw_only=True, forbid_unknown_fields=not self._open)
+            return msgspec.json.Decoder(struct)
+        except TypeError as error:
+            raise ValidationError(f"{self._job}: its arguments cannot cross JSON: {error}", field="handler") from None
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """The arguments of a call, as JSON by name; a ValidationError if the call would not be valid."""
+        if not kwargs and len(args) == len(self._names) == len(self._positional):
+            if not args:
+                return "{}"
+            return encode(dict(zip(self._names, args, strict=True)), "args")
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ValidationError(f"args: {self._job}{self._signature}: {error}", field="args") from None
+        given = dict(bound.arguments)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                given |= given.pop(parameter.name, {})
+        return encode(given, "args")
+
+    def decode(self, text: str) -> dict[str, Any]:
+        """The arguments for a call. Raises ValueError if they do not fit."""
+        if text == "{}" and not self._names:
+            return {}
+        struct = self._decoder.decode(text)
+        args = {name: value for name in self._names if (value := getattr(struct, name)) is not UNSET}
+        if self._open:
+            args = {**msgspec.json.decode(text), **args}
+        return args
+
+
+def encode_result(value: Any) -> str | None:
+    return None if value is None else encode(value, "result")

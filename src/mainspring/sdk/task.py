@@ -1,0 +1,49 @@
+"""Task: a handle on a task that was submitted.
+
+Next: sdk/waiting.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from mainspring.store.tasks import TaskView
+
+if TYPE_CHECKING:
+    from mainspring.sdk.app import App
+
+R = TypeVar("R", covariant=True)
+
+
+class Task(Generic[R]):
+    """`id` is the task's number. Everything else is asked of the database."""
+
+    __slots__ = ("_app", "id", "job")
+
+    def __init__(self, app: App, id: int, job: str) -> None:
+        self._app = app
+        self.id = id
+        self.job = job
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait until the task has ended, and return what its handler returned.
+
+        Raises TaskFailed if it did not succeed, WaitTimeout if it goes on after `timeout` seconds.
+        """
+        value: R = await self._app.wait_for(self.id, timeout)
+        return value
+
+    async def status(self) -> TaskView:
+        """The task as it stands."""
+        return await self._app.status(self.id)
+
+    async def cancel(self) -> None:
+        """End the task: at once if nobody runs it, else by telling its agent."""
+        await self._app.cancel(self.id)
+
+    async def retry(self) -> None:
+        """Run a task again that ended without success, attempts counted anew."""
+        await self._app.retry(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.id} of {self.job}>"

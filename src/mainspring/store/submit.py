@@ -1,0 +1,135 @@
+"""Submission: one SQL function, called through whatever connection the caller has.
+
+asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions) are told by
+the module of their class; none of them is imported here.
+Next: store/migrations/0002_enqueue.sql
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from mainspring.errors import MainspringError, ValidationError
+from mainspring.store.database import translate
+
+
+class Submission(NamedTuple):
+    """One task of `job`; `args` is JSON text."""
+
+    job: str
+    args: str
+    priority: str | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    key: str | None = None
+    key_ttl: timedelta = timedelta(days=1)
+    after: list[int] | None = None
+    hint: bool = True
+
+
+class Submissions(NamedTuple):
+    """Many tasks of `job`, which share all but their arguments."""
+
+    job: str
+    args: list[str]
+    priority: str | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    hint: bool = True
+
+
+class _Call(NamedTuple):
+    function: str
+    parameters: tuple[tuple[str, str], ...]  # name and type, in the order of the submission's fields
+
+    def sql(self, style: str) -> str:
+        given = ", ".join(
+            f"{name} => " + style.format(number=number, type=type)
+            for number, (name, type) in enumerate(self.parameters, 1)
+        )
+        return f"select mainspring.{self.function}({given})"
+
+
+_OPTIONS = (("priority", "text"), ("run_at", "timestamptz"), ("delay", "interval"))
+_ENQUEUE = _Call(
+    "enqueue",
+    (
+        ("job", "text"),
+        ("args", "jsonb"),
+        *_OPTIONS,
+        ("key", "text"),
+        ("key_ttl", "interval"),
+        ("after", "bigint[]"),
+        ("hint", "boolean"),
+    ),
+)
+_ENQUEUE_MANY = _Call("enqueue_many", (("job", "text"), ("args", "jsonb[]"), *_OPTIONS, ("hint", "boolean")))
+
+_ASYNCPG, _PSYCOPG, _SQLALCHEMY = "${number}::{type}", "%s::{type}", "cast(:p{number} as {type})"
+_SQL = {call: call.sql(_ASYNCPG) for call in (_ENQUEUE, _ENQUEUE_MANY)}
+
+
+async def submit(conn: Any, submission: Submission | Submissions) -> Any:
+    """Insert within the caller's transaction; returns the id, or the list of ids."""
+    call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
+    try:
+        match _driver(conn):
+            case "asyncpg":
+                return await conn.fetchval(_SQL[call], *submission)
+            case "psycopg async":
+                cursor = await conn.execute(call.sql(_PSYCOPG), submission)
+                return (await cursor.fetchone())[0]
+            case "sqlalchemy async":
+                result = await conn.execute(*_for_sqlalchemy(call, submission))
+                return result.scalar_one()
+            case _:
+                raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
+    except Exception as error:
+        raise _ours(error) from error
+
+
+def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
+    """The same through a sync connection."""
+    call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
+    try:
+        match _driver(conn):
+            case "psycopg":
+                return conn.execute(call.sql(_PSYCOPG), submission).fetchone()[0]
+            case "sqlalchemy":
+                return conn.execute(*_for_sqlalchemy(call, submission)).scalar_one()
+            case _:
+                raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
+    except Exception as error:
+        raise _ours(error) from error
+
+
+def _driver(conn: Any) -> str:
+    for kind in type(conn).__mro__:
+        root = kind.__module__.partition(".")[0]
+        if root == "asyncpg":
+            return root
+        if root in ("psycopg", "sqlalchemy"):
+            return f"{root} async" if "async" in f"{kind.__module__}.{kind.__name__}".lower() else root
+    raise ValidationError(
+        f"conn: {type(conn).__name__} is not a connection of asyncpg, psycopg 3 or SQLAlchemy", field="conn"
+    )
+
+
+def _for_sqlalchemy(call: _Call, submission: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    from sqlalchemy import text
+
+    return text(call.sql(_SQLALCHEMY)), {f"p{number}": value for number, value in enumerate(submission, 1)}
+
+
+def _ours(error: Exception) -> Exception:
+    """Our error for a driver's, also where SQLAlchemy wraps it; else the error itself."""
+    if isinstance(error, MainspringError):
+        return error
+    cause: BaseException | None = error
+    while cause is not None:
+        if (translated := translate(cause)) is not None:
+            return translated
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return error

@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m benchmarks.NAME --json`. All run on a fresh embedded PostgreSQL with its default durability."""
+"""Benchmarks: `python -m benchmarks.NAME --json`, each on a fresh embedded PostgreSQL with default durability."""

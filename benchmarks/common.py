@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +24,9 @@ from typing import Any
 import uvloop
 
 import mainspring
+from mainspring.store.database import Connection, Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
-from mainspring.store.database import Connection, Database
 
 
 def make_app(dsn: str | None = None, **settings: Any) -> mainspring.App:
@@ -103,7 +103,7 @@ def workers(dsn: str, processes: int) -> Iterator[None]:
 
 _DONE = "select count(*) from mainspring.task_history"
 _RATE = """
-    select count(*) / extract(epoch from max(recorded_at) - min(started_at))::float8 as rate from mainspring.task_history
+    select count(*) / date_part('epoch', max(recorded_at) - min(started_at)) as rate from mainspring.task_history
 """
 
 
@@ -167,7 +167,7 @@ def report(name: str, result: dict[str, Any], *, as_json: bool) -> None:
     print(json.dumps(whole))
 
 
-Measure = Callable[[str], Awaitable[dict[str, Any]]]
+Measure = Callable[[str], Coroutine[Any, Any, dict[str, Any]]]
 
 
 def run(name: str, measure: Measure, args: argparse.Namespace) -> None:

@@ -69,6 +69,12 @@ class Engine:
         self.server = server
         self.agent = agent
 
+    async def follow_clock(self) -> None:
+        """The database's clock was set: follow it now, not at the next measurement."""
+        await self.server.follow_clock()
+        self.agent.follow(self.server.clock)
+        self.server.dispatcher.wake.set()
+
 
 @asynccontextmanager
 async def engine(

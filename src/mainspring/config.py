@@ -43,9 +43,7 @@ _AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0}
 _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lease": 3600.0}
 
 
-def load(
-    overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None
-) -> Settings:
+def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None) -> Settings:
     """The settings in force. `overrides` come from flags; a None among them means: not given."""
     environment = os.environ if environment is None else environment
     given = _from_file(environment)

@@ -73,9 +73,7 @@ def recording() -> Recording:
 def attempt_of(recording: Recording) -> Make:
     def make(*argv: str, grace: float = 5.0, args: str = "{}", task: int = 42, **spec: object) -> Attempt:
         command = Command(argv, **spec)  # type: ignore[arg-type]
-        job = Job(
-            id=1, name=recording.job_name, version=1, pool=1, definition=Definition(command, grace=grace)
-        )
+        job = Job(id=1, name=recording.job_name, version=1, pool=1, definition=Definition(command, grace=grace))
         armed = Armed(task=task, token=7, job=1, attempt=2, fire_at=1_790_000_000.25, args=args)
         return Attempt(armed, job, recording)
 
@@ -202,9 +200,7 @@ async def test_the_working_directory_is_the_one_of_the_spec(
     assert recording.bytes(1).decode().strip() == str(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", [None, "", "one\ntwo\n", "ü" * 500_000], ids=["none", "empty", "lines", "long"]
-)
+@pytest.mark.parametrize("text", [None, "", "one\ntwo\n", "ü" * 500_000], ids=["none", "empty", "lines", "long"])
 async def test_stdin_is_the_text_of_the_spec_and_else_empty(
     executor: CommandExecutor, attempt_of: Make, recording: Recording, text: str | None
 ) -> None:
@@ -273,9 +269,7 @@ async def test_a_chatty_command_does_not_make_a_chunk_of_each_byte(
     assert len(recording.chunks) < 200
 
 
-async def test_the_middle_of_a_long_output_is_left_out_and_said_so(
-    attempt_of: Make, recording: Recording
-) -> None:
+async def test_the_middle_of_a_long_output_is_left_out_and_said_so(attempt_of: Make, recording: Recording) -> None:
     executor = CommandExecutor(head=1000, tail=500)
     script = "import os\nos.write(1, b'a' * 1000 + b'b' * 9000 + b'c' * 500)"
     try:
@@ -328,9 +322,7 @@ async def test_an_exit_code_without_a_word_is_just_that(executor: CommandExecuto
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGTERM"])
-async def test_death_by_a_signal_names_the_signal(
-    executor: CommandExecutor, attempt_of: Make, name: str
-) -> None:
+async def test_death_by_a_signal_names_the_signal(executor: CommandExecutor, attempt_of: Make, name: str) -> None:
     with pytest.raises(AttemptFailed, match=f"killed by {name}") as failed:
         await executor.run(attempt_of(f"kill -{name[3:]} $$", shell=True))
     assert failed.value.labels == ("signal", name)
@@ -442,9 +434,7 @@ async def test_cancelling_during_the_start_leaves_nothing_behind(
     assert recording.processes() == []
 
 
-async def test_cancelling_what_cannot_be_started_is_a_cancel(
-    executor: CommandExecutor, attempt_of: Make
-) -> None:
+async def test_cancelling_what_cannot_be_started_is_a_cancel(executor: CommandExecutor, attempt_of: Make) -> None:
     running = asyncio.create_task(executor.run(attempt_of("no-such-program")))
     await asyncio.sleep(0)
     await cancel(running)

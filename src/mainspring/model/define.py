@@ -6,7 +6,7 @@ Next: sdk/app.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, get_args
+from typing import TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.durations import Duration, seconds
@@ -83,7 +83,7 @@ def _retry(options: Options) -> Retry:
         )
     return Retry(
         retries=retries,
-        backoff=backoff,
+        backoff=cast(Backoff, backoff),
         delay=seconds(options.get("retry_delay", 1.0), field="retry_delay"),
         max_delay=seconds(options.get("max_retry_delay", 3600.0), field="max_retry_delay"),
         delays=delays,
@@ -130,7 +130,8 @@ def command(
     if isinstance(argv, str):
         if not shell:
             raise ValidationError(
-                "argv: give a list such as ['pg_dump', 'shop']; a line for the shell needs shell=True", field="argv"
+                "argv: give a list such as ['pg_dump', 'shop']; a line for the shell needs shell=True",
+                field="argv",
             )
         argv = [argv]
     arguments = tuple(check_text(item, field="argv", limit=MAX_ARGV_BYTES) for item in argv)

@@ -47,7 +47,8 @@ def _check(value: Any, what: str, depth: int) -> None:
     if isinstance(value, int):
         if abs(value) > MAX_INTEGER:
             raise ValidationError(
-                f"{what}: {value} is beyond ±2^53 and loses digits in other languages; pass it as a string", field=what
+                f"{what}: {value} is beyond ±2^53 and loses digits in other languages; pass it as a string",
+                field=what,
             )
     elif isinstance(value, float):
         if not math.isfinite(value):

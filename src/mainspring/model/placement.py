@@ -14,10 +14,12 @@ def fits(requirements: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def spread(room: Mapping[int, int], limit: int) -> list[int]:
-    """Round robin over sessions with room, at most `limit` places: the order in which tasks take them."""
+    """The order in which tasks take sessions: round robin over those with room, for at most `limit` tasks.
+
+    One who takes them in turn may start over at the end of the list, as long as there are no more than `limit`.
+    """
     if len(room) == 1:
-        ((session, free),) = room.items()
-        return [session] * min(free, limit)
+        return list(room)
     places: list[int] = []
     left = {session: free for session, free in room.items() if free > 0}
     while left and len(places) < limit:

@@ -75,17 +75,15 @@ class App:
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload
     def job(self, *, name: str | None = None, **options: Unpack[Options]) -> Decorator: ...
-    def job(
-        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Unpack[Options]
-    ) -> Any:
+    def job(self, *functions: Any, name: str | None = None, **options: Any) -> Any:
         """Make a function a job: `@app.job` or `@app.job(retries=5, timeout="10m", …)`."""
 
         def register(function: Callable[..., Any]) -> Job[..., Any]:
             return self._handler(function, name, options)
 
-        return Decorator(register) if function is None else register(function)
+        return register(*functions) if functions else Decorator(register)
 
-    def _handler(self, function: Callable[..., Any], name: str | None, options: Options) -> Job[..., Any]:
+    def _handler(self, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
         if not inspect.isfunction(function):
             raise ValidationError(f"{function!r} is not a function; @app.job goes above a def", field="handler")
         name = check_name(function.__name__ if name is None else name, field="name")
@@ -120,7 +118,9 @@ class App:
 
     def _define(self, name: str, definition: Definition) -> None:
         if name in self._definitions:
-            raise ValidationError(f"a job named {name!r} is defined already; give one of them another name", field="name")
+            raise ValidationError(
+                f"a job named {name!r} is defined already; give one of them another name", field="name"
+            )
         self._definitions[name] = definition
 
     def __getitem__(self, name: str) -> Job[..., Any]:

@@ -151,7 +151,8 @@ class Job(Submitter[P, R]):
 def _check_instant(run_at: datetime) -> None:
     if not isinstance(run_at, datetime) or run_at.tzinfo is None:
         raise ValidationError(
-            f"run_at: {run_at!r} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)", field="run_at"
+            f"run_at: {run_at!r} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)",
+            field="run_at",
         )
     if not 1970 <= run_at.year < 2200:
         raise ValidationError(f"run_at: {run_at} is outside 1970 to 2200", field="run_at")

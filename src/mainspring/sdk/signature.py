@@ -26,7 +26,8 @@ class Signature:
         for parameter in parameters:
             if parameter.kind not in (*_NAMED, inspect.Parameter.VAR_KEYWORD):
                 raise ValidationError(
-                    f"{job}: parameter {parameter} cannot be named; arguments are stored by name", field="handler"
+                    f"{job}: parameter {parameter} cannot be named; arguments are stored by name",
+                    field="handler",
                 )
         self._names = tuple(p.name for p in parameters if p.kind in _NAMED)
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -47,7 +48,9 @@ class Signature:
             else:
                 fields.append((name, hint if hint is Any else hint | UnsetType, UNSET))
         try:
-            struct = msgspec.defstruct(f"{self._job} arguments", fields, kw_only=True, forbid_unknown_fields=not self._open)
+            struct = msgspec.defstruct(
+                f"{self._job} arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
+            )
             return msgspec.json.Decoder(struct)
         except TypeError as error:
             raise ValidationError(f"{self._job}: its arguments cannot cross JSON: {error}", field="handler") from None

@@ -43,6 +43,7 @@ class Dispatcher:
         self._lead = lead
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = {}  # pools whose last claim was full
+        self._unsure = False
         self._looked_ahead_at = 0.0
         self._looked_below_until = 0.0
         self.wake: asyncio.Event = gateway.room_made  # room and work wake the same loop
@@ -51,6 +52,8 @@ class Dispatcher:
         """Claim what is due and what will be soon, for every pool that some agent can serve."""
         if self._recorder.backlog > BACKLOG:
             return 0
+        if self._unsure:
+            await self._settle_unanswered()
         found = 0
         for pool, requirements in self._catalogue.pools.items():
             found += await self._claim_due(pool, requirements)
@@ -66,28 +69,43 @@ class Dispatcher:
         flowing = self._flowing.get(pool, False)
         if not free or (flowing and free < window // 4):  # in full flow, wait for a batch that is worth it
             return 0
-        places = spread(room, BATCH)
         floors = self._floors.setdefault(pool, Floors())
-        claimed = await self._claim(pool, places, floors.start(boottime(), flowing=flowing), ahead=0.0)
-        for claim in claimed:
-            floors.claimed(claim.priority, (claim.armed.fire_at, claim.armed.task))
-        self._flowing[pool] = len(claimed) == len(places)
-        return len(claimed)
+        limit = min(free, BATCH)
+        claim = await self._claim(pool, room, limit, floors.start(boottime(), flowing=flowing), ahead=0.0)
+        for priority, position in claim.positions.items():
+            floors.claimed(priority, position)
+        self._flowing[pool] = claim.size == limit
+        return claim.size
 
     async def _claim_ahead(self, pool: int, requirements: dict[str, str]) -> int:
         room = self._gateway.room_ahead(requirements)
         if not room:
             return 0
         from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
-        return len(await self._claim(pool, spread(room, BATCH), from_now, ahead=self._lead))
+        claim = await self._claim(pool, room, min(sum(room.values()), BATCH), from_now, ahead=self._lead)
+        return claim.size
 
-    async def _claim(self, pool: int, places: list[int], floors: list[Floor], *, ahead: float) -> list[claims.Claim]:
+    async def _claim(
+        self, pool: int, room: dict[int, int], limit: int, floors: list[Floor], *, ahead: float
+    ) -> claims.Claim:
         async with self._line as conn:
-            claimed = await claims.claim(conn, pool, places, floors, ahead=ahead)
-        if any(self._catalogue.job(claim.armed.job) is None for claim in claimed):
+            self._unsure = True  # until the answer is here
+            claim = await claims.claim(conn, pool, spread(room, limit), limit, floors, ahead=ahead)
+            self._unsure = False
+        await self._arm(claim)
+        return claim
+
+    async def _arm(self, claim: claims.Claim) -> None:
+        if any(self._catalogue.job(armed.job) is None for tasks in claim.tasks.values() for armed in tasks):
             await self._catalogue.refresh()  # a job that was made a moment ago
-        await self._gateway.arm(claimed)
-        return claimed
+        await self._gateway.arm(claim)
+
+    async def _settle_unanswered(self) -> None:
+        """A claim whose answer was lost may have been made: find out, and arm what it gave us."""
+        async with self._line as conn:
+            claim = await claims.unanswered(conn, self._gateway.batches())
+        self._unsure = False
+        await self._arm(claim)
 
     async def look_below(self) -> int:
         """Find pending tasks below the floors. Rests twenty times as long as it took."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Iterable
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
@@ -22,6 +21,7 @@ from mainspring.model.messages import (
     Configure,
     Dispatch,
     Drain,
+    Ending,
     Finished,
     Heartbeat,
     Held,
@@ -35,8 +35,9 @@ from mainspring.model.messages import (
 )
 from mainspring.model.placement import fits
 from mainspring.server.catalogue import Catalogue
-from mainspring.server.recorder import Recorder
+from mainspring.server.recorder import Recorder, Report
 from mainspring.store import agents, claims
+from mainspring.store.claims import Claim
 from mainspring.store.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
@@ -57,7 +58,9 @@ class Seat:
         self.slots = hello.slots
         self.labels = hello.labels
         self.link = link
-        self.held: dict[int, int] = {}  # task → token
+        self.held: dict[int, int] = {}  # task → token, until its ending is recorded
+        self.reported = 0  # of them, ended and not yet recorded
+        self.batch = 0  # the last claim made for it
         self.cancelling: set[int] = set()  # tokens it has been told to stop
         self.draining = False
         self._ahead: list[float] = []  # instants of what it holds ahead of time
@@ -73,6 +76,7 @@ class Seat:
                 heapq.heappush(self._ahead, armed.fire_at)
 
     def ended(self, count: int) -> None:
+        self.reported += count
         self._finished += count
         elapsed = boottime() - self._rated_at
         if elapsed >= 0.02:
@@ -91,9 +95,10 @@ class Seat:
         return self.slots + int(self._rate * HORIZON)
 
     def room(self, now: float) -> int:
-        return 0 if self.draining else self.window - (len(self.held) - self.ahead(now))
+        busy = len(self.held) - self.reported - self.ahead(now)
+        return 0 if self.draining else self.window - busy
 
-    def untold(self, catalogue: Catalogue, tasks: Iterable[Armed]) -> Dispatch:
+    def dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
         """The message that arms `tasks`, with the jobs it does not know yet."""
         jobs = []
         for id in {armed.job for armed in tasks}:
@@ -101,11 +106,13 @@ class Seat:
             if job is not None and (id, job.version) not in self._told:
                 self._told.add((id, job.version))
                 jobs.append(job)
-        return Dispatch(jobs, list(tasks))
+        return Dispatch(jobs, tasks)
 
 
 class Gateway:
-    def __init__(self, database: Database, catalogue: Catalogue, recorder: Recorder, clock: Clock, lease: float) -> None:
+    def __init__(
+        self, database: Database, catalogue: Catalogue, recorder: Recorder, clock: Clock, lease: float
+    ) -> None:
         self._database = database
         self._line = database.line()  # of its own: a full pool must not cost a lease
         self._catalogue = catalogue
@@ -113,6 +120,8 @@ class Gateway:
         self._clock = clock
         self._lease = lease
         self._seats: dict[int, Seat] = {}
+        self._holders: dict[int, Seat] = {}  # by task
+        recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # tells the dispatcher that somebody has room again
         self.cancel_wake = asyncio.Event()
 
@@ -137,7 +146,7 @@ class Gateway:
             pass
         finally:
             if seat is not None:
-                self._seats.pop(seat.session, None)
+                self._leave(seat)
             await link.close()
 
     async def _welcome(self, hello: Hello, link: Link[ServerMessage, AgentMessage], process: str | None) -> Seat:
@@ -146,22 +155,23 @@ class Gateway:
         seat = self._seats[session] = Seat(session, hello, link)
         return seat
 
+    def _leave(self, seat: Seat) -> None:
+        self._seats.pop(seat.session, None)
+        for task in seat.held:
+            self._holders.pop(task, None)
+
     async def _received(self, seat: Seat, sequence: int, messages: list[AgentMessage]) -> None:
-        reports: list[Started | Finished | Progress | Output] = []
+        reports: list[Report] = []
         for message in messages:
             match message:
                 case Finished(endings):
-                    for ending in endings:
-                        seat.held.pop(ending.task, None)
                     seat.ended(len(endings))
                     self.room_made.set()
                     reports.append(message)
-                case Started() | Progress() | Output():
+                case Started() | Progress() | Output() | Refused():
                     reports.append(message)
                 case Heartbeat():
                     await seat.link.send([Configure(self._lease, self._clock.now())])
-                case Refused(attempts):
-                    await self._refused(seat, attempts)
                 case Hello():
                     log.warning("agent %s said hello twice; ignored", seat.name)
         if reports:
@@ -169,12 +179,22 @@ class Gateway:
         else:
             seat.link.settle_later(sequence)
 
-    async def _refused(self, seat: Seat, attempts: list[Held]) -> None:
-        async with self._database.acquire() as conn:
-            await claims.give_back(conn, [a.task for a in attempts], [a.token for a in attempts])
-        for attempt in attempts:
-            seat.held.pop(attempt.task, None)
+    def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
+        """The recorder has committed these: nobody holds them any more."""
+        for ending in endings:
+            seat = self._release(ending.task, ending.token)
+            if seat is not None:
+                seat.reported -= 1
+        for attempt in refused:
+            self._release(attempt.task, attempt.token)
         self.room_made.set()
+
+    def _release(self, task: int, token: int) -> Seat | None:
+        seat = self._holders.get(task)
+        if seat is None or seat.held.get(task) != token:  # it has been given a new attempt since
+            return None
+        del seat.held[task], self._holders[task]
+        return seat
 
     # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
 
@@ -194,20 +214,24 @@ class Gateway:
             if not seat.draining and fits(requirements, seat.labels) and (room := ARM_LIMIT - seat.ahead(now)) > 0
         }
 
-    async def arm(self, claimed: list[claims.Claim]) -> None:
+    async def arm(self, claim: Claim) -> None:
         """Send each session what was claimed for it, in one message."""
-        by_session: dict[int, list[Armed]] = {}
-        for claim in claimed:
-            by_session.setdefault(claim.session, []).append(claim.armed)
-        for session, tasks in by_session.items():
+        for session, tasks in claim.tasks.items():
             seat = self._seats.get(session)
             if seat is None:
                 continue  # it went away in the meantime: its lease ends, and they are rescued
+            seat.batch = max(seat.batch, claim.batches[session])
             seat.arm(tasks, self._clock.now())
+            for armed in tasks:
+                self._holders[armed.task] = seat
             try:
-                await seat.link.send([seat.untold(self._catalogue, tasks)])
+                await seat.link.send([seat.dispatch(self._catalogue, tasks)])
             except ChannelClosed:
                 continue
+
+    def batches(self) -> dict[int, int]:
+        """The last claim known for each session."""
+        return {seat.session: seat.batch for seat in self._seats.values()}
 
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
@@ -218,9 +242,18 @@ class Gateway:
         async with self._line as conn:
             living = await agents.renew(conn, list(self._seats), self._lease)
         for session in [s for s in self._seats if s not in living]:
-            seat = self._seats.pop(session)
+            seat = self._seats[session]
+            self._leave(seat)
             log.warning("the lease of agent %s (session %d) is over; its tasks go elsewhere", seat.name, session)
             await seat.link.close()
+        return 0
+
+    async def compact(self) -> int:
+        """Note what each session still holds, in place of all that it has claimed."""
+        async with self._database.acquire() as conn:
+            for seat in list(self._seats.values()):
+                if seat.batch:
+                    await claims.compact(conn, seat.session, seat.batch, list(seat.held))
         return 0
 
     async def cancel(self) -> int:
@@ -250,17 +283,24 @@ class Gateway:
 
     @property
     def holds(self) -> int:
-        return sum(len(seat.held) for seat in self._seats.values())
+        return len(self._holders)
+
+    async def released(self) -> None:
+        """Wait until no agent here holds anything."""
+        while self._holders:
+            self.room_made.clear()
+            await self.room_made.wait()
 
     async def close(self) -> None:
         """End the sessions here: what they still hold can be rescued at once."""
         sessions = list(self._seats)
-        for seat in list(self._seats.values()):
-            await seat.link.close()
         if sessions:
             try:
+                await self.compact()
                 async with self._line as conn:
                     await agents.end(conn, sessions)
             except StoreUnavailable as error:
                 log.warning("sessions could not be ended (%s); their leases will", error)
+        for seat in list(self._seats.values()):
+            await seat.link.close()
         await self._line.close()

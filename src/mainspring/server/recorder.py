@@ -20,9 +20,11 @@ from mainspring.model.messages import (
     Chunk,
     Ending,
     Finished,
+    Held,
     Note,
     Output,
     Progress,
+    Refused,
     ServerMessage,
     Start,
     Started,
@@ -30,14 +32,14 @@ from mainspring.model.messages import (
 from mainspring.model.states import TaskState
 from mainspring.model.verdict import Again, after_attempt
 from mainspring.server.catalogue import Catalogue
-from mainspring.store import outcomes, partitions
+from mainspring.store import claims, outcomes, partitions
 from mainspring.store.database import Connection, Database, Line
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
 
-Report = Started | Finished | Progress | Output
+Report = Started | Finished | Progress | Output | Refused
 ServerLink = Link[ServerMessage, AgentMessage]
 
 
@@ -49,6 +51,7 @@ class Batch:
         self.endings: list[Ending] = []
         self.notes: list[Note] = []
         self.chunks: list[Chunk] = []
+        self.refused: list[Held] = []
         self.settles: dict[ServerLink, int] = {}
 
     def add(self, report: Report) -> None:
@@ -61,6 +64,8 @@ class Batch:
                 self.notes += notes
             case Output(chunks):
                 self.chunks += chunks
+            case Refused(attempts):
+                self.refused += attempts
 
     def drop_ended_starts(self) -> None:
         """A start whose finish is in the same batch is not written apart."""
@@ -78,8 +83,9 @@ class Recorder:
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
-        self.on_ended: list[Callable[[list[Ending]], None]] = []
-        self.on_requeued: list[Callable[[], None]] = []
+        self.on_recorded: list[Callable[[list[Ending], list[Held]], None]] = []  # attempts that are over
+        self.on_ended: list[Callable[[list[Ending]], None]] = []  # tasks that are over
+        self.on_requeued: list[Callable[[], None]] = []  # tasks that are pending again
 
     @property
     def backlog(self) -> int:
@@ -111,11 +117,13 @@ class Recorder:
                 await link.settle(sequence)
             except ChannelClosed:
                 continue  # it will send the frame again to whom it connects to; repeating is harmless
-        for listener in self.on_ended:
-            listener(ended)
+        for on_recorded in self.on_recorded:
+            on_recorded(batch.endings, batch.refused)
+        for on_ended in self.on_ended:
+            on_ended(ended)
         if requeued:
-            for requeue_listener in self.on_requeued:
-                requeue_listener()
+            for on_requeued in self.on_requeued:
+                on_requeued()
         return max(1, len(batch.endings))
 
     async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
@@ -125,7 +133,10 @@ class Recorder:
             await self._in_partitions(conn, lambda: outcomes.output(conn, batch.chunks))
         if batch.starts:
             await outcomes.start(conn, batch.starts)
-        return await self.record(conn, batch.endings) if batch.endings else ([], 0)
+        if batch.refused:
+            await claims.give_back(conn, [a.task for a in batch.refused], [a.token for a in batch.refused])
+        ended, again = await self.record(conn, batch.endings) if batch.endings else ([], 0)
+        return ended, again + len(batch.refused)
 
     async def record(self, conn: Connection, endings: list[Ending]) -> tuple[list[Ending], int]:
         """Give the verdict on each ending and write it; returns what ended, and how many run again."""

@@ -72,6 +72,7 @@ class Server:
             group.create_task(run_every(self._poll, self.dispatcher.look_below))
             group.create_task(run_every(1.0, self.recorder.flush, self.recorder.wake))
             group.create_task(run_every(self._lease / 3, self.gateway.renew))
+            group.create_task(run_every(1.0, self.gateway.compact))
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, self.rescuer.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
@@ -98,8 +99,7 @@ class Server:
         try:
             async with asyncio.timeout(patience):
                 await self.gateway.drain()
-                while self.gateway.holds:
-                    await asyncio.sleep(0.01)
+                await self.gateway.released()
                 await self.recorder.idle.wait()
         except TimeoutError:
             log.warning("%d tasks were not handed back in time; they will be rescued", self.gateway.holds)

@@ -43,7 +43,8 @@ async def renew(conn: Connection, sessions: Sequence[int], lease: float) -> set[
 async def end(conn: Connection, sessions: Sequence[int]) -> None:
     """Their leases are over now: what they hold can be rescued."""
     await conn.execute(
-        "update mainspring.agent set lease_until = mainspring.now() where session = any($1::bigint[])", sessions
+        "update mainspring.agent set lease_until = mainspring.now() where session = any($1::bigint[])",
+        sessions,
     )
 
 
@@ -78,10 +79,12 @@ _GONE = """
 """
 
 _HELD = """
-    select id, token, job_id, attempt, crashes, state = 3 as running, cancel_at is not null as cancelled,
-           coalesce(extract(epoch from started_at)::float8, 0) as started_at
-      from mainspring.task
-     where session = $1 and state in (2, 3)
+    select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running, t.cancel_at is not null as cancelled,
+           coalesce(date_part('epoch', t.started_at), 0) as started_at
+      from mainspring.claim c
+     cross join lateral unnest(c.tasks) as claimed(id)
+      join mainspring.task t on t.id = claimed.id
+     where c.session = $1 and t.session = $1 and t.state in (2, 3)
      limit $2
 """
 
@@ -92,13 +95,16 @@ async def gone(conn: Connection) -> list[int]:
 
 
 async def held(conn: Connection, session: int, limit: int) -> list[Held]:
+    """What a session holds, by what it has claimed."""
     return [Held(*row) for row in await conn.fetch(_HELD, session, limit)]
 
 
 _BURY = """
-    update mainspring.agent a set ended_at = mainspring.now()
-     where a.session = $1 and a.lease_until <= mainspring.now()
-       and not exists (select from mainspring.task t where t.session = a.session and t.state in (2, 3))
+    with buried as (
+        update mainspring.agent set ended_at = mainspring.now()
+         where session = $1 and lease_until <= mainspring.now() returning session
+    )
+    delete from mainspring.claim c using buried where c.session = buried.session
 """
 
 

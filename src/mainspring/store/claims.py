@@ -1,96 +1,148 @@
 """Claims: pending → assigned, in batches, in the order of priority and time.
 
-A claim walks the index from a floor that its caller remembers: below it lie the dead entries of what was
-claimed before, which stay as long as somebody's old snapshot does.
+A claim walks the index from a floor that its caller remembers: below it lies what was claimed before, and
+the dead entries of what has ended, which stay as long as somebody's old snapshot does.
 Next: server/dispatcher.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mainspring.model.floors import Floor
 from mainspring.model.jobs import PRIORITY_LEVELS
 from mainspring.model.messages import Armed
 from mainspring.store.database import Connection
 
-# One index descent per priority level, which stops as soon as there are enough. The rows take the sessions
-# in order. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row one claimer's; `state + 0`
-# keeps the planner on the primary key, whatever it thinks of the table.
-_CLAIM = """
-    with due as materialized (
-        select found.id
-          from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
-         cross join lateral (
-             select id from mainspring.task
-              where state = 1 and pool = $1 and priority = level.priority
-                and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
-                and run_at <= (select mainspring.now()) + make_interval(secs => $5)
-              order by run_at, id
-              limit cardinality($6::bigint[])
-                for update skip locked
-         ) found
-         limit cardinality($6::bigint[])
-    ), placed as (
-        select id, row_number() over () as slot from due
-    )
-    update mainspring.task t
-       set state = 2, token = nextval('mainspring.attempt_token'), session = ($6::bigint[])[placed.slot],
-           attempt = attempt + 1
-      from placed
-     where t.id = placed.id and t.state + 0 = 1
-    returning t.id, t.token, t.job_id, t.attempt, extract(epoch from t.run_at)::float8 as run_at,
-              t.args, t.checkpoint, t.crashes, t.priority, t.session
+_LEVELS = list(PRIORITY_LEVELS)
+
+_COLUMNS = """
+    t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
+    t.session, t.priority
 """
 
-_LEVELS = list(PRIORITY_LEVELS)
+# One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
+# turn. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row one claimer's. The row is locked, so
+# its place (ctid) cannot change before the update; and that finds it whatever the planner thinks of the table.
+_CLAIM = f"""
+    with due as materialized (
+        select found.ctid as place
+          from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
+         cross join lateral (
+             select ctid from mainspring.task
+              where pool = $1 and priority = level.priority
+                and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
+                and run_at <= (select mainspring.now()) + make_interval(secs => $5)
+                and state = 1
+              order by run_at, id
+              limit $7
+                for update skip locked
+         ) found
+         limit $7
+    ), placed as (
+        select place, row_number() over () - 1 as turn from due
+    ), claimed as (
+        update mainspring.task t
+           set state = 2, token = nextval('mainspring.attempt_token'), attempt = attempt + 1,
+               session = ($6::bigint[])[placed.turn % cardinality($6::bigint[]) + 1]
+          from placed
+         where t.ctid = placed.place and t.state = 1
+        returning {_COLUMNS}
+    ), noted as (
+        insert into mainspring.claim (session, tasks) select session, array_agg(id) from claimed group by session
+        returning session, batch
+    )
+    select claimed.*, noted.batch from claimed left join noted on noted.session = claimed.session
+"""
 
 
 class Claim(NamedTuple):
-    armed: Armed
-    priority: int
-    session: int
+    """What one statement claimed: the tasks by session, the last position by priority, the batch by session."""
+
+    tasks: dict[int, list[Armed]]
+    positions: dict[int, Floor]
+    batches: dict[int, int]
+    size: int
+
+
+def _claim(rows: Sequence[Any]) -> Claim:
+    tasks: dict[int, list[Armed]] = {}
+    positions: dict[int, Floor] = {}
+    batches: dict[int, int] = {}
+    for id, token, job, attempt, run_at, args, checkpoint, crashes, session, priority, batch in rows:
+        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0)
+        if session in tasks:
+            tasks[session].append(armed)
+        else:
+            tasks[session] = [armed]
+            batches[session] = batch
+        positions[priority] = (run_at, id)
+    return Claim(tasks, positions, batches, len(rows))
 
 
 async def claim(
-    conn: Connection, pool: int, sessions: Sequence[int], floors: Sequence[Floor], *, ahead: float
-) -> list[Claim]:
-    """Give the first tasks of `pool`, due within `ahead` seconds, to `sessions`, one each in order.
+    conn: Connection, pool: int, sessions: Sequence[int], limit: int, floors: Sequence[Floor], *, ahead: float
+) -> Claim:
+    """Give up to `limit` tasks of `pool`, due within `ahead` seconds, to `sessions` in turn.
 
     `floors` has one lower bound per priority level, in the order of PRIORITY_LEVELS.
     """
-    rows = await conn.fetch(
-        _CLAIM, pool, _LEVELS, [at for at, _ in floors], [id for _, id in floors], ahead, sessions
+    at, ids = [at for at, _ in floors], [id for _, id in floors]
+    return _claim(await conn.fetch(_CLAIM, pool, _LEVELS, at, ids, ahead, sessions, limit))
+
+
+_UNANSWERED = f"""
+    select {_COLUMNS}, c.batch
+      from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
+      join mainspring.claim c on c.session = given.session and c.batch > given.batch
+     cross join lateral unnest(c.tasks) as claimed(id)
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = 2
+     order by c.batch
+"""
+
+
+async def unanswered(conn: Connection, batches: dict[int, int]) -> Claim:
+    """What was claimed for these sessions after their last known batch: a claim whose answer was lost."""
+    return _claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
+
+
+_COMPACT = """
+    with now as (
+        update mainspring.claim set tasks = $3::bigint[] where session = $1 and batch = $2
     )
-    return [
-        Claim(Armed(task, token, job, attempt, run_at, args, checkpoint, crashes > 0), priority, session)
-        for task, token, job, attempt, run_at, args, checkpoint, crashes, priority, session in rows
-    ]
+    delete from mainspring.claim where session = $1 and batch < $2
+"""
 
 
-_RECALL = """
+async def compact(conn: Connection, session: int, batch: int, tasks: Sequence[int]) -> None:
+    """All that the session still holds of its batches up to `batch` is `tasks`."""
+    await conn.execute(_COMPACT, session, batch, tasks)
+
+
+_GIVE_BACK = """
     with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token))
     update mainspring.task t
        set state = 1, session = null, started_at = null, attempt = attempt - 1
       from given
-     where t.id = given.id and t.token = given.token and t.state + 0 = 2
+     where t.id = given.id and t.token = given.token and t.state = 2
     returning t.id
 """
 
 
 async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> int:
     """assigned → pending for tasks that never started: costs no attempt. Returns how many moved."""
-    return len(await conn.fetch(_RECALL, tasks, tokens))
+    return len(await conn.fetch(_GIVE_BACK, tasks, tokens))
 
 
 _STRAGGLERS = """
-    select level.priority, extract(epoch from found.run_at)::float8 as run_at, found.id
+    select level.priority, date_part('epoch', found.run_at) as run_at, found.id
       from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
      cross join lateral (
          select run_at, id from mainspring.task
-          where state = 1 and pool = $1 and priority = level.priority
+          where pool = $1 and priority = level.priority
             and (run_at, id) < (to_timestamp(level.floor_at), level.floor_id)
+            and state = 1
           order by run_at, id
           limit 1
      ) found

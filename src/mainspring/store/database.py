@@ -7,21 +7,30 @@ Next: store/migrate.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import asyncpg
 
 from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
 
-if TYPE_CHECKING:
-    Connection = asyncpg.Connection[Any]
-    Pool = asyncpg.Pool[Any]
-else:
-    Connection = asyncpg.Connection
-    Pool = asyncpg.Pool
+
+class Connection(Protocol):
+    """What we use of asyncpg's connection."""
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str: ...
+    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]: ...
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Any: ...
+    async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any: ...
+    async def add_listener(self, channel: str, callback: Callable[[Any, int, str, object], None]) -> None: ...
+    async def close(self, *, timeout: float | None = None) -> None: ...
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+    def is_closed(self) -> bool: ...
+    def terminate(self) -> None: ...
+    def get_server_version(self) -> Any: ...
+
 
 OLDEST_SERVER = 14
 CONNECT_TIMEOUT = 10.0
@@ -85,7 +94,7 @@ class Database:
     def __init__(self, dsn: str, *, application: str = "mainspring") -> None:
         self.dsn = dsn
         self._application = application
-        self._pool: Pool | None = None
+        self._pool: Any = None
 
     async def connect(self) -> Connection:
         """A new connection of the caller's own."""

@@ -22,6 +22,7 @@ _UNBLOCK = """
     update mainspring.task t
        set waiting_for = t.waiting_for - counted.met,
            state = case when t.waiting_for > counted.met then 0 else 1 end,
+           pool = case when t.waiting_for > counted.met then t.pool else abs(t.pool) end,
            run_at = greatest(t.run_at, (select mainspring.now()))   -- due from now, not from when it was blocked
       from counted
      where t.id = counted.child and t.state = 0
@@ -46,7 +47,7 @@ _SKIP = """
     insert into mainspring.task_history
         (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
          args, error_code, error, key)
-    select s.id, s.run_at, s.created_at, (select mainspring.now()), (select mainspring.now()), s.job_id, s.pool,
+    select s.id, s.run_at, s.created_at, (select mainspring.now()), (select mainspring.now()), s.job_id, abs(s.pool),
            14, s.priority, s.attempt, s.crashes, s.args, 'dependency',
            'task ' || (select min(cause) from doomed where doomed.id = s.id) || ', which it waits for, did not succeed',
            s.key

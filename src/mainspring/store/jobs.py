@@ -35,7 +35,8 @@ _REGISTER = """
         on conflict (namespace, name) do update
            set pool = excluded.pool, priority = excluded.priority, definition = excluded.definition,
                version = j.version + 1, updated_at = mainspring.now()
-         where (j.definition, j.pool, j.priority) is distinct from (excluded.definition, excluded.pool, excluded.priority)
+         where (j.definition, j.pool, j.priority)
+               is distinct from (excluded.definition, excluded.pool, excluded.priority)
         returning 1
     )
     select pg_notify('mainspring', 'job') from (select from changed limit 1) any_change

@@ -4,9 +4,6 @@
     finish   assigned, running → a terminal state, into the history
     retry    assigned, running → pending, the attempt into mainspring.attempt
 
-Rows are found by their primary key. `state + 0` says the same as `state`, and keeps the planner from walking
-a partial index instead, which it would when it thinks the table empty.
-
 A row that does not move belongs to a stale or repeated report: `unmoved` tells which, `keep_stale` keeps it.
 Next: store/tasks.py
 """
@@ -25,54 +22,57 @@ _START = """
     update mainspring.task t
        set state = 3, started_at = to_timestamp(given.at)
       from given
-     where t.id = given.id and t.token = given.token and t.state + 0 = 2
+     where t.id = given.id and t.token = given.token and t.state = 2
 """
 
 
 async def start(conn: Connection, starts: Sequence[Start]) -> None:
     """assigned → running, with the agent's time of the start."""
-    await conn.execute(
-        _START, [s.task for s in starts], [s.token for s in starts], [s.at for s in starts]
-    )
+    await conn.execute(_START, [s.task for s in starts], [s.token for s in starts], [s.at for s in starts])
 
 
+# Short arrays are padded with nulls: what is null in a whole batch need not be sent.
 _FINISH = """
     with given as (
-        select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
+        select * from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::float8[], $5::smallint[],
                              $6::text[], $7::text[], $8::text[])
-                   as given(id, token, state, started, finished, result, code, error)
+                   as given(id, token, started, finished, state, result, code, error)
     ), ended as (
         delete from mainspring.task t using given
-         where t.id = given.id and t.token = given.token and t.state + 0 in (2, 3)
+         where t.id = given.id and t.token = given.token and t.state in (2, 3)
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   to_timestamp(given.finished) as finished_at, t.token, t.session, t.job_id, t.pool,
-                  given.state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint, t.progress,
-                  given.result, given.code, given.error, t.key
+                  coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
+                  t.progress, given.result::jsonb as result, given.code, given.error, t.key
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
-           job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result::jsonb,
-           code, error, key
+           job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key
       from ended
 """
 
 
 async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
     """assigned, running → the state of each ending. Returns how many moved."""
+    states = [e.state for e in endings]
     status = await conn.execute(
         _FINISH,
         [e.task for e in endings],
         [e.token for e in endings],
-        [e.state for e in endings],
         [e.started_at or None for e in endings],
         [e.finished_at for e in endings],
-        [e.result for e in endings],
-        [e.code for e in endings],
-        [e.error for e in endings],
+        [] if states.count(TaskState.SUCCEEDED) == len(states) else states,
+        _unless_all_null([e.result for e in endings]),
+        _unless_all_null([e.code for e in endings]),
+        _unless_all_null([e.error for e in endings]),
     )
     return int(status.rpartition(" ")[2])
+
+
+def _unless_all_null(values: list[str | None]) -> list[str | None]:
+    return values if any(values) else []
 
 
 _RETRY = """
@@ -88,7 +88,7 @@ _RETRY = """
                run_at = (select mainspring.now()) + make_interval(secs => given.delay),
                attempt = t.attempt - 1 + given.cost, crashes = t.crashes + given.crash
           from given
-         where t.id = given.id and t.token = given.token and t.state + 0 in (2, 3)
+         where t.id = given.id and t.token = given.token and t.state in (2, 3)
         returning t.id
     )
     insert into mainspring.attempt
@@ -169,13 +169,14 @@ async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
 
 _NOTE = """
     with given as (
-        select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) as given(id, token, progress, checkpoint)
+        select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])
+                   as given(id, token, progress, checkpoint)
     )
     update mainspring.task t
        set progress = coalesce(given.progress::jsonb, t.progress),
            checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint)
       from given
-     where t.id = given.id and t.token = given.token and t.state + 0 in (2, 3)
+     where t.id = given.id and t.token = given.token and t.state in (2, 3)
 """
 
 

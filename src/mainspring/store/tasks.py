@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import asyncpg
 import msgspec
 
 from mainspring.errors import InvalidTransition, TaskNotFound
@@ -186,8 +185,8 @@ _CANCEL_WAITING = """
     insert into mainspring.task_history
         (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes, args,
          checkpoint, progress, error_code, error, key)
-    select id, run_at, created_at, mainspring.now(), mainspring.now(), job_id, pool, 13, priority, attempt, crashes,
-           args, checkpoint, progress, 'cancelled', 'cancelled before it started', key
+    select id, run_at, created_at, mainspring.now(), mainspring.now(), job_id, abs(pool), 13, priority, attempt,
+           crashes, args, checkpoint, progress, 'cancelled', 'cancelled before it started', key
       from ended
     returning id
 """
@@ -275,7 +274,7 @@ async def exist(conn: Connection, tasks: Sequence[int]) -> set[int]:
     return {row["id"] for row in rows}
 
 
-async def stats(conn: asyncpg.Connection[Any]) -> dict[str, Any]:
+async def stats(conn: Connection) -> dict[str, Any]:
     """Counts of what is live, what ended within the last hour, and the agents."""
     live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
     done = await conn.fetch("""
@@ -285,9 +284,11 @@ async def stats(conn: asyncpg.Connection[Any]) -> dict[str, Any]:
           from mainspring.task_history where recorded_at > mainspring.now() - interval '1 hour' group by state
     """)
     agents = await conn.fetch("""
-        select name, slots, session, labels,
-               (select count(*) from mainspring.task t where t.session = a.session and t.state in (2, 3)) as holds
-          from mainspring.agent a where ended_at is null and lease_until > mainspring.now() order by session
+        select a.name, a.slots, a.session,
+               (select count(*) from mainspring.claim c cross join lateral unnest(c.tasks) as claimed(id)
+                  join mainspring.task t on t.id = claimed.id and t.session = a.session
+                 where c.session = a.session) as holds
+          from mainspring.agent a where a.ended_at is null and a.lease_until > mainspring.now() order by a.session
     """)
     return {
         "live": {TaskState(row["state"]).label: row["tasks"] for row in live},

@@ -6,13 +6,13 @@ Next: wire/link.py
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from mainspring.errors import MainspringError
 from mainspring.model.messages import AgentMessage, Frame, ServerMessage
 
-Out = TypeVar("Out", contravariant=True)
-In = TypeVar("In", covariant=True)
+Out = TypeVar("Out")
+In = TypeVar("In")
 
 
 class ChannelClosed(MainspringError):
@@ -22,27 +22,27 @@ class ChannelClosed(MainspringError):
 
 
 class Channel(Protocol[Out, In]):
-    async def send(self, frame: Frame[Out]) -> None: ...  # type: ignore[type-var]
+    async def send(self, frame: Frame[Out]) -> None: ...
 
     async def receive(self) -> Frame[In]: ...
 
     async def close(self) -> None: ...
 
 
-class MemoryChannel:
+class MemoryChannel(Generic[Out, In]):
     """One end of a pair of queues."""
 
-    def __init__(self, outgoing: asyncio.Queue[Frame | None], incoming: asyncio.Queue[Frame | None]) -> None:
+    def __init__(self, outgoing: asyncio.Queue[Frame[Out] | None], incoming: asyncio.Queue[Frame[In] | None]) -> None:
         self._outgoing = outgoing
         self._incoming = incoming
         self._closed = False
 
-    async def send(self, frame: Frame) -> None:
+    async def send(self, frame: Frame[Out]) -> None:
         if self._closed:
             raise ChannelClosed("the channel is closed")
         self._outgoing.put_nowait(frame)
 
-    async def receive(self) -> Frame:
+    async def receive(self) -> Frame[In]:
         frame = None if self._closed else await self._incoming.get()
         if frame is None:
             self._closed = True
@@ -59,6 +59,6 @@ class MemoryChannel:
 
 def memory_pair() -> tuple[Channel[AgentMessage, ServerMessage], Channel[ServerMessage, AgentMessage]]:
     """(the agent's end, the server's end)."""
-    up: asyncio.Queue[Frame | None] = asyncio.Queue()
-    down: asyncio.Queue[Frame | None] = asyncio.Queue()
+    up: asyncio.Queue[Frame[AgentMessage] | None] = asyncio.Queue()
+    down: asyncio.Queue[Frame[ServerMessage] | None] = asyncio.Queue()
     return MemoryChannel(up, down), MemoryChannel(down, up)

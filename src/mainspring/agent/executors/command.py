@@ -122,9 +122,7 @@ def _program(attempt: Attempt, command: Command) -> Program:
 def _not_startable(program: Program, error: OSError) -> AttemptFailed:
     in_directory = program.cwd is not None and error.filename == program.cwd
     what = f"a command in the directory {program.cwd!r}" if in_directory else repr(program.argv[0])
-    return AttemptFailed(
-        "not_startable", f"cannot start {what}: {error.strerror}", final=error.errno in HOPELESS
-    )
+    return AttemptFailed("not_startable", f"cannot start {what}: {error.strerror}", final=error.errno in HOPELESS)
 
 
 def _failure(exit_code: int, last_words: bytes) -> AttemptFailed:

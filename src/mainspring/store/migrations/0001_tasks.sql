@@ -39,7 +39,7 @@ create table mainspring.task (
     token       bigint,                          -- fences the current attempt
     session     bigint,                          -- the agent session that holds it
     job_id      integer     not null,
-    pool        integer     not null,
+    pool        integer     not null,            -- negative while blocked: out of every claim's way
     waiting_for integer     not null default 0,  -- unfinished tasks it depends on
     state       smallint    not null check (state between 0 and 3),
     priority    smallint    not null check (priority between 0 and 9),
@@ -50,14 +50,16 @@ create table mainspring.task (
     progress    jsonb,
     key         text
 ) with (
+    fillfactor = 50,                             -- room for the claim's version of a row beside the first
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000
 );
 
-create index task_claim on mainspring.task (pool, priority, run_at, id) where state = 1;
-create index task_session on mainspring.task (session) where state in (2, 3);
-create index task_cancel on mainspring.task (session) where cancel_at is not null;
+-- A claim changes no column that an index has, so that PostgreSQL updates the row in its page and no index at all.
+-- That is why the state is not in the index: what is claimed lies below the floor that the next claim starts from.
+create index task_claim on mainspring.task (pool, priority, run_at, id);
+create index task_cancel on mainspring.task (id) where cancel_at is not null;
 
 -- Finished tasks: kept by outcome and by day, so that retention drops tables and never deletes rows.
 -- The row holds the attempt that ended the task; the attempts before it are in mainspring.attempt.
@@ -149,3 +151,14 @@ create table mainspring.agent (
     ended_at     timestamptz
 );
 create index on mainspring.agent (lease_until) where ended_at is null;
+
+-- What a session has claimed, one row per claim: finds an agent's tasks without an index that every task would
+-- pay for. May name tasks that have ended since; the task's own row is the truth.
+create sequence mainspring.claim_batch;
+create table mainspring.claim (
+    session bigint   not null,
+    batch   bigint   not null default nextval('mainspring.claim_batch'),
+    tasks   bigint[] not null,
+    primary key (session, batch)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+alter table mainspring.claim alter column tasks set storage external;

@@ -252,8 +252,8 @@ begin
         waiting := mainspring.depend(task, after);
     end if;
     insert into mainspring.task (id, run_at, created_at, job_id, pool, state, waiting_for, priority, args, key)
-    values (task, due, made, definition.id, definition.pool, case when waiting > 0 then 0 else 1 end,
-            waiting, level, enqueue.args, enqueue.key);
+    values (task, due, made, definition.id, case when waiting > 0 then -definition.pool else definition.pool end,
+            case when waiting > 0 then 0 else 1 end, waiting, level, enqueue.args, enqueue.key);
     if hint and waiting = 0 and due <= made + interval '5 seconds' then
         perform pg_notify('mainspring', 'due');
     end if;

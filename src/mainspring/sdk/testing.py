@@ -1,0 +1,112 @@
+"""Testing: an application on a database of its own, run until idle, with a clock that tests move.
+
+    async with mainspring.testing.running(app) as run:
+        task = await report.using(delay="1h").enqueue("2026-11-15")
+        await run.advance("1h")
+        await run.until_idle()
+        assert (await task.status()).state == "succeeded"
+
+With pytest the fixture `mainspring_running` does the same. The database is a real PostgreSQL: the embedded
+one, or the one that MAINSPRING_TEST_DSN names, in a new database that is dropped at the end.
+Next: sdk/pytest_plugin.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from mainspring.errors import WaitTimeout
+from mainspring.model.durations import Duration, seconds
+from mainspring.sdk.app import App
+from mainspring.store.database import Database
+from mainspring.store.embedded import Embedded
+
+
+class Run:
+    """An application that runs for a test."""
+
+    def __init__(self, app: App, database: Database) -> None:
+        self.app = app
+        self._database = database
+        self._shift = 0.0
+
+    async def advance(self, duration: Duration) -> datetime:
+        """Move the clock of the database, and with it all that runs on it; returns the new time."""
+        self._shift += seconds(duration, field="duration")
+        async with self._database.acquire() as conn:
+            await conn.execute(f"""
+                create or replace function mainspring.now() returns timestamptz
+                    language sql volatile parallel safe
+                    as 'select clock_timestamp() + interval ''{self._shift:.6f} seconds'''
+            """)
+        engine = self.app.engine
+        if engine is not None:
+            await engine.follow_clock()
+        return await self.now()
+
+    async def now(self) -> datetime:
+        async with self._database.acquire() as conn:
+            now: datetime = await conn.fetchval("select mainspring.now()")
+        return now
+
+    async def until_idle(self, timeout: float = 30.0) -> None:
+        """Wait until nothing is due and nothing runs. What lies in the future stays there: `advance` to it."""
+        try:
+            async with asyncio.timeout(timeout):
+                while await self._busy():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise WaitTimeout(f"tasks are still due or running after {timeout:g} s") from None
+
+    async def _busy(self) -> bool:
+        async with self._database.acquire() as conn:
+            busy: bool = await conn.fetchval("""
+                select exists (select from mainspring.task
+                                where state in (2, 3) and run_at <= mainspring.now()
+                                   or state = 1 and run_at <= mainspring.now())
+                    or exists (select from mainspring.dependency d
+                                where not exists (select from mainspring.task t where t.id = d.parent))
+            """)
+        return busy
+
+
+@asynccontextmanager
+async def database() -> AsyncIterator[str]:
+    """A new, empty database; yields its DSN, and drops it at the end."""
+    embedded = None
+    server = os.environ.get("MAINSPRING_TEST_DSN")
+    if server is None:
+        embedded = await asyncio.to_thread(Embedded.start)
+        server = embedded.dsn
+    name = f"mainspring_test_{secrets.token_hex(6)}"
+    try:
+        await _execute(server, f'create database "{name}"')
+        try:
+            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        finally:
+            await _execute(server, f'drop database if exists "{name}" with (force)')
+    finally:
+        if embedded is not None:
+            await asyncio.to_thread(embedded.stop)
+
+
+async def _execute(dsn: str, statement: str) -> None:
+    conn = await Database(dsn).connect()
+    try:
+        await conn.execute(statement)
+    finally:
+        await conn.close()
+
+
+@asynccontextmanager
+async def running(app: App, **settings: Any) -> AsyncIterator[Run]:
+    """Run an application on a new database."""
+    async with database() as dsn, app.running(dsn=dsn, **settings):
+        yield Run(app, app.database)

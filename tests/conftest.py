@@ -1,0 +1,150 @@
+"""What the tests share: one PostgreSQL for the run, a fresh schema for each test that asks for one.
+
+The server is the embedded one in a directory of the run's own; `MAINSPRING_TEST_DSN` names another, such as
+Debian's PostgreSQL 15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from mainspring.model.jobs import Definition, Python
+from mainspring.model.states import TaskState
+from mainspring.store import jobs, partitions
+from mainspring.store.database import Connection, Database
+from mainspring.store.embedded import Embedded
+from mainspring.store.migrate import migrate
+
+_TEMPLATE = "mainspring_template"
+
+
+@pytest.fixture(scope="session")
+def server_dsn() -> Iterator[str]:
+    """A PostgreSQL server for the whole run."""
+    given = os.environ.get("MAINSPRING_TEST_DSN")
+    if given:
+        yield given
+        return
+    parent = "/var/lib" if os.geteuid() == 0 else None  # where the server's own account can reach it
+    directory = Path(tempfile.mkdtemp(prefix="mainspring-test-", dir=parent))
+    directory.chmod(0o711)
+    embedded = Embedded.start(directory)
+    os.environ["MAINSPRING_TEST_DSN"] = embedded.dsn  # for mainspring.testing, here and in child processes
+    try:
+        yield embedded.dsn
+    finally:
+        del os.environ["MAINSPRING_TEST_DSN"]
+        embedded.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def at_database(dsn: str, name: str) -> str:
+    return urlunsplit(urlsplit(dsn)._replace(path=f"/{name}"))
+
+
+async def _execute(dsn: str, *statements: str) -> None:
+    conn = await Database(dsn).connect()
+    try:
+        for statement in statements:
+            await conn.execute(statement)
+    finally:
+        await conn.close()
+
+
+@pytest.fixture(scope="session")
+def template(server_dsn: str) -> str:
+    """A database with the schema, to copy from: quicker than migrating for each test."""
+
+    async def make() -> None:
+        await _execute(
+            server_dsn,
+            f"drop database if exists {_TEMPLATE} with (force)",
+            f"create database {_TEMPLATE}",
+        )
+        database = Database(at_database(server_dsn, _TEMPLATE))
+        await migrate(database)
+        conn = await database.connect()
+        await partitions.make_ahead(conn, days=3)
+        await conn.close()
+
+    asyncio.run(make())
+    return _TEMPLATE
+
+
+_counter = 0
+
+
+@pytest.fixture
+def dsn(server_dsn: str, template: str) -> Iterator[str]:
+    """A database of the test's own, with the schema in it."""
+    global _counter
+    _counter += 1
+    name = f"mainspring_{os.getpid()}_{_counter}"
+    asyncio.run(_execute(server_dsn, f"create database {name} template {template}"))
+    yield at_database(server_dsn, name)
+    asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
+
+
+@pytest.fixture
+def empty_dsn(server_dsn: str) -> Iterator[str]:
+    """A database of the test's own, with nothing in it."""
+    global _counter
+    _counter += 1
+    name = f"mainspring_{os.getpid()}_{_counter}"
+    asyncio.run(_execute(server_dsn, f"create database {name}"))
+    yield at_database(server_dsn, name)
+    asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
+
+
+@pytest.fixture
+async def database(dsn: str) -> AsyncIterator[Database]:
+    database = Database(dsn)
+    await database.open()
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def conn(dsn: str) -> AsyncIterator[Connection]:
+    conn = await Database(dsn).connect()
+    yield conn
+    await conn.close()
+
+
+MakeTask = Callable[..., Awaitable[int]]
+
+
+@pytest.fixture
+def make_task(conn: Connection) -> MakeTask:
+    """Insert a task in any state: `await make_task(state, token=7, session=1)` gives its id."""
+
+    async def make(state: TaskState = TaskState.PENDING, **columns: Any) -> int:
+        await jobs.register(conn, {"job": Definition(Python("job"))})
+        id = int(await conn.fetchval("select mainspring.enqueue('job')"))
+        if state in (TaskState.ASSIGNED, TaskState.RUNNING):
+            columns = {"token": 1, "session": 1, "attempt": 1, **columns}
+        columns["state"] = int(state)
+        names = list(columns)
+        assignments = ", ".join(f"{name} = ${number}" for number, name in enumerate(names, 2))
+        await conn.execute(f"update mainspring.task set {assignments} where id = $1", id, *columns.values())
+        return id
+
+    return make
+
+
+async def eventually(check: Callable[[], Awaitable[Any]], timeout: float = 10.0) -> Any:
+    """Ask until the answer is true, and return it; fail after `timeout` seconds."""
+    async with asyncio.timeout(timeout):
+        while True:
+            if answer := await check():
+                return answer
+            await asyncio.sleep(0.01)

@@ -195,7 +195,7 @@ _CANCEL_HELD = """
         update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now())
          where id = $1 and state in (2, 3) returning id
     )
-    select pg_notify('mainspring', 'cancel') from asked
+    select id, pg_notify('mainspring', 'cancel') from asked
 """
 
 
@@ -207,7 +207,7 @@ async def cancel(conn: Connection, task: int) -> TaskState:
     for _ in range(100):  # it may be claimed, or come back, between the two statements
         if await conn.fetchval(_CANCEL_WAITING, task) is not None:
             return TaskState.CANCELLED
-        if await conn.fetchval("select count(*) from (" + _CANCEL_HELD + ") asked", task):
+        if await conn.fetchval(_CANCEL_HELD, task) is not None:
             return TaskState.RUNNING
         view = await get(conn, task)
         state = TaskState.from_label(view.state)

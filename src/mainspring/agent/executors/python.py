@@ -20,6 +20,7 @@ from mainspring.agent.attempt import Attempt
 from mainspring.agent.control import Control
 from mainspring.agent.current import CurrentTask, TaskCancelled, Transactions, running
 from mainspring.agent.executors.base import AttemptFailed
+from mainspring.errors import ValidationError
 from mainspring.model.jobs import Python
 
 
@@ -30,7 +31,7 @@ class Handler(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     is_async: bool
     decode: Callable[[str], dict[str, Any]]  # raises ValueError
-    encode: Callable[[Any], str | None]  # raises TypeError
+    encode: Callable[[Any], str | None]  # raises ValidationError
 
 
 class PythonExecutor:
@@ -55,15 +56,19 @@ class PythonExecutor:
                 value = await handler.function(**args)
             else:
                 value = await self._in_thread(attempt, handler.function, args)
-        except (Control, asyncio.CancelledError):
+        except Control:
             raise
-        except Exception as error:
+        except asyncio.CancelledError as error:
+            if attempt.stopping is not None:
+                raise
+            raise _failed(error) from error  # of the handler's own making: nobody told it to stop
+        except (Exception, SystemExit) as error:
             raise _failed(error) from error
         if isinstance(value, Control):
             raise value
         try:
             return handler.encode(value)
-        except (TypeError, ValueError) as error:
+        except ValidationError as error:
             message = f"{handler.name} returned {type(value).__name__}, which is not JSON: {error}"
             raise AttemptFailed("bad_result", message, final=True) from None
 
@@ -117,7 +122,7 @@ class _Thread:
                 )
 
 
-def _failed(error: Exception) -> AttemptFailed:
+def _failed(error: BaseException) -> AttemptFailed:
     """The failure as the database will tell it: last line first, then where it came from."""
     kinds = [kind for kind in type(error).__mro__ if kind not in (object, BaseException)]
     labels = tuple(label for kind in kinds for label in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))

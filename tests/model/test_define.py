@@ -106,7 +106,9 @@ def test_a_definition_survives_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(definition), type=Definition) == definition
 
 
-@pytest.mark.parametrize(("given", "level"), [("low", 2), ("normal", 5), ("high", 7), ("critical", 9), ("0", 0), (9, 9)])
+@pytest.mark.parametrize(
+    ("given", "level"), [("low", 2), ("normal", 5), ("high", 7), ("critical", 9), ("0", 0), (9, 9)]
+)
 def test_a_priority_is_a_word_or_a_digit(given: str | int, level: int) -> None:
     assert priority_level(given) == level
 

@@ -22,9 +22,7 @@ from mainspring.model.placement import fits, spread
         ({"zone": "a", "gpu": "yes"}, {"zone": "a"}, False),
     ],
 )
-def test_an_agent_fits_when_it_has_every_label(
-    requirements: dict[str, str], labels: dict[str, str], fit: bool
-) -> None:
+def test_an_agent_fits_when_it_has_every_label(requirements: dict[str, str], labels: dict[str, str], fit: bool) -> None:
     assert fits(requirements, labels) is fit
 
 

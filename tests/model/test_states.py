@@ -9,7 +9,7 @@ from mainspring.model.states import ACTIVE, ARM, CANCEL, LIVE, MOVES, START, TER
 
 
 def test_every_state_is_live_or_terminal_and_none_is_both() -> None:
-    assert LIVE | TERMINAL == frozenset(TaskState)
+    assert frozenset(TaskState) == LIVE | TERMINAL
     assert not LIVE & TERMINAL
 
 

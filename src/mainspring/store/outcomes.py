@@ -83,23 +83,23 @@ _RETRY = """
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
                              $6::text[], $7::text[], $8::float8[], $9::integer[], $10::integer[])
                    as given(id, token, state, started, finished, code, error, delay, cost, crash)
-    ), was as (
-        select t.id, t.token, t.session, t.attempt, t.run_at from given
-          join mainspring.task t on t.id = any (array[given.id])
+    ), was as materialized (
+        select given.*, t.session, t.attempt, t.run_at
+          from given join mainspring.task t on t.id = any (array[given.id])
     ), moved as (
         update mainspring.task t
            set state = 1, session = null, started_at = null,
-               run_at = (select mainspring.now()) + make_interval(secs => given.delay),
-               attempt = t.attempt - 1 + given.cost, crashes = t.crashes + given.crash
-          from given
-         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
-        returning t.id
+               run_at = (select mainspring.now()) + make_interval(secs => was.delay),
+               attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash
+          from was
+         where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
+        returning was.*
     )
     insert into mainspring.attempt
         (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
-    select given.id, given.token, was.attempt, was.session, given.state, to_timestamp(given.started),
-           to_timestamp(given.finished), (select mainspring.now()), was.run_at, given.code, given.error
-      from moved join given on given.id = moved.id join was on was.id = moved.id
+    select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
+           run_at, code, error
+      from moved
 """
 
 

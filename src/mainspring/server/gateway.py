@@ -131,7 +131,7 @@ class Gateway:
         seat: Seat | None = None
         try:
             sequence, messages = await link.receive()
-            hello = messages[0]
+            hello = messages[0] if messages else None
             if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
                 log.warning("an agent was refused: it must say hello first, in protocol %d", PROTOCOL)
                 return
@@ -174,10 +174,8 @@ class Gateway:
                     await seat.link.send([Configure(self._lease, self._clock.now())])
                 case Hello():
                     log.warning("agent %s said hello twice; ignored", seat.name)
-        if reports:
-            self._recorder.submit(seat.link, sequence, reports)
-        else:
-            seat.link.settle_later(sequence)
+        # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
+        self._recorder.submit(seat.link, sequence, reports)
 
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
         """The recorder has committed these: nobody holds them any more."""

@@ -264,7 +264,10 @@ class Gateway:
             seat = self._seats.get(session)
             if seat is not None and token not in seat.cancelling:
                 seat.cancelling.add(token)
-                await seat.link.send([Cancel([Held(task, token)])])
+                try:
+                    await seat.link.send([Cancel([Held(task, token)])])
+                except ChannelClosed:
+                    continue
         live = {token for _, _, token in wanted}
         for seat in self._seats.values():
             seat.cancelling &= live
@@ -272,7 +275,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """Ask all agents to take nothing new and to give back what has not started."""
-        for seat in self._seats.values():
+        for seat in list(self._seats.values()):
             seat.draining = True
             try:
                 await seat.link.send([Drain()])

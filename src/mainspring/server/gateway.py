@@ -59,7 +59,7 @@ class Seat:
         self.labels = hello.labels
         self.link = link
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
-        self.reported = 0  # of them, ended and not yet recorded
+        self.reported: set[int] = set()  # tokens of those that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
         self.cancelling: set[int] = set()  # tokens it has been told to stop
         self.draining = False
@@ -75,14 +75,17 @@ class Seat:
             if armed.fire_at > now:
                 heapq.heappush(self._ahead, armed.fire_at)
 
-    def ended(self, count: int) -> None:
-        self.reported += count
-        self._finished += count
+    def ended(self, endings: list[Ending]) -> None:
+        self.reported.update(ending.token for ending in endings if self.held.get(ending.task) == ending.token)
+        self._finished += len(endings)
         elapsed = boottime() - self._rated_at
         if elapsed >= 0.02:
             self._rate += (self._finished / elapsed - self._rate) * min(1.0, elapsed / HORIZON)
             self._finished = 0
             self._rated_at = boottime()
+
+    def release(self, task: int) -> None:
+        self.reported.discard(self.held.pop(task, 0))
 
     def ahead(self, now: float) -> int:
         while self._ahead and self._ahead[0] <= now:
@@ -95,7 +98,7 @@ class Seat:
         return self.slots + int(self._rate * HORIZON)
 
     def room(self, now: float) -> int:
-        busy = len(self.held) - self.reported - self.ahead(now)
+        busy = len(self.held) - len(self.reported) - self.ahead(now)
         return 0 if self.draining else self.window - busy
 
     def dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
@@ -165,7 +168,7 @@ class Gateway:
         for message in messages:
             match message:
                 case Finished(endings):
-                    seat.ended(len(endings))
+                    seat.ended(endings)
                     self.room_made.set()
                     reports.append(message)
                 case Started() | Progress() | Output() | Refused():
@@ -180,19 +183,16 @@ class Gateway:
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
         """The recorder has committed these: nobody holds them any more."""
         for ending in endings:
-            seat = self._release(ending.task, ending.token)
-            if seat is not None:
-                seat.reported -= 1
+            self._release(ending.task, ending.token)
         for attempt in refused:
             self._release(attempt.task, attempt.token)
         self.room_made.set()
 
-    def _release(self, task: int, token: int) -> Seat | None:
+    def _release(self, task: int, token: int) -> None:
         seat = self._holders.get(task)
-        if seat is None or seat.held.get(task) != token:  # it has been given a new attempt since
-            return None
-        del seat.held[task], self._holders[task]
-        return seat
+        if seat is not None and seat.held.get(task) == token:  # else it has been given a new attempt since
+            seat.release(task)
+            del self._holders[task]
 
     # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
 
@@ -219,9 +219,11 @@ class Gateway:
             if seat is None:
                 continue  # it went away in the meantime: its lease ends, and they are rescued
             seat.batch = max(seat.batch, claim.batches[session])
-            seat.arm(tasks, self._clock.now())
             for armed in tasks:
+                if (before := self._holders.get(armed.task)) is not None:
+                    before.release(armed.task)  # recorded a moment ago, and claimed again before we were told
                 self._holders[armed.task] = seat
+            seat.arm(tasks, self._clock.now())
             try:
                 await seat.link.send([seat.dispatch(self._catalogue, tasks)])
             except ChannelClosed:

@@ -47,7 +47,7 @@ class Attempt:
         """Ask the executor to end what it runs. The first reason stands."""
         if self.stopping is None:
             self.stopping = reason
-            if self.handle is not None:
+            if self.handle is not None and self.started_at:  # one that has yet to begin sees `stopping` then
                 self.handle.cancel()
 
     def output(self, stream: int, data: bytes) -> None:

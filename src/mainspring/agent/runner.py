@@ -137,6 +137,10 @@ class Runner:
             )
         except Control as control:
             return self._controlled(attempt, control)
+        except Exception as error:  # a bug of ours, or no memory, no processes: the task must still end
+            log.exception("task %d: its executor failed", attempt.armed.task)
+            message = cut(f"{type(error).__name__}: {error}")
+            return self._ending(attempt, TaskState.FAILED, code="executor_error", error=message, labels=("executor_error",))
         return self._ending(attempt, TaskState.SUCCEEDED, result=result)
 
     def _controlled(self, attempt: Attempt, control: Control) -> Ending:

@@ -40,12 +40,13 @@ class Outbox:
         self._chunks: list[Chunk] = []
         self._refused: dict[str, list[Held]] = {}
         self._delayed: asyncio.TimerHandle | None = None
+        self._starts_due = False
         self.ready = asyncio.Event()  # there is something to send now
 
     def started(self, attempt: Attempt) -> None:
         armed = attempt.armed
         self._starts[armed.token] = Start(armed.task, armed.token, attempt.started_at)
-        if self._delayed is None:
+        if self._delayed is None and not self._starts_due:
             self._delayed = asyncio.get_running_loop().call_later(START_DELAY, self.hurry)
 
     def hurry(self) -> None:
@@ -53,6 +54,7 @@ class Outbox:
         if self._delayed is not None:
             self._delayed.cancel()
             self._delayed = None
+        self._starts_due = True
         self.ready.set()
 
     def ended(self, ending: Ending) -> None:
@@ -83,9 +85,11 @@ class Outbox:
         """All that is there to send, as messages. Starts come along once their delay is over."""
         self.ready.clear()
         messages: list[AgentMessage] = []
-        if self._delayed is None and self._starts:
-            messages.append(Started(list(self._starts.values())))
-            self._starts.clear()
+        if self._starts_due:
+            self._starts_due = False
+            if self._starts:
+                messages.append(Started(list(self._starts.values())))
+                self._starts.clear()
         if self._notes:
             messages.append(Progress(list(self._notes.values())))
             self._notes.clear()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import platform
@@ -38,6 +39,11 @@ def make_app(dsn: str | None = None, **settings: Any) -> mainspring.App:
         return None
 
     return app
+
+
+def settle_gc() -> None:
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
 
 
 def say(text: str) -> None:
@@ -175,6 +181,7 @@ def run(name: str, measure: Measure, args: argparse.Namespace) -> None:
     results = []
     with fresh_database() as dsn:
         for number in range(1, args.runs + 1):
+            settle_gc()
             result = uvloop.run(measure(dsn))
             say(f"{name} run {number} of {args.runs}: {json.dumps(result)}")
             results.append(result)

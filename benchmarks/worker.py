@@ -7,7 +7,7 @@ import sys
 
 import uvloop
 
-from benchmarks.common import make_app
+from benchmarks.common import make_app, settle_gc
 
 
 async def main() -> None:
@@ -19,4 +19,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    settle_gc()
     uvloop.run(main())

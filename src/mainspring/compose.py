@@ -13,8 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from mainspring.agent.attempt import Attempt
-from mainspring.agent.current import Transactions
+from mainspring.agent.attempt import Attempt, Transactions
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.agent.session import Agent

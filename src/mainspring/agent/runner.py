@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from mainspring.agent.attempt import Attempt, StopReason
-from mainspring.agent.control import CancelTask, Control, Fail, RetryAfter, Snooze
+from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
+from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.timers import Timers
@@ -70,6 +71,7 @@ class Runner:
         if self._draining:
             self._outbox.refused(attempt, "draining")
             return
+        self._executors[type(job.definition.run)].prepare(attempt)
         self._held[armed.task] = attempt
         self.empty.clear()
         if armed.fire_at > self._clock.now():
@@ -91,94 +93,75 @@ class Runner:
     # ── running ─────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self, attempt: Attempt) -> None:
+        armed = attempt.armed
         attempt.started_at = self._clock.now()
         self._outbox.started(attempt)
         try:
-            ending = await self._attempt(attempt)
+            if attempt.stopping is not None:
+                raise asyncio.CancelledError
+            if armed.careful:
+                self._outbox.hurry()
+                await self._confirm()
+            timeout = attempt.job.definition.timeout
+            if timeout is not None:
+                attempt.timer = self._timers.at(self._clock.now() + timeout, self._time_out, attempt)
+            result = await self._executors[type(attempt.job.definition.run)].run(attempt)
+            ending = self._ending(attempt, TaskState.SUCCEEDED, result)
+        except (AttemptFailed, Control, asyncio.CancelledError) as error:
+            ending = self._unsuccessful(attempt, error)
         finally:
-            self._running -= 1
-            if attempt.timer is not None:
-                self._timers.disarm(attempt.timer)
-            if self._held.get(attempt.armed.task) is attempt:
-                del self._held[attempt.armed.task]
+            self._over(attempt)
         self._outbox.ended(ending)
         while self._ready and self._running < self._slots:
             self._start(self._ready.popleft())
-        if not self._held:
-            self.empty.set()
 
-    async def _attempt(self, attempt: Attempt) -> Ending:
-        definition = attempt.job.definition
-        try:
-            if attempt.stopping is not None:
-                raise asyncio.CancelledError
-            if attempt.armed.careful:
-                self._outbox.hurry()
-                await self._confirm()
-            if definition.timeout is not None:
-                attempt.timer = self._timers.at(self._clock.now() + definition.timeout, self._time_out, attempt)
-            result = await self._executors[type(definition.run)].run(attempt)
-        except asyncio.CancelledError:
-            if attempt.stopping is None:
-                raise
-            state, code, message = _STOPPED[attempt.stopping]
-            message = message.format(timeout=definition.timeout)
-            return self._ending(attempt, state, code=code, error=message, labels=(code,))
-        except AttemptFailed as failure:
-            if attempt.stopping is not None and attempt.stopping != "cancelled":
-                log.debug("task %d failed while it was stopped", attempt.armed.task)
-            return self._ending(
-                attempt,
-                TaskState.FAILED,
-                code=failure.code,
-                error=cut(failure.message),
-                labels=failure.labels,
-                final=failure.final,
-            )
-        except Control as control:
-            return self._controlled(attempt, control)
-        return self._ending(attempt, TaskState.SUCCEEDED, result=result)
+    def _over(self, attempt: Attempt) -> None:
+        self._running -= 1
+        if attempt.timer is not None:
+            self._timers.disarm(attempt.timer)
+        if self._held.get(attempt.armed.task) is attempt:
+            del self._held[attempt.armed.task]
+            if not self._held:
+                self.empty.set()
+
+    def _unsuccessful(self, attempt: Attempt, error: BaseException) -> Ending:
+        if isinstance(error, AttemptFailed):
+            ending = self._ending(attempt, TaskState.FAILED, None, failure=error)
+            ending.final = error.final
+            return ending
+        if isinstance(error, Control) and not (isinstance(error, TaskCancelled) and attempt.stopping):
+            return self._controlled(attempt, error)
+        if attempt.stopping is None:
+            raise error  # not the attempt is cancelled, but the agent
+        state, code, message = _STOPPED[attempt.stopping]
+        message = message.format(timeout=attempt.job.definition.timeout)
+        return self._ending(attempt, state, None, failure=AttemptFailed(code, message))
 
     def _controlled(self, attempt: Attempt, control: Control) -> Ending:
         """The handler said itself what is to become of its task."""
-        message = cut(str(control))
+        message = str(control)
         match control:
             case RetryAfter(delay=delay):
-                labels = ("retry_after", "RetryAfter")
-                return self._ending(
-                    attempt,
-                    TaskState.FAILED,
-                    code="retry_after",
-                    error=message,
-                    labels=labels,
-                    retry_after=delay,
-                )
+                failure = AttemptFailed("retry_after", message, labels=("RetryAfter",))
+                ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
+                ending.retry_after = delay
             case Snooze(delay=delay):
-                return self._ending(attempt, TaskState.SKIPPED, code="snoozed", snooze=delay)
+                ending = self._ending(attempt, TaskState.SKIPPED, None, failure=AttemptFailed("snoozed", message))
+                ending.snooze = delay
             case CancelTask():
-                if attempt.stopping not in (None, "cancelled"):
-                    state, code, text = _STOPPED[attempt.stopping]
-                    text = text.format(timeout=attempt.job.definition.timeout)
-                    return self._ending(attempt, state, code=code, error=text, labels=(code,))
-                return self._ending(attempt, TaskState.CANCELLED, code="cancelled", error=message)
-            case Fail() | _:
-                return self._ending(attempt, TaskState.FAILED, code="failed_for_good", error=message, final=True)
+                failure = AttemptFailed("cancelled", message)
+                ending = self._ending(attempt, TaskState.CANCELLED, None, failure=failure)
+            case _:
+                failure = AttemptFailed("failed_for_good", message)
+                ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
+                ending.final = True
+        return ending
 
     def _ending(
-        self,
-        attempt: Attempt,
-        state: TaskState,
-        *,
-        result: str | None = None,
-        code: str | None = None,
-        error: str | None = None,
-        labels: tuple[str, ...] = (),
-        retry_after: float | None = None,
-        snooze: float | None = None,
-        final: bool = False,
+        self, attempt: Attempt, state: TaskState, result: str | None, *, failure: AttemptFailed | None = None
     ) -> Ending:
         armed = attempt.armed
-        return Ending(
+        ending = Ending(
             armed.task,
             armed.token,
             armed.job,
@@ -187,13 +170,12 @@ class Runner:
             attempt.started_at,
             self._clock.now(),
             result,
-            code,
-            error,
-            labels,
-            retry_after,
-            snooze,
-            final,
         )
+        if failure is not None:
+            ending.code = failure.code
+            ending.error = cut(failure.message)
+            ending.labels = failure.labels
+        return ending
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
@@ -242,9 +224,8 @@ class Runner:
                 continue
             if self._is_waiting(attempt):
                 self._withdraw(attempt)
-                self._outbox.ended(
-                    self._ending(attempt, TaskState.CANCELLED, code="cancelled", error="cancelled before it started")
-                )
+                failure = AttemptFailed("cancelled", "cancelled before it started")
+                self._outbox.ended(self._ending(attempt, TaskState.CANCELLED, None, failure=failure))
             else:
                 self._stop(attempt, "cancelled")
 
@@ -280,3 +261,8 @@ class Runner:
     @property
     def running(self) -> int:
         return self._running
+
+    @property
+    def crowded(self) -> bool:
+        """Whether due attempts wait for a slot."""
+        return bool(self._ready)

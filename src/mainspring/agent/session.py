@@ -67,7 +67,7 @@ class Agent:
             async with asyncio.TaskGroup() as group:
                 receiving = group.create_task(self._receive())
                 helpers = [
-                    group.create_task(self._outbox.run(self._send)),
+                    group.create_task(self._outbox.run(self._send, lambda: self.runner.crowded)),
                     group.create_task(self._keep_alive()),
                 ]
                 await asyncio.wait([receiving])

@@ -82,5 +82,5 @@ class Signature:
         return args
 
 
-def encode_result(value: Any) -> str | None:
-    return None if value is None else encode(value, "result")
+def encode_result(value: Any) -> str:
+    return encode(value, "result")

@@ -23,14 +23,14 @@ _COLUMNS = """
 """
 
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
-# turn. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row one claimer's. The row is locked, so
-# its place (ctid) cannot change before the update; and that finds it whatever the planner thinks of the table.
+# turn, and are noted under one batch number. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row
+# one claimer's. A locked row keeps its place (ctid), so the update finds it whatever the planner thinks of the table.
 _CLAIM = f"""
     with due as materialized (
-        select found.ctid as place
+        select found.ctid as place, found.id
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (
-             select ctid from mainspring.task
+             select ctid, id from mainspring.task
               where pool = $1 and priority = level.priority
                 and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and run_at <= (select mainspring.now()) + make_interval(secs => $5)
@@ -40,20 +40,19 @@ _CLAIM = f"""
                 for update skip locked
          ) found
          limit $7
-    ), placed as (
-        select place, row_number() over () - 1 as turn from due
-    ), claimed as (
-        update mainspring.task t
-           set state = 2, token = nextval('mainspring.attempt_token'), attempt = attempt + 1,
-               session = ($6::bigint[])[placed.turn % cardinality($6::bigint[]) + 1]
-          from placed
-         where t.ctid = placed.place and t.state = 1
-        returning {_COLUMNS}
+    ), placed as materialized (
+        select place, id, ($6::bigint[])[(row_number() over () - 1) % cardinality($6::bigint[]) + 1] as session from due
+    ), number as materialized (
+        select nextval('mainspring.claim_batch') as batch from placed limit 1
     ), noted as (
-        insert into mainspring.claim (session, tasks) select session, array_agg(id) from claimed group by session
-        returning session, batch
+        insert into mainspring.claim (session, batch, tasks)
+        select session, (select batch from number), array_agg(id) from placed group by session
     )
-    select claimed.*, noted.batch from claimed left join noted on noted.session = claimed.session
+    update mainspring.task t
+       set state = 2, token = nextval('mainspring.attempt_token'), attempt = attempt + 1, session = placed.session
+      from placed
+     where t.ctid = placed.place and t.state = 1
+    returning {_COLUMNS}, (select batch from number) as batch
 """
 
 

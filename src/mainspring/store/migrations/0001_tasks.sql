@@ -157,7 +157,7 @@ create index on mainspring.agent (lease_until) where ended_at is null;
 create sequence mainspring.claim_batch;
 create table mainspring.claim (
     session bigint   not null,
-    batch   bigint   not null default nextval('mainspring.claim_batch'),
+    batch   bigint   not null,
     tasks   bigint[] not null,
     primary key (session, batch)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

@@ -208,6 +208,10 @@ class App:
         if self._database is None:
             await self.open()
         engine = self._engine
+        if engine is not None and isinstance(submission, Submission):
+            id = await engine.server.dispatcher.submit(submission)
+            if id is not None:
+                return id
         async with self.database.acquire() as own:
             ids = await submit(own, submission if engine is None else submission._replace(hint=False))
         if engine is not None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
@@ -121,6 +123,8 @@ class Gateway:
         self._lease = lease
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
+        self._claiming: list[dict[int, int]] = []  # the batches known when each open claim began
+        self.unanswered: list[dict[int, int]] = []  # the same, for claims whose answer was lost
         recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # tells the dispatcher that somebody has room again
         self.cancel_wake = asyncio.Event()
@@ -229,9 +233,26 @@ class Gateway:
             except ChannelClosed:
                 continue
 
-    def batches(self) -> dict[int, int]:
-        """The last claim known for each session."""
-        return {seat.session: seat.batch for seat in self._seats.values()}
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Around a claim: until its answer is armed here, nothing that it may have taken counts as known."""
+        mark = {seat.session: seat.batch for seat in self._seats.values()}
+        self._claiming.append(mark)
+        try:
+            yield
+        except (StoreUnavailable, asyncio.CancelledError):
+            self.unanswered.append(mark)  # it may have been made: stays until somebody has looked
+            raise
+        finally:
+            self._claiming.remove(mark)
+
+    def known(self) -> dict[int, int]:
+        """By session, the last batch up to which every claim has been answered."""
+        marks = self._claiming + self.unanswered
+        return {
+            seat.session: min([seat.batch, *(mark.get(seat.session, 0) for mark in marks)])
+            for seat in self._seats.values()
+        }
 
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
@@ -251,9 +272,10 @@ class Gateway:
     async def compact(self) -> int:
         """Note what each session still holds, in place of all that it has claimed."""
         async with self._database.acquire() as conn:
-            for seat in list(self._seats.values()):
-                if seat.batch:
-                    await claims.compact(conn, seat.session, seat.batch, list(seat.held))
+            for session, batch in self.known().items():
+                seat = self._seats.get(session)
+                if seat is not None and batch:
+                    await claims.compact(conn, session, batch, list(seat.held))
         return 0
 
     async def cancel(self) -> int:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.store.database import translate
+from mainspring.store.database import Connection, translate
 
 
 class Submission(NamedTuple):
@@ -27,6 +27,11 @@ class Submission(NamedTuple):
     key_ttl: timedelta = timedelta(days=1)
     after: list[int] | None = None
     hint: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Due at once, and bound to nothing else."""
+        return self.run_at is None and self.delay is None and self.key is None and self.after is None
 
 
 class Submissions(NamedTuple):
@@ -88,6 +93,29 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
     except Exception as error:
         raise _ours(error) from error
+
+
+# A plain submission is due at once, so its session always gets it: the numbers are those that were just taken.
+_AND_CLAIM = """
+    select submitted.id, currval('mainspring.attempt_token') as token, currval('mainspring.claim_batch') as batch
+      from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4) as id offset 0) submitted
+"""
+
+
+class Claimed(NamedTuple):
+    id: int
+    token: int
+    batch: int
+
+
+async def submit_and_claim(conn: Connection, submission: Submission, session: int) -> Claimed:
+    """pending → assigned at its birth: a plain task that `session`, which is ours, takes at once."""
+    assert submission.is_plain
+    try:
+        row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session)
+    except Exception as error:
+        raise _ours(error) from error
+    return Claimed(*row)
 
 
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:

@@ -60,13 +60,16 @@ class Runner:
 
     # ── arming ──────────────────────────────────────────────────────────────────────────────────
 
-    def arm(self, armed: Armed, job: Job) -> None:
+    def arm(self, armed: Armed, job: Job | None) -> None:
         """Take an attempt. One that is here already is not taken twice; a newer token replaces an older one."""
         present = self._held.get(armed.task)
         if present is not None:
             if present.armed.token >= armed.token:
                 return
             self._stop(present, "lost")  # the server gave the task a new attempt: the old one is void
+        if job is None:
+            self._outbox.ended(_of_no_job(armed, self._clock.now()))
+            return
         attempt = Attempt(armed, job, self._outbox)
         if self._draining:
             self._outbox.refused(attempt, "draining")
@@ -266,3 +269,10 @@ class Runner:
     def crowded(self) -> bool:
         """Whether due attempts wait for a slot."""
         return bool(self._ready)
+
+
+def _of_no_job(armed: Armed, now: float) -> Ending:
+    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
+    ending.code = "unknown_job"
+    ending.error = "its job has been deleted"
+    return ending

@@ -213,7 +213,7 @@ class App:
             if id is not None:
                 return id
         async with self.database.acquire() as own:
-            ids = await submit(own, submission if engine is None else submission._replace(hint=False))
+            ids = await submit(own, submission)
         if engine is not None:
             engine.server.dispatcher.wake.set()
         return ids

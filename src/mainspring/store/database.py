@@ -96,7 +96,7 @@ class Database:
     def __init__(self, dsn: str, *, application: str = "mainspring") -> None:
         self.dsn = dsn
         self._application = application
-        self._opened = False
+        self._closed = False
         self._idle: list[Connection] = []
         self._places = asyncio.Semaphore(POOL_SIZE)
 
@@ -120,15 +120,12 @@ class Database:
 
     async def open(self) -> None:
         """See that the database answers, and keep the connection for the first who needs one."""
-        self._opened = True
         async with self.acquire():
             pass
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
         """A connection of the pool, the one used last first. Leave it without an open transaction."""
-        if not self._opened:
-            raise StoreUnavailable("the database is not open; use `async with app:` or `async with app.running():`")
         async with self._places:
             conn = await self._idle_or_new()
             try:
@@ -152,7 +149,7 @@ class Database:
         return await self._connect({})
 
     def _give_back(self, conn: Connection) -> None:
-        if conn.is_closed() or conn.is_in_transaction() or not self._opened:
+        if conn.is_closed() or conn.is_in_transaction() or self._closed:
             conn.terminate()
         else:
             self._idle.append(conn)
@@ -161,7 +158,7 @@ class Database:
         return Line(self)
 
     async def close(self) -> None:
-        self._opened = False
+        self._closed = True
         idle, self._idle = self._idle, []
         for conn in idle:
             await _close(conn)

@@ -89,6 +89,7 @@ _RETRY = """
                attempt = t.attempt - 1 + given.cost, crashes = t.crashes + given.crash
           from given
          where t.id = given.id and t.token = given.token and t.state in (2, 3)
+           and t.cancel_at is null            -- somebody wants it cancelled: it does not run again
         returning t.id
     )
     insert into mainspring.attempt
@@ -100,7 +101,7 @@ _RETRY = """
 
 
 async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
-    """assigned, running → pending, due after each delay. Returns how many moved."""
+    """assigned, running → pending, due after each delay. Returns how many moved; one to be cancelled does not."""
     status = await conn.execute(
         _RETRY,
         [a.ending.task for a in attempts],

@@ -87,9 +87,15 @@ async def empty_tables(conn: Connection) -> None:
 
 
 async def fill(app: mainspring.App, tasks: int) -> None:
-    """Submit tasks, ten thousand in a statement."""
-    for start in range(0, tasks, 10_000):
-        await app["noop"].enqueue_many([()] * min(10_000, tasks - start))
+    """Submit tasks, five thousand in a statement, two statements at a time."""
+    sizes = [min(5_000, tasks - start) for start in range(0, tasks, 5_000)]
+    turns = iter(sizes)
+
+    async def submit() -> None:
+        for size in turns:
+            await app["noop"].enqueue_many([()] * size)
+
+    await asyncio.gather(submit(), submit())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Enqueue: bulk (ten thousand in a statement) and single (one statement and one commit each, one after another)."""
+"""Enqueue: bulk (five thousand in a statement, two at a time) and single (a commit each, one after another)."""
 
 from __future__ import annotations
 

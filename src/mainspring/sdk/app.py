@@ -136,12 +136,16 @@ class App:
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
 
+    def settings(self, **overrides: Any) -> compose.Settings:
+        """The settings in force: `overrides`, else what the application was made with, else the environment."""
+        return compose.load({**self._overrides, **overrides})
+
     async def open(self, **overrides: Any) -> None:
         """Connect, bring the schema up to date, register the jobs: ready to submit."""
         if self._open is not None:
             return
         async with AsyncExitStack() as stack:
-            settings = compose.load({**self._overrides, **overrides})
+            settings = self.settings(**overrides)
             database = await stack.enter_async_context(compose.open_database(settings))
             await compose.register(database, self._definitions)
             self._database = database
@@ -172,7 +176,7 @@ class App:
         await self.open(**overrides)
         assert self._database is not None
         try:
-            settings = compose.load({**self._overrides, **overrides})
+            settings = self.settings(**overrides)
             async with compose.engine(settings, self._database, self._handlers, {"app": self.name}) as engine:
                 self._engine = engine
                 engine.server.recorder.on_ended.append(self._ended)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import AccessDenied, JobNotFound, MainspringError, StoreUnavailable, ValidationError
 
 
 class Connection(Protocol):
@@ -73,8 +73,26 @@ def translate(error: BaseException) -> MainspringError | None:
     return None
 
 
+def _not_connected(error: BaseException) -> MainspringError | None:
+    """Our error for a connection that could not be made."""
+    state = getattr(error, "sqlstate", None) or ""
+    if state.startswith("28") or state == "42501":
+        return AccessDenied(f"PostgreSQL refuses the connection ({error}); check user and password of the DSN")
+    if state == "3D000":
+        return StoreUnavailable(f"{error}; create it, or correct the DSN")
+    if isinstance(error, (ValueError, OverflowError)):
+        reason = f" ({error})" if isinstance(error, asyncpg.InterfaceError) else ""  # others repeat parts of it
+        return ValidationError(
+            f"dsn: cannot be read{reason}; write postgresql://user:password@host:5432/database", field="dsn"
+        )
+    return translate(error)
+
+
 class _Translating:
     """`with translating:` lets errors out as ours."""
+
+    def __init__(self, translate: Callable[[BaseException], MainspringError | None]) -> None:
+        self._translate = translate
 
     def __enter__(self) -> None:
         return None
@@ -82,12 +100,13 @@ class _Translating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ours = None if error is None or isinstance(error, MainspringError) else translate(error)
+        ours = None if error is None or isinstance(error, MainspringError) else self._translate(error)
         if ours is not None:
             raise ours from error
 
 
-translating = _Translating()
+translating = _Translating(translate)
+_connecting = _Translating(_not_connected)
 
 
 class Database:
@@ -105,7 +124,7 @@ class Database:
         return await self._connect(_PLANNER)
 
     async def _connect(self, settings: dict[str, str]) -> Connection:
-        with translating:
+        with _connecting:
             conn: Connection = await asyncpg.connect(
                 self.dsn,
                 timeout=CONNECT_TIMEOUT,

@@ -195,7 +195,7 @@ _CANCEL_HELD = """
         update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now())
          where id = $1 and state in (2, 3) returning id
     )
-    select pg_notify('mainspring', 'cancel') from asked
+    select id, pg_notify('mainspring', 'cancel') from asked
 """
 
 

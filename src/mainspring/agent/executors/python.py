@@ -67,9 +67,13 @@ class PythonExecutor:
                 value = await handler.function(**attempt.args)
             else:
                 value = await _Thread(handler.function, attempt).run(self._threads)
-        except (Control, asyncio.CancelledError):
+        except Control:
             raise
-        except Exception as error:
+        except asyncio.CancelledError as error:
+            if attempt.stopping is not None:
+                raise
+            raise _failed(error) from error  # of the handler's own making: nobody told it to stop
+        except (Exception, SystemExit) as error:
             raise _failed(error) from error
         if value is None:
             return None
@@ -127,7 +131,7 @@ class _Thread:
                 )
 
 
-def _failed(error: Exception) -> AttemptFailed:
+def _failed(error: BaseException) -> AttemptFailed:
     """The failure as the database will tell it: last line first, then where it came from."""
     kinds = [kind for kind in type(error).__mro__ if kind not in (object, BaseException)]
     labels = tuple(label for kind in kinds for label in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))

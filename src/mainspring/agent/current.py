@@ -14,6 +14,7 @@ import msgspec
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.control import CancelTask
+from mainspring.model.payload import encode
 
 Transactions = Callable[[Attempt], AbstractAsyncContextManager[Any]]
 
@@ -67,7 +68,7 @@ class CurrentTask:
 
     def progress(self, value: Any) -> None:
         """Show how far the task is: a fraction, or any JSON, such as {"done": 3, "of": 10}."""
-        self._attempt.note(_json(value, "progress"), None)
+        self._attempt.note(encode(value, "progress"), None)
 
     @property
     def checkpoint(self) -> Any:
@@ -79,7 +80,7 @@ class CurrentTask:
     @checkpoint.setter
     def checkpoint(self, value: Any) -> None:
         self._checkpoint = value
-        self._attempt.note(None, _json(value, "checkpoint"))
+        self._attempt.note(None, encode(value, "checkpoint"))
 
     @property
     def cancelled(self) -> bool:
@@ -99,13 +100,6 @@ class CurrentTask:
         if self._transactions is None:
             raise RuntimeError("transaction() needs an agent with a database, such as `mainspring worker`")
         return self._transactions(self._attempt)
-
-
-def _json(value: Any, what: str) -> str:
-    try:
-        return msgspec.json.encode(value).decode()
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{what} must be JSON: {error}") from error
 
 
 def current_task() -> CurrentTask:

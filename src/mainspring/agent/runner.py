@@ -121,12 +121,11 @@ class Runner:
         except asyncio.CancelledError:
             if attempt.stopping is None:
                 raise
-            state, code, message = _STOPPED[attempt.stopping]
-            message = message.format(timeout=definition.timeout)
-            return self._ending(attempt, state, code=code, error=message, labels=(code,))
+            return self._stopped(attempt, attempt.stopping)
         except AttemptFailed as failure:
-            if attempt.stopping is not None and attempt.stopping != "cancelled":
-                log.debug("task %d failed while it was stopped", attempt.armed.task)
+            if attempt.stopping is not None:  # it failed because it was stopped
+                log.debug("task %d failed while it was stopped: %s", attempt.armed.task, failure.message)
+                return self._stopped(attempt, attempt.stopping)
             return self._ending(
                 attempt,
                 TaskState.FAILED,
@@ -157,12 +156,15 @@ class Runner:
                 return self._ending(attempt, TaskState.SKIPPED, code="snoozed", snooze=delay)
             case CancelTask():
                 if attempt.stopping not in (None, "cancelled"):
-                    state, code, text = _STOPPED[attempt.stopping]
-                    text = text.format(timeout=attempt.job.definition.timeout)
-                    return self._ending(attempt, state, code=code, error=text, labels=(code,))
+                    return self._stopped(attempt, attempt.stopping)
                 return self._ending(attempt, TaskState.CANCELLED, code="cancelled", error=message)
             case Fail() | _:
                 return self._ending(attempt, TaskState.FAILED, code="failed_for_good", error=message, final=True)
+
+    def _stopped(self, attempt: Attempt, reason: StopReason) -> Ending:
+        state, code, message = _STOPPED[reason]
+        message = message.format(timeout=attempt.job.definition.timeout)
+        return self._ending(attempt, state, code=code, error=message, labels=(code,))
 
     def _ending(
         self,

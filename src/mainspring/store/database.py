@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -124,11 +124,11 @@ class Database:
             )
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Connection]:
+    async def acquire(self, *, translated: bool = True) -> AsyncIterator[Connection]:
         """A connection of the pool. Leave it without an open transaction."""
         if self._pool is None:
             raise StoreUnavailable("the database is not open; use `async with app:` or `async with app.running():`")
-        with translating:
+        with translating if translated else nullcontext():
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as conn:
                 yield conn
 

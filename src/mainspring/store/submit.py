@@ -79,8 +79,9 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
             case "asyncpg":
                 return await conn.fetchval(_SQL[call], *submission)
             case "psycopg async":
-                cursor = await conn.execute(call.sql(_PSYCOPG), submission)
-                return (await cursor.fetchone())[0]
+                async with conn.cursor(row_factory=_first) as cursor:
+                    await cursor.execute(call.sql(_PSYCOPG), submission)
+                    return await cursor.fetchone()
             case "sqlalchemy async":
                 result = await conn.execute(*_for_sqlalchemy(call, submission))
                 return result.scalar_one()
@@ -96,13 +97,19 @@ def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
     try:
         match _driver(conn):
             case "psycopg":
-                return conn.execute(call.sql(_PSYCOPG), submission).fetchone()[0]
+                with conn.cursor(row_factory=_first) as cursor:
+                    return cursor.execute(call.sql(_PSYCOPG), submission).fetchone()
             case "sqlalchemy":
                 return conn.execute(*_for_sqlalchemy(call, submission)).scalar_one()
             case _:
                 raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
     except Exception as error:
         raise _ours(error) from error
+
+
+def _first(_cursor: Any) -> Any:
+    """A row factory for psycopg, whichever one the connection has."""
+    return lambda values: values[0]
 
 
 def _driver(conn: Any) -> str:

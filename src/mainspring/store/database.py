@@ -61,11 +61,12 @@ _GONE = (
 def translate(error: BaseException) -> MainspringError | None:
     """Our error for one of the driver's, where we have one."""
     state = getattr(error, "sqlstate", None)
-    if state == "MSV01":
-        message = str(error)
+    if state in ("MSV01", "MSJ01"):
+        # psycopg adds where in the SQL it was raised; its diagnosis has the message alone.
+        message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+        if state == "MSJ01":
+            return JobNotFound(message, field="job")
         return ValidationError(message, field=message.partition(":")[0])
-    if state == "MSJ01":
-        return JobNotFound(str(error), field="job")
     if isinstance(error, _GONE):
         return StoreUnavailable(f"PostgreSQL does not answer ({type(error).__name__}: {error})")
     return None

@@ -134,9 +134,9 @@ def _ours(error: Exception) -> Exception:
     """Our error for a driver's, also where SQLAlchemy wraps it; else the error itself."""
     if isinstance(error, MainspringError):
         return error
+    ours: Exception = error
     cause: BaseException | None = error
-    while cause is not None:
-        if (translated := translate(cause)) is not None:
-            return translated
+    while cause is not None:  # the innermost is the driver's own: those around it add to its message
+        ours = translate(cause) or ours
         cause = getattr(cause, "orig", None) or cause.__cause__
-    return error
+    return ours

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -48,7 +48,8 @@ def server_dsn() -> Iterator[str]:
 
 
 def at_database(dsn: str, name: str) -> str:
-    return urlunsplit(urlsplit(dsn)._replace(path=f"/{name}"))
+    parts = urlsplit(dsn)  # urlunsplit would take the // away where a socket has no host, and libpq wants it
+    return f"{parts.scheme}://{parts.netloc}/{name}" + (f"?{parts.query}" if parts.query else "")
 
 
 async def _execute(dsn: str, *statements: str) -> None:

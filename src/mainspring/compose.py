@@ -178,8 +178,8 @@ def _transactions(database: Database, server: Server) -> Transactions:
     @asynccontextmanager
     async def transaction(attempt: Attempt) -> AsyncIterator[Any]:
         armed = attempt.armed
-        async with database.acquire() as conn, conn.transaction():
-            yield conn
+        async with database.acquire(translated=False) as conn, conn.transaction():
+            yield conn  # what the handler raises here stays its own
             ending = Ending(
                 armed.task,
                 armed.token,

@@ -128,17 +128,16 @@ class Runner:
                 self.empty.set()
 
     def _unsuccessful(self, attempt: Attempt, error: BaseException) -> Ending:
-        if isinstance(error, AttemptFailed):
-            ending = self._ending(attempt, TaskState.FAILED, None, failure=error)
-            ending.final = error.final
-            return ending
-        if isinstance(error, Control) and not (isinstance(error, TaskCancelled) and attempt.stopping):
+        """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
+        if isinstance(error, Control) and not isinstance(error, TaskCancelled):
             return self._controlled(attempt, error)
-        if attempt.stopping is None:
+        if attempt.stopping is not None:
+            return self._stopped(attempt, attempt.stopping)
+        if not isinstance(error, AttemptFailed):
             raise error  # not the attempt is cancelled, but the agent
-        state, code, message = _STOPPED[attempt.stopping]
-        message = message.format(timeout=attempt.job.definition.timeout)
-        return self._ending(attempt, state, None, failure=AttemptFailed(code, message))
+        ending = self._ending(attempt, TaskState.FAILED, None, failure=error)
+        ending.final = error.final
+        return ending
 
     def _controlled(self, attempt: Attempt, control: Control) -> Ending:
         """The handler said itself what is to become of its task."""
@@ -159,6 +158,11 @@ class Runner:
                 ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
                 ending.final = True
         return ending
+
+    def _stopped(self, attempt: Attempt, reason: StopReason) -> Ending:
+        state, code, message = _STOPPED[reason]
+        failure = AttemptFailed(code, message.format(timeout=attempt.job.definition.timeout))
+        return self._ending(attempt, state, None, failure=failure)
 
     def _ending(
         self, attempt: Attempt, state: TaskState, result: str | None, *, failure: AttemptFailed | None = None

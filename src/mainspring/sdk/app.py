@@ -61,6 +61,7 @@ class App:
         self._handlers: dict[str, Handler] = {}
         self._jobs: dict[str, Job[..., Any]] = {}
         self._open: AsyncExitStack | None = None
+        self._opening = asyncio.Lock()  # first submissions may come several at once
         self._database: Database | None = None
         self._waiting: Waiting | None = None
         self._engine: compose.Engine | None = None
@@ -142,8 +143,11 @@ class App:
 
     async def open(self, **overrides: Any) -> None:
         """Connect, bring the schema up to date, register the jobs: ready to submit."""
-        if self._open is not None:
-            return
+        async with self._opening:
+            if self._open is None:
+                await self._open_once(overrides)
+
+    async def _open_once(self, overrides: Mapping[str, Any]) -> None:
         async with AsyncExitStack() as stack:
             settings = self.settings(**overrides)
             database = await stack.enter_async_context(compose.open_database(settings))
@@ -156,6 +160,7 @@ class App:
 
     async def close(self) -> None:
         stack, self._open = self._open, None
+        self._opening = asyncio.Lock()  # the next event loop's
         self._database = self._waiting = self.loop = None
         if stack is not None:
             await stack.aclose()

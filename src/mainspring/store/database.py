@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -63,11 +63,12 @@ _GONE = (
 def translate(error: BaseException) -> MainspringError | None:
     """Our error for one of the driver's, where we have one."""
     state = getattr(error, "sqlstate", None)
-    if state == "MSV01":
-        message = str(error)
+    if state in ("MSV01", "MSJ01"):
+        # psycopg adds where in the SQL it was raised; its diagnosis has the message alone.
+        message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+        if state == "MSJ01":
+            return JobNotFound(message, field="job")
         return ValidationError(message, field=message.partition(":")[0])
-    if state == "MSJ01":
-        return JobNotFound(str(error), field="job")
     if isinstance(error, _GONE):
         return StoreUnavailable(f"PostgreSQL does not answer ({type(error).__name__}: {error})")
     return None
@@ -143,21 +144,20 @@ class Database:
             pass
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Connection]:
-        """A connection of the pool, the one used last first. Leave it without an open transaction."""
+    async def acquire(self, *, translated: bool = True) -> AsyncIterator[Connection]:
+        """A connection of the pool, the one used last first. Leave it without an open transaction.
+
+        With `translated=False` the caller's own errors come out as they are, whatever they look like.
+        """
         async with self._places:
             conn = await self._idle_or_new()
             try:
-                yield conn
-            except BaseException as error:
-                # After an error of a statement's the connection is whole; after any other, who knows.
-                if isinstance(error, asyncpg.PostgresError) and not isinstance(error, _GONE):
-                    self._give_back(conn)
-                else:
-                    conn.terminate()
-                with translating:
-                    raise
-            else:
+                with translating if translated else nullcontext():
+                    yield conn
+            except (*_GONE, StoreUnavailable, asyncio.CancelledError):
+                conn.terminate()  # what was under way may still be
+                raise
+            finally:
                 self._give_back(conn)
 
     async def _idle_or_new(self) -> Connection:

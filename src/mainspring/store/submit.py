@@ -84,8 +84,9 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
             case "asyncpg":
                 return await conn.fetchval(_SQL[call], *submission)
             case "psycopg async":
-                cursor = await conn.execute(call.sql(_PSYCOPG), submission)
-                return (await cursor.fetchone())[0]
+                async with conn.cursor(row_factory=_first) as cursor:
+                    await cursor.execute(call.sql(_PSYCOPG), submission)
+                    return await cursor.fetchone()
             case "sqlalchemy async":
                 result = await conn.execute(*_for_sqlalchemy(call, submission))
                 return result.scalar_one()
@@ -124,13 +125,19 @@ def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
     try:
         match _driver(conn):
             case "psycopg":
-                return conn.execute(call.sql(_PSYCOPG), submission).fetchone()[0]
+                with conn.cursor(row_factory=_first) as cursor:
+                    return cursor.execute(call.sql(_PSYCOPG), submission).fetchone()
             case "sqlalchemy":
                 return conn.execute(*_for_sqlalchemy(call, submission)).scalar_one()
             case _:
                 raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
     except Exception as error:
         raise _ours(error) from error
+
+
+def _first(_cursor: Any) -> Any:
+    """A row factory for psycopg, whichever one the connection has."""
+    return lambda values: values[0]
 
 
 def _driver(conn: Any) -> str:
@@ -155,9 +162,9 @@ def _ours(error: Exception) -> Exception:
     """Our error for a driver's, also where SQLAlchemy wraps it; else the error itself."""
     if isinstance(error, MainspringError):
         return error
+    ours: Exception = error
     cause: BaseException | None = error
-    while cause is not None:
-        if (translated := translate(cause)) is not None:
-            return translated
+    while cause is not None:  # the innermost is the driver's own: those around it add to its message
+        ours = translate(cause) or ours
         cause = getattr(cause, "orig", None) or cause.__cause__
-    return error
+    return ours

@@ -86,8 +86,6 @@ def _run(name: str | None, slots: int | None, threads: int | None, agent_name: s
 
 async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_json: bool) -> None:
     """Run until a signal; then let running tasks end."""
-    import asyncio
-
     from mainspring.cli.runtime import Signals, settle_memory
 
     signals = Signals()
@@ -95,18 +93,13 @@ async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_js
     async with app.running(**overrides):
         engine = app.engine
         assert engine is not None
-        assert engine.server.failure is not None
         signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
         settle_memory()
         place = _place(settings.dsn, settings.data_directory)
         if as_json:
             print_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **place})
         _announce(settings.agent_name, settings.slots, app, name, place, overrides)
-        asked = asyncio.create_task(signals.asked.wait())
-        await asyncio.wait([asked, engine.server.failure], return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
-            asked.cancel()
-            await engine.server.failure  # raises what ended it
+        await signals.asked.wait()  # a bug in the engine ends the block by itself
         running = engine.agent.runner.running
         note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
     note("stopped")

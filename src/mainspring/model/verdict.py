@@ -34,8 +34,6 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
         if definition is not None and definition.delivery == "at_most_once":
             return replace(ending, state=TaskState.LOST)
         return Again(ending, 0.0, costs=False)
-    if ending.state is TaskState.LOST and (definition is None or definition.delivery != "at_most_once"):
-        ending = replace(ending, state=TaskState.FAILED)  # stopped before its lease ended: as after a crash
     if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.final or definition is None:
         return ending
     if definition.delivery == "at_most_once" or not definition.retry.allows(ending.attempt, ending.labels):

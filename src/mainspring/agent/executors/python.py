@@ -82,7 +82,8 @@ class PythonExecutor:
         try:
             return handler.encode(value)
         except ValidationError as error:
-            raise AttemptFailed("bad_result", f"{handler.name} returned {error.message}", final=True) from None
+            message = f"{handler.name} returned {type(value).__name__}, which is not JSON: {error.message}"
+            raise AttemptFailed("bad_result", message, final=True) from None
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)

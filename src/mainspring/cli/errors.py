@@ -17,6 +17,7 @@ from typing import NamedTuple
 import click
 
 from mainspring import errors
+from mainspring.cli.render import visible
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -92,7 +93,7 @@ def report(error: BaseException, *, as_json: bool) -> int:
         told = {"code": problem.code, "message": problem.message}
         line = json.dumps(told if problem.field is None else told | {"field": problem.field})
     else:
-        line = f"mainspring: {problem.message}"
+        line = f"mainspring: {visible(problem.message, lines=True)}"
     with suppress(OSError):  # nobody reads it: the exit code says it too
         click.echo(line, file=sys.stderr)
     return problem.exit_code

@@ -130,7 +130,8 @@ _GIVE_BACK = """
     update mainspring.task t
        set state = 1, session = null, started_at = null, attempt = attempt - 1
       from given
-     where t.id = given.id and t.token = given.token and t.state = 2
+     where t.id = any (array[given.id])               -- a probe of the index per task: see outcomes.py
+       and t.token = given.token and t.state = 2
     returning t.id
 """
 

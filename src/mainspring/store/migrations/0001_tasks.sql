@@ -51,7 +51,7 @@ create table mainspring.task (
     progress    jsonb,
     key         text
 ) with (
-    fillfactor = 50,                             -- room for the claim's version of a row beside the first
+    fillfactor = 45,                             -- room for the claim's version of each row, which is larger
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000

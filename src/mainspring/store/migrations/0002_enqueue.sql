@@ -84,14 +84,15 @@ create function mainspring.due_at(run_at timestamptz, delay interval, made times
     language plpgsql immutable parallel safe
 as $$
 declare
-    at timestamptz := coalesce(run_at, made + coalesce(delay, '0'));
+    at timestamptz;
 begin
     if run_at is not null and delay is not null then
         raise exception 'run_at, delay: give one of them, not both' using errcode = 'MSV01';
     end if;
-    if delay < '0' then
-        raise exception 'delay: % is negative', delay using errcode = 'MSV01';
+    if delay < '0' or delay > interval '230 years' then
+        raise exception 'delay: % is negative, or beyond the year 2200', delay using errcode = 'MSV01';
     end if;
+    at := coalesce(run_at, made + coalesce(delay, '0'));
     if not isfinite(at) or at < '1970-01-01Z' or at >= '2200-01-01Z' then
         raise exception 'run_at: % is outside 1970 to 2200', at using errcode = 'MSV01';
     end if;
@@ -164,6 +165,9 @@ declare
 begin
     if cardinality(parents) > 1000 then
         raise exception 'after: % tasks; at most 1000', cardinality(parents) using errcode = 'MSV01';
+    end if;
+    if array_position(parents, null) is not null then
+        raise exception 'after: null is not a task' using errcode = 'MSV01';
     end if;
     with edge as (
         insert into mainspring.dependency (parent, child)

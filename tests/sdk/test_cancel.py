@@ -146,6 +146,10 @@ async def test_a_sync_handler_may_ask_whether_it_was_cancelled(app: App) -> None
         await assert_cancelled(task, "cancelled while it ran")
 
 
+def living(pids: Path) -> list[str]:
+    return [pid for pid in pids.read_text().split() if Path("/proc", pid).exists()]
+
+
 async def test_a_cancelled_command_ends_with_its_whole_process_group(app: App, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"""
@@ -165,8 +169,7 @@ async def test_a_cancelled_command_ends_with_its_whole_process_group(app: App, t
         await eventually(has_three)
         await task.cancel()
         await assert_cancelled(task, "cancelled while it ran")
-        left = [pid for pid in pids.read_text().split() if Path("/proc", pid).exists()]
-    assert left == []
+        assert living(pids) == []
 
 
 async def test_another_process_may_cancel_what_runs_here(app: App, dsn: str) -> None:

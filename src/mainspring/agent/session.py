@@ -61,19 +61,23 @@ class Agent:
         self.welcomed = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the channel closes. What runs then is stopped."""
-        self._last_sent = await self._link.send([self._hello])
+        """Until the channel closes. What runs then is stopped, and waited for."""
         try:
+            self._last_sent = await self._link.send([self._hello])
             async with asyncio.TaskGroup() as group:
                 receiving = group.create_task(self._receive())
                 helpers = [
-                    group.create_task(self._outbox.run(self._send)),
+                    group.create_task(self._outbox.run(self._send, lambda: self.runner.crowded)),
                     group.create_task(self._keep_alive()),
                 ]
                 await asyncio.wait([receiving])
                 for helper in helpers:
                     helper.cancel()
+                self.runner.drain()
+                self.runner.stop_all("lost")
+                await self.runner.empty.wait()
         finally:
+            self.runner.close()
             self._timers.close()
 
     async def _send(self, messages: list[AgentMessage]) -> int:
@@ -104,12 +108,12 @@ class Agent:
                 for job in jobs:
                     self._jobs[job.id] = job
                 for armed in tasks:
-                    self.runner.arm(armed, self._jobs[armed.job])
+                    self.runner.arm(armed, self._jobs.get(armed.job))
             case Configure(lease, now) | Welcome(lease=lease, now=now):
                 received = boottime()
                 if self.clock.measured(self._heartbeat_at or received, received, now):
                     self._timers.clock_changed()
-                self._lease = lease
+                self._lease = self._lease or lease
                 self._lease_until = (self._heartbeat_at or received) + lease
                 self.welcomed.set()
             case Cancel(attempts):

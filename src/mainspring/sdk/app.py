@@ -61,6 +61,7 @@ class App:
         self._handlers: dict[str, Handler] = {}
         self._jobs: dict[str, Job[..., Any]] = {}
         self._open: AsyncExitStack | None = None
+        self._opening = asyncio.Lock()  # first submissions may come several at once
         self._database: Database | None = None
         self._waiting: Waiting | None = None
         self._engine: compose.Engine | None = None
@@ -136,12 +137,19 @@ class App:
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
 
+    def settings(self, **overrides: Any) -> compose.Settings:
+        """The settings in force: `overrides`, else what the application was made with, else the environment."""
+        return compose.load({**self._overrides, **overrides})
+
     async def open(self, **overrides: Any) -> None:
         """Connect, bring the schema up to date, register the jobs: ready to submit."""
-        if self._open is not None:
-            return
+        async with self._opening:
+            if self._open is None:
+                await self._open_once(overrides)
+
+    async def _open_once(self, overrides: Mapping[str, Any]) -> None:
         async with AsyncExitStack() as stack:
-            settings = compose.load({**self._overrides, **overrides})
+            settings = self.settings(**overrides)
             database = await stack.enter_async_context(compose.open_database(settings))
             await compose.register(database, self._definitions)
             self._database = database
@@ -152,6 +160,7 @@ class App:
 
     async def close(self) -> None:
         stack, self._open = self._open, None
+        self._opening = asyncio.Lock()  # the next event loop's
         self._database = self._waiting = self.loop = None
         if stack is not None:
             await stack.aclose()
@@ -172,7 +181,7 @@ class App:
         await self.open(**overrides)
         assert self._database is not None
         try:
-            settings = compose.load({**self._overrides, **overrides})
+            settings = self.settings(**overrides)
             async with compose.engine(settings, self._database, self._handlers, {"app": self.name}) as engine:
                 self._engine = engine
                 engine.server.recorder.on_ended.append(self._ended)
@@ -208,8 +217,12 @@ class App:
         if self._database is None:
             await self.open()
         engine = self._engine
+        if engine is not None and isinstance(submission, Submission):
+            id = await engine.server.dispatcher.submit(submission)
+            if id is not None:
+                return id
         async with self.database.acquire() as own:
-            ids = await submit(own, submission if engine is None else submission._replace(hint=False))
+            ids = await submit(own, submission)
         if engine is not None:
             engine.server.dispatcher.wake.set()
         return ids

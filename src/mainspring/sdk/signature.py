@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import msgspec
+import msgspec.inspect
 from msgspec import UNSET, UnsetType
 
 from mainspring.errors import ValidationError
@@ -36,13 +38,9 @@ class Signature:
 
     def _make_decoder(self, function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
         """A decoder for the annotated types; a parameter without annotation takes any JSON."""
-        try:
-            hints = get_type_hints(function)
-        except NameError:  # an annotation that only a type checker can see
-            hints = {}
         fields: list[tuple[str, Any, Any]] = []
         for name in self._names:
-            hint = hints.get(name, Any)
+            hint = _hint(function, name)
             if self._signature.parameters[name].default is inspect.Parameter.empty:
                 fields.append((name, hint, msgspec.NODEFAULT))
             else:
@@ -51,6 +49,8 @@ class Signature:
             struct = msgspec.defstruct(
                 f"{self._job} arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
             )
+            if (foreign := _foreign(msgspec.inspect.type_info(struct))) is not None:
+                raise TypeError(f"{foreign!r} is not JSON, nor a dataclass or another type that can be made of it")
             return msgspec.json.Decoder(struct)
         except TypeError as error:
             raise ValidationError(f"{self._job}: its arguments cannot cross JSON: {error}", field="handler") from None
@@ -82,5 +82,32 @@ class Signature:
         return args
 
 
-def encode_result(value: Any) -> str | None:
-    return None if value is None else encode(value, "result")
+def _hint(function: Callable[..., Any], name: str) -> Any:
+    """The annotation of one parameter; Any if it has none, or one that only a type checker can see."""
+    if name not in function.__annotations__:
+        return Any
+    alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
+    try:
+        return get_type_hints(alone, globalns=function.__globals__)[name]
+    except NameError:
+        return Any
+
+
+def _foreign(info: Any) -> type | None:
+    """The first type within `info` that msgspec knows nothing of."""
+    seen: set[int] = set()
+    left = [info]
+    while left:
+        node = left.pop()
+        if isinstance(node, msgspec.inspect.CustomType):
+            return node.cls
+        if isinstance(node, (msgspec.inspect.Type, msgspec.inspect.Field)) and id(node) not in seen:
+            seen.add(id(node))
+            for name in node.__struct_fields__:
+                value = getattr(node, name)
+                left += value if isinstance(value, tuple) else [value]
+    return None
+
+
+def encode_result(value: Any) -> str:
+    return encode(value, "result")

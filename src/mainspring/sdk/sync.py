@@ -24,6 +24,7 @@ class SyncBridge:
         self._app = app
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def call(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Run the coroutine on the application's loop, and wait for it here."""
@@ -40,7 +41,8 @@ class SyncBridge:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="mainspring sync", daemon=True).start()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring sync", daemon=True)
+                self._thread.start()
                 atexit.register(self.close)
             return self._loop
 
@@ -48,6 +50,9 @@ class SyncBridge:
         """Close what was opened for sync code. Runs at exit by itself."""
         with self._lock:
             loop, self._loop = self._loop, None
-        if loop is not None:
+            thread, self._thread = self._thread, None
+        if loop is not None and thread is not None:
             asyncio.run_coroutine_threadsafe(self._app.close(), loop).result(TIMEOUT)
             loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()

@@ -20,11 +20,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-from mainspring.errors import WaitTimeout
+from mainspring.errors import ValidationError, WaitTimeout
 from mainspring.model.durations import Duration, seconds
 from mainspring.sdk.app import App
+from mainspring.store import partitions
 from mainspring.store.database import Database
 from mainspring.store.embedded import Embedded
 
@@ -39,13 +40,17 @@ class Run:
 
     async def advance(self, duration: Duration) -> datetime:
         """Move the clock of the database, and with it all that runs on it; returns the new time."""
-        self._shift += seconds(duration, field="duration")
+        step = seconds(duration, field="duration")
+        self._shift += step
         async with self._database.acquire() as conn:
             await conn.execute(f"""
                 create or replace function mainspring.now() returns timestamptz
                     language sql volatile parallel safe
-                    as 'select clock_timestamp() + interval ''{self._shift:.6f} seconds'''
+                    as 'select clock_timestamp() + interval ''{self._shift:.6f} seconds''';
+                update mainspring.agent set lease_until = lease_until + interval '{step:.6f} seconds'
+                 where ended_at is null;  -- no agent has been silent for so long
             """)
+            await partitions.make_ahead(conn, days=3)
         engine = self.app.engine
         if engine is not None:
             await engine.follow_clock()
@@ -89,12 +94,17 @@ async def database() -> AsyncIterator[str]:
     try:
         await _execute(server, f'create database "{name}"')
         try:
-            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+            yield _at(server, name)
         finally:
             await _execute(server, f'drop database if exists "{name}" with (force)')
     finally:
         if embedded is not None:
             await asyncio.to_thread(embedded.stop)
+
+
+def _at(dsn: str, database: str) -> str:
+    parts = urlsplit(dsn)  # urlunsplit would take the // away where a socket has no host, and libpq wants it
+    return f"{parts.scheme}://{parts.netloc}/{database}" + (f"?{parts.query}" if parts.query else "")
 
 
 async def _execute(dsn: str, statement: str) -> None:
@@ -108,5 +118,7 @@ async def _execute(dsn: str, statement: str) -> None:
 @asynccontextmanager
 async def running(app: App, **settings: Any) -> AsyncIterator[Run]:
     """Run an application on a new database."""
+    if app.loop is not None:
+        raise ValidationError("the application is open already, on a database of its own; close it first", field="app")
     async with database() as dsn, app.running(dsn=dsn, **settings):
         yield Run(app, app.database)

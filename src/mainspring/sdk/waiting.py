@@ -82,3 +82,7 @@ class Waiting:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
+        for task, futures in self._futures.items():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(StoreUnavailable(f"the application closed; task {task} goes on without it"))

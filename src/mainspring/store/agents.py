@@ -72,6 +72,14 @@ async def neighbours(conn: Connection) -> list[tuple[int, str]]:
     return [(row["session"], row["process"]) for row in await conn.fetch(_LIVING)]
 
 
+async def any_lives(conn: Connection) -> bool:
+    """Whether anybody is there to run tasks."""
+    lives: bool = await conn.fetchval(
+        "select exists (select from mainspring.agent where ended_at is null and lease_until > mainspring.now())"
+    )
+    return lives
+
+
 # A server that does not know yet that a session is over may claim for it even after the burial.
 _GONE = """
     (select session from mainspring.agent

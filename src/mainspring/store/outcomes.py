@@ -93,6 +93,7 @@ _RETRY = """
                attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
+           and t.cancel_at is null            -- somebody wants it cancelled: it does not run again
         returning was.*
     )
     insert into mainspring.attempt
@@ -104,7 +105,7 @@ _RETRY = """
 
 
 async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
-    """assigned, running → pending, due after each delay. Returns how many moved."""
+    """assigned, running → pending, due after each delay. Returns how many moved; one to be cancelled does not."""
     status = await conn.execute(
         _RETRY,
         [a.ending.task for a in attempts],

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.store.database import translate
+from mainspring.store.database import Connection, translate
 
 
 class Submission(NamedTuple):
@@ -27,6 +27,11 @@ class Submission(NamedTuple):
     key_ttl: timedelta = timedelta(days=1)
     after: list[int] | None = None
     hint: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Due at once, and bound to nothing else."""
+        return self.run_at is None and self.delay is None and self.key is None and self.after is None
 
 
 class Submissions(NamedTuple):
@@ -79,8 +84,9 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
             case "asyncpg":
                 return await conn.fetchval(_SQL[call], *submission)
             case "psycopg async":
-                cursor = await conn.execute(call.sql(_PSYCOPG), submission)
-                return (await cursor.fetchone())[0]
+                async with conn.cursor(row_factory=_first) as cursor:
+                    await cursor.execute(call.sql(_PSYCOPG), submission)
+                    return await cursor.fetchone()
             case "sqlalchemy async":
                 result = await conn.execute(*_for_sqlalchemy(call, submission))
                 return result.scalar_one()
@@ -90,19 +96,42 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
         raise _ours(error) from error
 
 
+# A plain submission is due at once, so its session always gets it, under the number that was just taken.
+_AND_CLAIM = """
+    select submitted.id, currval('mainspring.claim_batch') as batch
+      from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4) as id offset 0) submitted
+"""
+
+
+async def submit_and_claim(conn: Connection, submission: Submission, session: int) -> tuple[int, int]:
+    """A plain task that is born assigned, to `session`, which is ours; returns its id and the batch."""
+    assert submission.is_plain
+    try:
+        row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session)
+    except Exception as error:
+        raise _ours(error) from error
+    return row["id"], row["batch"]
+
+
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
     """The same through a sync connection."""
     call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
     try:
         match _driver(conn):
             case "psycopg":
-                return conn.execute(call.sql(_PSYCOPG), submission).fetchone()[0]
+                with conn.cursor(row_factory=_first) as cursor:
+                    return cursor.execute(call.sql(_PSYCOPG), submission).fetchone()
             case "sqlalchemy":
                 return conn.execute(*_for_sqlalchemy(call, submission)).scalar_one()
             case _:
                 raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
     except Exception as error:
         raise _ours(error) from error
+
+
+def _first(_cursor: Any) -> Any:
+    """A row factory for psycopg, whichever one the connection has."""
+    return lambda values: values[0]
 
 
 def _driver(conn: Any) -> str:
@@ -127,9 +156,9 @@ def _ours(error: Exception) -> Exception:
     """Our error for a driver's, also where SQLAlchemy wraps it; else the error itself."""
     if isinstance(error, MainspringError):
         return error
+    ours: Exception = error
     cause: BaseException | None = error
-    while cause is not None:
-        if (translated := translate(cause)) is not None:
-            return translated
+    while cause is not None:  # the innermost is the driver's own: those around it add to its message
+        ours = translate(cause) or ours
         cause = getattr(cause, "orig", None) or cause.__cause__
-    return error
+    return ours

@@ -125,7 +125,7 @@ async def test_it_sends_whenever_there_is_something(outbox: Outbox) -> None:
         sent.put_nowait(messages)
         return 1
 
-    sending = asyncio.ensure_future(outbox.run(send))
+    sending = asyncio.ensure_future(outbox.run(send, lambda: False))
     for task in (1, 2):
         outbox.ended(ending(task))
         assert await asyncio.wait_for(sent.get(), 5) == [Finished([ending(task)])]
@@ -133,3 +133,25 @@ async def test_it_sends_whenever_there_is_something(outbox: Outbox) -> None:
     await asyncio.sleep(0)
     assert sent.empty()
     sending.cancel()
+
+
+async def test_while_attempts_wait_for_a_slot_it_sends_in_larger_batches(outbox: Outbox) -> None:
+    sent: asyncio.Queue[list[AgentMessage]] = asyncio.Queue()
+
+    async def send(messages: list[AgentMessage]) -> int:
+        sent.put_nowait(messages)
+        return 1
+
+    sending = asyncio.ensure_future(outbox.run(send, lambda: True))
+    outbox.ended(ending(1))
+    await asyncio.sleep(0)
+    outbox.ended(ending(2))
+    assert await asyncio.wait_for(sent.get(), 5) == [Finished([ending(1), ending(2)])]
+    sending.cancel()
+
+
+async def test_a_note_may_come_from_the_thread_of_a_handler(outbox: Outbox) -> None:
+    mine = attempt(outbox, 1)
+    await asyncio.to_thread(mine.note, "0.5", None)
+    await asyncio.wait_for(outbox.ready.wait(), 5)
+    assert outbox.take() == [Progress([Note(1, 10, "0.5", None)])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ class Executor:
         self.began: list[int] = []
         self.now = 0
         self.most = 0
+        self.unprepared: dict[int, Exception] = {}
         self._acts: dict[int, Act] = {}
         self._gates: dict[int, asyncio.Event] = {}
 
@@ -39,6 +41,10 @@ class Executor:
     def let_go(self, *tasks: int) -> None:
         for task in tasks:
             self._gates.setdefault(task, asyncio.Event()).set()
+
+    def prepare(self, attempt: Attempt) -> None:
+        if (error := self.unprepared.get(attempt.armed.task)) is not None:
+            raise error
 
     async def run(self, attempt: Attempt) -> str | None:
         task = attempt.armed.task
@@ -111,6 +117,8 @@ async def bench() -> AsyncIterator[Bench]:
     bench = Bench()
     yield bench
     bench.runner.stop_all("shutdown")
+    await bench.settle()
+    bench.runner.close()
     await bench.settle()
     bench.timers.close()
 
@@ -242,6 +250,47 @@ async def test_a_fault_of_the_executor_ends_the_attempt_too(bench: Bench) -> Non
     [ending] = bench.endings()
     assert ending.state is TaskState.FAILED
     assert "no more processes" in (ending.error or "")
+    assert bench.runner.running == 0
+
+
+async def test_an_attempt_that_cannot_be_prepared_ends_and_harms_no_other(bench: Bench) -> None:
+    bench.executor.unprepared[1] = TypeError("a decoder of the application's")
+    bench.arm(1)
+    bench.arm(2)
+    bench.executor.let_go(2)
+    await bench.until(bench.runner.empty.is_set)
+    assert sorted(bench.ended()) == [(1, "failed", "executor_error"), (2, "succeeded", None)]
+
+
+async def test_an_attempt_of_a_job_that_is_gone_fails(bench: Bench) -> None:
+    bench.runner.arm(Armed(1, 10, 1, 1, 0.0, "{}"), None)
+    assert bench.ended() == [(1, "failed", "unknown_job")]
+    assert bench.runner.empty.is_set()
+
+
+colour: ContextVar[str] = ContextVar("colour", default="none")
+
+
+async def test_attempts_that_share_a_slot_share_nothing_else(bench: Bench) -> None:
+    seen = []
+
+    async def act(attempt: Attempt) -> str | None:
+        seen.append(colour.get())
+        colour.set(str(attempt.armed.task))
+        if attempt.armed.task % 2:
+            await asyncio.Event().wait()
+        async with asyncio.timeout(60):  # would not bear a cancellation left over from the last one
+            await asyncio.sleep(0)
+        return None
+
+    for task in range(1, 13):
+        bench.executor.will(task, act)
+        held = bench.arm(task)
+        await bench.settle()
+        bench.runner.cancel([held])
+        await bench.settle()
+    assert seen == ["none"] * 12
+    assert bench.ended() == [(t, *(("cancelled", "cancelled") if t % 2 else ("succeeded", None))) for t in range(1, 13)]
     assert bench.runner.running == 0
 
 

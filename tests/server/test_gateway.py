@@ -155,12 +155,21 @@ async def test_a_second_hello_changes_nothing(conn: Connection, server: Server) 
     await agent.leave()
 
 
-async def test_a_heartbeat_is_answered_with_the_time(server: Server) -> None:
+async def test_a_heartbeat_is_answered_with_the_time_and_with_what_the_database_confirmed_of_the_lease(
+    server: Server,
+) -> None:
     agent = await Agent(server).join()
+    server.gateway._seats[agent.session].renewed_at -= 50.0  # nobody has renewed it for so long
     await agent.say(Heartbeat(3))
     [answer] = await agent.hear()
     assert isinstance(answer, Configure)
-    assert (answer.lease, answer.now) == (LEASE, pytest.approx(server.clock.now(), abs=5))
+    assert answer.lease == pytest.approx(LEASE - 50.0, abs=5)
+    assert answer.now == pytest.approx(server.clock.now(), abs=5)
+    await server.gateway.renew()
+    await agent.say(Heartbeat(3))
+    [answer] = await agent.hear()
+    assert isinstance(answer, Configure)
+    assert answer.lease == pytest.approx(LEASE, abs=5)
     await agent.leave()
 
 
@@ -247,7 +256,7 @@ async def test_a_task_that_comes_again_before_its_last_ending_is_told_is_held_on
     await first.say(Heartbeat(0))
     await first.hear()
     again = Armed(armed.task, armed.token + 1, armed.job, 2, 0.0, "{}")
-    await server.gateway.arm(Claim({second.session: [again]}, {}, {second.session: 99}, 1))
+    await server.gateway.arm(Claim({second.session: [again]}, {}, 1))
     server.gateway._recorded(failed.endings, [])
     assert [len(server.gateway._seats[s].held) for s in (first.session, second.session)] == [0, 1]
     assert server.gateway.holds == 1
@@ -310,7 +319,7 @@ async def test_a_job_is_told_once_and_again_when_it_has_changed(conn: Connection
 async def test_a_claim_for_an_agent_that_has_gone_is_left_to_the_rescuer(conn: Connection, server: Server) -> None:
     agent = await Agent(server).join()
     await agent.leave()
-    await server.gateway.arm(Claim({agent.session: [Armed(1, 1, 1, 1, 0.0, "{}")]}, {}, {agent.session: 1}, 1))
+    await server.gateway.arm(Claim({agent.session: [Armed(1, 1, 1, 1, 0.0, "{}")]}, {}, 1))
     assert server.gateway.holds == 0
 
 

@@ -71,7 +71,11 @@ class Runner:
         if self._draining:
             self._outbox.refused(attempt, "draining")
             return
-        self._executors[type(job.definition.run)].prepare(attempt)
+        try:
+            self._executors[type(job.definition.run)].prepare(attempt)
+        except Exception as error:
+            self._outbox.ended(self._broken(attempt, error))
+            return
         self._held[armed.task] = attempt
         self.empty.clear()
         if armed.fire_at > self._clock.now():
@@ -102,10 +106,8 @@ class Runner:
             ending = self._ending(attempt, TaskState.SUCCEEDED, result)
         except (AttemptFailed, Control, asyncio.CancelledError) as error:
             ending = self._unsuccessful(attempt, error)
-        except Exception as error:  # a bug of ours, or no memory, no processes: the task must still end
-            log.exception("task %d: its executor failed", armed.task)
-            failure = AttemptFailed("executor_error", f"{type(error).__name__}: {error}")
-            ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
+        except Exception as error:
+            ending = self._broken(attempt, error)
         finally:
             self._over(attempt)
         self._outbox.ended(ending)
@@ -130,6 +132,12 @@ class Runner:
         ending = self._ending(attempt, TaskState.FAILED, None, failure=error)
         ending.final = error.final
         return ending
+
+    def _broken(self, attempt: Attempt, error: Exception) -> Ending:
+        """The executor itself failed: a bug, or no memory, no processes. The task must still end."""
+        log.error("task %d: its executor failed", attempt.armed.task, exc_info=error)
+        failure = AttemptFailed("executor_error", f"{type(error).__name__}: {error}")
+        return self._ending(attempt, TaskState.FAILED, None, failure=failure)
 
     def _controlled(self, attempt: Attempt, control: Control) -> Ending:
         """The handler said itself what is to become of its task."""

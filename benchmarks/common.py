@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import platform
@@ -25,6 +24,7 @@ from typing import Any
 import uvloop
 
 import mainspring
+from mainspring.cli.runtime import settle_memory
 from mainspring.store.database import Connection, Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
@@ -39,11 +39,6 @@ def make_app(dsn: str | None = None, **settings: Any) -> mainspring.App:
         return None
 
     return app
-
-
-def settle_gc() -> None:
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 100)
 
 
 def say(text: str) -> None:
@@ -187,7 +182,7 @@ def run(name: str, measure: Measure, args: argparse.Namespace) -> None:
     results = []
     with fresh_database() as dsn:
         for number in range(1, args.runs + 1):
-            settle_gc()
+            settle_memory()
             result = uvloop.run(measure(dsn))
             say(f"{name} run {number} of {args.runs}: {json.dumps(result)}")
             results.append(result)

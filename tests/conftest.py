@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,25 @@ from mainspring.store.migrate import migrate
 _TEMPLATE = "mainspring_template"
 
 
+@contextmanager
+def _server_directory() -> Iterator[Path]:
+    """A temporary directory that a PostgreSQL server of ours can run in."""
+    parent = "/var/lib" if os.geteuid() == 0 else None  # where the server's own account can reach it
+    directory = Path(tempfile.mkdtemp(prefix="mainspring-test-", dir=parent))
+    directory.chmod(0o711)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def server_directory() -> Iterator[Path]:
+    """For a server of the test's own."""
+    with _server_directory() as directory:
+        yield directory
+
+
 @pytest.fixture(scope="session")
 def server_dsn() -> Iterator[str]:
     """A PostgreSQL server for the whole run."""
@@ -34,17 +54,14 @@ def server_dsn() -> Iterator[str]:
     if given:
         yield given
         return
-    parent = "/var/lib" if os.geteuid() == 0 else None  # where the server's own account can reach it
-    directory = Path(tempfile.mkdtemp(prefix="mainspring-test-", dir=parent))
-    directory.chmod(0o711)
-    embedded = Embedded.start(directory)
-    os.environ["MAINSPRING_TEST_DSN"] = embedded.dsn  # for mainspring.testing, here and in child processes
-    try:
-        yield embedded.dsn
-    finally:
-        del os.environ["MAINSPRING_TEST_DSN"]
-        embedded.stop()
-        shutil.rmtree(directory, ignore_errors=True)
+    with _server_directory() as directory:
+        embedded = Embedded.start(directory)
+        os.environ["MAINSPRING_TEST_DSN"] = embedded.dsn  # for mainspring.testing, here and in child processes
+        try:
+            yield embedded.dsn
+        finally:
+            del os.environ["MAINSPRING_TEST_DSN"]
+            embedded.stop()
 
 
 def at_database(dsn: str, name: str) -> str:

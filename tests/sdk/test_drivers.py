@@ -199,12 +199,15 @@ async def test_a_task_runs_once_the_callers_transaction_commits(
 async def test_no_task_is_left_of_a_transaction_that_rolls_back(
     app: App, dsn: str, conn: Connection, report: Job[..., Any], opened: AsyncOpened
 ) -> None:
+    async def submit_and_undo() -> None:
+        async with opened(dsn) as own:
+            await report.using(conn=own, key="k").enqueue("x")
+            await report.using(conn=own).enqueue_many(["x", "y"])
+            raise Undo
+
     async with app:
         with pytest.raises(Undo):
-            async with opened(dsn) as own:
-                await report.using(conn=own, key="k").enqueue("x")
-                await report.using(conn=own).enqueue_many(["x", "y"])
-                raise Undo
+            await submit_and_undo()
         assert await conn.fetchval("select count(*) from mainspring.task") == 0
         assert await conn.fetchval("select count(*) from mainspring.task_key") == 0
 
@@ -222,7 +225,7 @@ async def test_errors_of_the_database_come_as_ours(
         assert refused.value.message == f"after: task {unknown.id} does not exist or did not succeed"
         assert refused.value.field == "after"
         await conn.execute("delete from mainspring.job")
-        with pytest.raises(JobNotFound, match="^no job named 'report'; ") as missing:
+        with pytest.raises(JobNotFound, match=r"^no job named 'report'; ") as missing:
             async with opened(dsn) as own:
                 await report.using(conn=own).enqueue("x")
         assert "\n" not in missing.value.message
@@ -248,10 +251,14 @@ async def test_a_task_runs_once_the_sync_callers_transaction_commits(
 async def test_no_task_is_left_of_a_sync_transaction_that_rolls_back(
     app: App, dsn: str, conn: Connection, report: Job[..., Any], opened: SyncOpened
 ) -> None:
-    async with app:
-        with pytest.raises(Undo), opened(dsn) as own:
+    def submit_and_undo() -> None:
+        with opened(dsn) as own:
             report.using(conn=own).enqueue_sync("x")
             raise Undo
+
+    async with app:
+        with pytest.raises(Undo):
+            submit_and_undo()
         assert await conn.fetchval("select count(*) from mainspring.task") == 0
 
 
@@ -267,7 +274,7 @@ async def test_errors_of_the_database_come_as_ours_from_sync_code(
         assert refused.value.message == f"after: task {unknown.id} does not exist or did not succeed"
         assert refused.value.field == "after"
         await conn.execute("delete from mainspring.job")
-        with pytest.raises(JobNotFound, match="^no job named 'report'; "), opened(dsn) as own:
+        with pytest.raises(JobNotFound, match=r"^no job named 'report'; "), opened(dsn) as own:
             report.using(conn=own).enqueue_sync("x")
 
 

@@ -66,7 +66,8 @@ async def test_a_result_is_what_the_handler_returned(app: App) -> None:
         return value
 
     async with app.running():
-        for value in (None, 0, "", [], {"a": [1, 2.5, "ü", None, True]}):
+        values: list[Any] = [None, 0, "", [], {"a": [1, 2.5, "ü", None, True]}]
+        for value in values:
             assert await (await of_async.enqueue(value)).result(timeout=10) == value
             assert await (await of_sync.enqueue(value)).result(timeout=10) == value
 
@@ -82,7 +83,7 @@ async def test_many_may_wait_for_one_result_and_later_ones_get_it_at_once(app: A
     async with app.running():
         task = await answer.enqueue()
         waiting = [asyncio.create_task(task.result()) for _ in range(5)]
-        with pytest.raises(WaitTimeout, match="has not ended within 0.05 s; it goes on") as late:
+        with pytest.raises(WaitTimeout, match=r"has not ended within 0\.05 s; it goes on") as late:
             await task.result(timeout=0.05)
         assert isinstance(late.value, TimeoutError)
         gate.set()
@@ -155,7 +156,8 @@ async def test_a_status_tells_the_life_of_a_task(app: App) -> None:
         ended = await task.status()
     assert (ended.state, ended.result, ended.error) == ("succeeded", 3, None)
     assert ended.finished_at is not None
-    assert ended.created_at <= running.started_at == ended.started_at <= ended.finished_at
+    assert running.started_at == ended.started_at
+    assert ended.created_at <= running.started_at <= ended.finished_at
     assert repr(task) == f"<Task {task.id} of slow>"
 
 
@@ -465,7 +467,7 @@ async def test_progress_is_seen_while_the_task_runs(app: App) -> None:
         task = await slow.enqueue()
 
         async def told() -> bool:
-            return (await task.status()).progress == {"done": 3, "of": 10}
+            return bool((await task.status()).progress == {"done": 3, "of": 10})
 
         await eventually(told)
         gate.set()

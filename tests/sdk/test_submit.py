@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, Job, JobNotFound, TaskFailed, ValidationError
+from mainspring import App, Job, JobNotFound, Task, TaskFailed, ValidationError, compose
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 
@@ -258,13 +258,25 @@ async def test_the_first_submission_opens_the_application(app: App, echo: Job[..
     await app.close()
 
 
-async def test_first_submissions_at_once_open_it_once(app: App, echo: Job[..., Any], conn: Connection) -> None:
+async def test_first_submissions_at_once_open_it_once(
+    app: App, echo: Job[..., Any], conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    register = compose.register
+
+    async def counted(*given: Any) -> None:
+        opened.append(given)
+        await register(*given)
+
+    monkeypatch.setattr(compose, "register", counted)
     await asyncio.gather(*(echo.enqueue(number) for number in range(10)))
+    assert len(opened) == 1
+    assert await count(conn) == 10
     await app.close()
 
     async def nobody_is_connected() -> bool:
         left = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-        return await conn.fetchval(left) == 0
+        return int(await conn.fetchval(left)) == 0
 
     await eventually(nobody_is_connected)
 
@@ -299,9 +311,8 @@ for thread in threads: thread.join()
 
 async def test_sync_code_submits_without_an_event_loop_of_its_own(dsn: str, conn: Connection) -> None:
     script = SCRIPT.format(dsn=dsn)
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-W", "error", "-c", script]
+    ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, "")
     ids = {row["id"] for row in await conn.fetch("select id from mainspring.task")}
     assert {int(line) for line in ended.stdout.split()} == ids
@@ -322,13 +333,7 @@ def test_sync_code_gets_the_errors_of_async_code(app: App) -> None:
     with pytest.raises(ValidationError):
         echo.enqueue_sync("a", "b")  # type: ignore[call-arg, arg-type]
     with pytest.raises(ValidationError, match="after: task 99 does not exist"):
-        echo.using(after=[_task(app, 99)]).enqueue_sync(1)
-
-
-def _task(app: App, id: int) -> Any:
-    from mainspring import Task
-
-    return Task(app, id, "echo")
+        echo.using(after=[Task(app, 99, "echo")]).enqueue_sync(1)
 
 
 async def test_a_thread_submits_to_the_running_application(app: App, echo: Job[..., Any]) -> None:

@@ -5,7 +5,6 @@ Next: agent/executors/python.py
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import Any
@@ -67,7 +66,7 @@ class CurrentTask:
 
     def progress(self, value: Any) -> None:
         """Show how far the task is: a fraction, or any JSON, such as {"done": 3, "of": 10}."""
-        self._note(encode(value, "progress"), None)
+        self._attempt.note(encode(value, "progress"), None)
 
     @property
     def checkpoint(self) -> Any:
@@ -78,17 +77,7 @@ class CurrentTask:
     @checkpoint.setter
     def checkpoint(self, value: Any) -> None:
         self._attempt.armed.checkpoint = encode(value, "checkpoint")
-        self._note(None, self._attempt.armed.checkpoint)
-
-    def _note(self, progress: str | None, checkpoint: str | None) -> None:
-        """Report from the event loop; a sync handler is in a thread."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            assert self._attempt.handle is not None
-            self._attempt.handle.get_loop().call_soon_threadsafe(self._attempt.note, progress, checkpoint)
-        else:
-            self._attempt.note(progress, checkpoint)
+        self._attempt.note(None, self._attempt.armed.checkpoint)
 
     @property
     def cancelled(self) -> bool:

@@ -7,6 +7,7 @@ Next:  wire/link.py, then server/recorder.py
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 from mainspring.agent.attempt import Attempt
@@ -35,6 +36,8 @@ Send = Callable[[list[AgentMessage]], Awaitable[int]]
 class Outbox:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._starts: dict[int, Attempt] = {}  # by token, not yet told
         self._endings: list[Ending] = []
         self._notes: dict[int, Note] = {}  # by token: a later one takes in an earlier one
@@ -46,7 +49,7 @@ class Outbox:
     def started(self, attempt: Attempt) -> None:
         self._starts[attempt.armed.token] = attempt
         if self._delayed is None:
-            self._delayed = asyncio.get_running_loop().call_later(START_DELAY, self.hurry)
+            self._delayed = self._loop.call_later(START_DELAY, self.hurry)
 
     def hurry(self) -> None:
         """Send now, starts too."""
@@ -65,6 +68,10 @@ class Outbox:
         self.ready.set()
 
     def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None:
+        """May be called from the thread of a sync handler."""
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.note, attempt, progress, checkpoint)
+            return
         armed = attempt.armed
         earlier = self._notes.get(armed.token)
         if earlier is not None:

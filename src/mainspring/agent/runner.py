@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from mainspring.agent.attempt import Attempt, StopReason
@@ -15,6 +14,7 @@ from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
 from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.outbox import Outbox
+from mainspring.agent.slots import Slots
 from mainspring.agent.timers import Timers
 from mainspring.model.jobs import Job, Run
 from mainspring.model.messages import Armed, Ending, Held
@@ -44,16 +44,13 @@ class Runner:
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._slots = slots
+        self._slots = Slots(slots, self._run)
         self._clock = clock
         self._timers = timers
         self._outbox = outbox
         self._executors = executors
         self._confirm = confirm  # returns once all that was reported so far is durable
         self._held: dict[int, Attempt] = {}  # by task
-        self._ready: deque[Attempt] = deque()
-        self._running = 0
         self._draining = False
         self.empty = asyncio.Event()
         self.empty.set()
@@ -84,14 +81,7 @@ class Runner:
 
     def _due(self, attempt: Attempt) -> None:
         attempt.timer = None
-        if self._running < self._slots:
-            self._start(attempt)
-        else:
-            self._ready.append(attempt)
-
-    def _start(self, attempt: Attempt) -> None:
-        self._running += 1
-        attempt.handle = self._loop.create_task(self._run(attempt))
+        self._slots.start(attempt)
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────
 
@@ -115,11 +105,9 @@ class Runner:
         finally:
             self._over(attempt)
         self._outbox.ended(ending)
-        while self._ready and self._running < self._slots:
-            self._start(self._ready.popleft())
 
     def _over(self, attempt: Attempt) -> None:
-        self._running -= 1
+        attempt.handle = None  # the slot goes on to another
         if attempt.timer is not None:
             self._timers.disarm(attempt.timer)
         if self._held.get(attempt.armed.task) is attempt:
@@ -200,21 +188,22 @@ class Runner:
 
     def _insist(self, attempt: Attempt) -> None:
         attempt.timer = None
-        if attempt.handle is not None and not attempt.handle.done():
+        if attempt.handle is not None:
             log.warning("task %d does not stop; it is told again", attempt.armed.task)
             attempt.handle.cancel()
             again = self._clock.now() + attempt.job.definition.grace + 1.0
             attempt.timer = self._timers.at(again, self._insist, attempt)
 
     def _is_waiting(self, attempt: Attempt) -> bool:
+        """Whether a held attempt waits for its instant or for a slot."""
         return attempt.handle is None
 
     def _withdraw(self, attempt: Attempt) -> None:
         """Forget an attempt that has not started."""
         if attempt.timer is not None:
             self._timers.disarm(attempt.timer)
-        elif attempt in self._ready:
-            self._ready.remove(attempt)
+        elif attempt in self._slots.waiting:
+            self._slots.waiting.remove(attempt)
         del self._held[attempt.armed.task]
         if not self._held:
             self.empty.set()
@@ -247,7 +236,7 @@ class Runner:
     def drain(self) -> None:
         """Take nothing new; give back what has not started."""
         self._draining = True
-        self._ready.clear()
+        self._slots.waiting.clear()
         for attempt in [a for a in self._held.values() if self._is_waiting(a)]:
             self._withdraw(attempt)
             self._outbox.refused(attempt, "draining")
@@ -255,8 +244,9 @@ class Runner:
     def give_back_overdue(self) -> None:
         """Attempts that have waited here too long for a slot may find one elsewhere."""
         limit = self._clock.now() - PATIENCE
-        while self._ready and self._ready[0].armed.fire_at < limit and self._running >= self._slots:
-            attempt = self._ready.popleft()
+        waiting = self._slots.waiting
+        while waiting and waiting[0].armed.fire_at < limit:
+            attempt = waiting.popleft()
             del self._held[attempt.armed.task]
             self._outbox.refused(attempt, "full")
 
@@ -267,12 +257,15 @@ class Runner:
 
     @property
     def running(self) -> int:
-        return self._running
+        return self._slots.busy
 
     @property
     def crowded(self) -> bool:
         """Whether due attempts wait for a slot."""
-        return bool(self._ready)
+        return bool(self._slots.waiting)
+
+    def close(self) -> None:
+        self._slots.close()
 
 
 def _of_no_job(armed: Armed, now: float) -> Ending:

@@ -77,6 +77,7 @@ class Agent:
                 self.runner.stop_all("lost")
                 await self.runner.empty.wait()
         finally:
+            self.runner.close()
             self._timers.close()
 
     async def _send(self, messages: list[AgentMessage]) -> int:

@@ -120,10 +120,10 @@ class Dispatcher:
         session = max(room, key=room.__getitem__)
         with self._gateway.claiming():
             async with self._database.acquire() as conn:
-                claimed = await submit_and_claim(conn, submission, session)
-            armed = Armed(claimed.id, claimed.token, job.id, 1, self._clock.now(), submission.args)
-            await self._gateway.arm(claims.Claim({session: [armed]}, {}, {session: claimed.batch}, 1))
-        return claimed.id
+                id, batch = await submit_and_claim(conn, submission, session)
+            armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
+            await self._gateway.arm(claims.Claim({session: [armed]}, {}, 1))
+        return id
 
     async def look_below(self) -> int:
         """Find pending tasks below the floors. Rests twenty times as long as it took."""

@@ -156,11 +156,12 @@ class Gateway:
 
     async def arm(self, claim: Claim) -> None:
         """Send each session what was claimed for it, in one message."""
+        batches = claim.batches
         for session, tasks in claim.tasks.items():
             seat = self._seats.get(session)
             if seat is None:
                 continue  # it went away in the meantime: its lease ends, and they are rescued
-            seat.batch = max(seat.batch, claim.batches[session])
+            seat.batch = max(seat.batch, batches[session])
             seat.arm(tasks, self._clock.now())
             for armed in tasks:
                 self._holders[armed.task] = seat

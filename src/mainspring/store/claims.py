@@ -16,6 +16,7 @@ from mainspring.model.messages import Armed
 from mainspring.store.database import Connection
 
 _LEVELS = list(PRIORITY_LEVELS)
+BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
 
 _COLUMNS = """
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
@@ -41,7 +42,8 @@ _CLAIM = f"""
          ) found
          limit $7
     ), placed as materialized (
-        select place, id, ($6::bigint[])[(row_number() over () - 1) % cardinality($6::bigint[]) + 1] as session from due
+        select place, id, turn, ($6::bigint[])[turn % cardinality($6::bigint[]) + 1] as session
+          from (select place, id, row_number() over () - 1 as turn from due) numbered
     ), number as materialized (
         select nextval('mainspring.claim_batch') as batch from placed limit 1
     ), noted as (
@@ -49,35 +51,38 @@ _CLAIM = f"""
         select session, (select batch from number), array_agg(id) from placed group by session
     )
     update mainspring.task t
-       set state = 2, token = nextval('mainspring.attempt_token'), attempt = attempt + 1, session = placed.session
+       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
+           session = placed.session
       from placed
      where t.ctid = placed.place and t.state = 1
-    returning {_COLUMNS}, (select batch from number) as batch
+    returning {_COLUMNS}
 """
 
 
 class Claim(NamedTuple):
-    """What one statement claimed: the tasks by session, the last position by priority, the batch by session."""
+    """What one statement claimed: the tasks by session, and the last position by priority."""
 
     tasks: dict[int, list[Armed]]
     positions: dict[int, Floor]
-    batches: dict[int, int]
     size: int
+
+    @property
+    def batches(self) -> dict[int, int]:
+        """The number under which each session's tasks were claimed; the last, if there are several."""
+        return {session: tasks[-1].token // BATCH_TOKENS for session, tasks in self.tasks.items()}
 
 
 def _claim(rows: Sequence[Any]) -> Claim:
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
-    batches: dict[int, int] = {}
-    for id, token, job, attempt, run_at, args, checkpoint, crashes, session, priority, batch in rows:
+    for id, token, job, attempt, run_at, args, checkpoint, crashes, session, priority in rows:
         armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0)
         if session in tasks:
             tasks[session].append(armed)
         else:
             tasks[session] = [armed]
-            batches[session] = batch
         positions[priority] = (run_at, id)
-    return Claim(tasks, positions, batches, len(rows))
+    return Claim(tasks, positions, len(rows))
 
 
 async def claim(
@@ -87,12 +92,13 @@ async def claim(
 
     `floors` has one lower bound per priority level, in the order of PRIORITY_LEVELS.
     """
+    assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
     return _claim(await conn.fetch(_CLAIM, pool, _LEVELS, at, ids, ahead, sessions, limit))
 
 
 _UNANSWERED = f"""
-    select {_COLUMNS}, c.batch
+    select {_COLUMNS}
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
       join mainspring.claim c on c.session = given.session and c.batch > given.batch
      cross join lateral unnest(c.tasks) as claimed(id)
@@ -124,7 +130,8 @@ _GIVE_BACK = """
     update mainspring.task t
        set state = 1, session = null, started_at = null, attempt = attempt - 1
       from given
-     where t.id = given.id and t.token = given.token and t.state = 2
+     where t.id = any (array[given.id])               -- a probe of the index per task: see outcomes.py
+       and t.token = given.token and t.state = 2
     returning t.id
 """
 

@@ -96,27 +96,21 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
         raise _ours(error) from error
 
 
-# A plain submission is due at once, so its session always gets it: the numbers are those that were just taken.
+# A plain submission is due at once, so its session always gets it, under the number that was just taken.
 _AND_CLAIM = """
-    select submitted.id, currval('mainspring.attempt_token') as token, currval('mainspring.claim_batch') as batch
+    select submitted.id, currval('mainspring.claim_batch') as batch
       from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4) as id offset 0) submitted
 """
 
 
-class Claimed(NamedTuple):
-    id: int
-    token: int
-    batch: int
-
-
-async def submit_and_claim(conn: Connection, submission: Submission, session: int) -> Claimed:
-    """pending → assigned at its birth: a plain task that `session`, which is ours, takes at once."""
+async def submit_and_claim(conn: Connection, submission: Submission, session: int) -> tuple[int, int]:
+    """A plain task that is born assigned, to `session`, which is ours; returns its id and the batch."""
     assert submission.is_plain
     try:
         row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session)
     except Exception as error:
         raise _ours(error) from error
-    return Claimed(*row)
+    return row["id"], row["batch"]
 
 
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:

@@ -84,14 +84,15 @@ create function mainspring.due_at(run_at timestamptz, delay interval, made times
     language plpgsql immutable parallel safe
 as $$
 declare
-    at timestamptz := coalesce(run_at, made + coalesce(delay, '0'));
+    at timestamptz;
 begin
     if run_at is not null and delay is not null then
         raise exception 'run_at, delay: give one of them, not both' using errcode = 'MSV01';
     end if;
-    if delay < '0' then
-        raise exception 'delay: % is negative', delay using errcode = 'MSV01';
+    if delay < '0' or delay > interval '230 years' then
+        raise exception 'delay: % is negative, or beyond the year 2200', delay using errcode = 'MSV01';
     end if;
+    at := coalesce(run_at, made + coalesce(delay, '0'));
     if not isfinite(at) or at < '1970-01-01Z' or at >= '2200-01-01Z' then
         raise exception 'run_at: % is outside 1970 to 2200', at using errcode = 'MSV01';
     end if;
@@ -164,6 +165,9 @@ declare
 begin
     if cardinality(parents) > 1000 then
         raise exception 'after: % tasks; at most 1000', cardinality(parents) using errcode = 'MSV01';
+    end if;
+    if array_position(parents, null) is not null then
+        raise exception 'after: null is not a task' using errcode = 'MSV01';
     end if;
     with edge as (
         insert into mainspring.dependency (parent, child)
@@ -241,7 +245,7 @@ declare
     task       bigint         := nextval('mainspring.task_id');
     holder     bigint;
     waiting    integer        := 0;
-    claim      boolean;
+    batch      bigint;
 begin
     if mainspring.is_suspect(args) then
         perform mainspring.check_args(args);
@@ -255,17 +259,16 @@ begin
     if after is not null then
         waiting := mainspring.depend(task, after);
     end if;
-    claim := claimer is not null and waiting = 0 and due <= made;
+    if claimer is not null and waiting = 0 and due <= made then
+        batch := nextval('mainspring.claim_batch');
+        insert into mainspring.claim (session, batch, tasks) values (claimer, batch, array[task]);
+    end if;
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, waiting_for, priority, args, key, token, session, attempt)
     values (task, due, made, definition.id, case when waiting > 0 then -definition.pool else definition.pool end,
-            case when waiting > 0 then 0 when claim then 2 else 1 end, waiting, level, enqueue.args, enqueue.key,
-            case when claim then nextval('mainspring.attempt_token') end, case when claim then claimer end,
-            claim::integer);
-    if claim then
-        insert into mainspring.claim (session, batch, tasks)
-        values (claimer, nextval('mainspring.claim_batch'), array[task]);
-    end if;
+            case when waiting > 0 then 0 when batch is null then 1 else 2 end, waiting, level, enqueue.args,
+            enqueue.key, batch * 1024, case when batch is not null then claimer end,
+            case when batch is null then 0 else 1 end);
     if hint and waiting = 0 and due <= made + interval '5 seconds' then
         perform pg_notify('mainspring', 'due');
     end if;

@@ -1,0 +1,114 @@
+"""Settings: flags win over the environment, that over the file; what makes no sense is refused by name."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mainspring.config import Settings, load
+from mainspring.errors import ValidationError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Away from any mainspring.toml."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    settings = load(environment={})
+    assert settings.dsn is None
+    assert (settings.slots, settings.lease, settings.lead) == (100, 15.0, 5.0)
+    assert settings.agent_name == socket.gethostname()
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mainspring.toml").write_text('slots = 1\nthreads = 2\npoll = "250ms"\nagent_name = "from file"\n')
+    environment = {"MAINSPRING_SLOTS": "10", "MAINSPRING_THREADS": "20"}
+    settings = load({"slots": 100, "threads": None}, environment=environment)
+    assert (settings.slots, settings.threads, settings.poll) == (100, 20, 0.25)
+    assert settings.agent_name == "from file"
+
+
+def test_the_file_may_be_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "mainspring.toml").write_text("slots = 1\n")
+    named = tmp_path / "other.toml"
+    named.write_text("slots = 2\n")
+    assert load(environment={}).slots == 1
+    assert load(environment={"MAINSPRING_CONFIG": str(named)}).slots == 2
+
+
+def test_an_empty_variable_is_no_setting() -> None:
+    assert load(environment={"MAINSPRING_DSN": "", "MAINSPRING_SLOTS": ""}) == load(environment={})
+
+
+def test_the_environment_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSPRING_DSN", "postgresql://somewhere/shop")
+    assert load().dsn == "postgresql://somewhere/shop"
+    assert load({"dsn": "postgresql://elsewhere/shop"}).dsn == "postgresql://elsewhere/shop"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("1.5", 1.5), ("90s", 90.0), ("1m30s", 90.0)])
+def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
+    assert load(environment={"MAINSPRING_LEASE": text}).lease == seconds
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"slots": 0}, "slots"),
+    ({"slots": 100_001}, "slots"),
+    ({"slots": "many"}, "config"),
+    ({"slots": 1.5}, "config"),
+    ({"threads": -1}, "threads"),
+    ({"poll": 0}, "poll"),
+    ({"poll": "61s"}, "poll"),
+    ({"lead": -1}, "lead"),
+    ({"lead": "2h"}, "lead"),
+    ({"lease": "500ms"}, "lease"),
+    ({"lease": "soon"}, "lease"),
+    ({"lease": True}, "lease"),
+    ({"lease": float("nan")}, "lease"),
+    ({"stop_patience": float("inf")}, "stop_patience"),
+    ({"keep_failed": "11y"}, "keep_failed"),
+    ({"dsn": 5}, "config"),
+    ({"slotz": 5}, "config"),
+]
+
+
+@pytest.mark.parametrize(("given", "field"), BAD)
+def test_what_makes_no_sense_is_refused_by_name(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        load(given, environment={})
+    assert refused.value.field == field
+    assert next(iter(given)) in refused.value.message
+
+
+@pytest.mark.parametrize(("given", "field"), BAD[:3])
+def test_it_is_refused_from_the_environment_too(given: dict[str, Any], field: str) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(ValidationError) as refused:
+        load(environment={f"MAINSPRING_{name.upper()}": str(value)})
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"slots = ", b"\xff\xfe", b"[server]\nslots = 1\n", b"slots = [1]\n"],
+    ids=["syntax", "bytes", "table", "type"],
+)
+def test_a_bad_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "mainspring.toml").write_bytes(content)
+    with pytest.raises(ValidationError, match=r"^config: "):
+        load(environment={})
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"^config: .*missing\.toml cannot be read"):
+        load(environment={"MAINSPRING_CONFIG": str(tmp_path / "missing.toml")})
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(AttributeError):
+        Settings().slots = 5  # type: ignore[misc]

@@ -1,0 +1,82 @@
+"""What a type checker says of calls to jobs: the right ones pass, each wrong one is reported on its line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import mainspring
+
+RIGHT = Path(__file__).with_name("right_calls.py")
+
+# Each line is one wrong call, with the code of mypy's error.
+WRONG = [
+    ("await report.enqueue(5)", "arg-type"),
+    ("await report.enqueue()", "call-arg"),
+    ("await report.enqueue('x', True)", "call-arg"),
+    ("await report.enqueue('x', forse=True)", "call-arg"),
+    ("await report.enqueue('x', force='yes')", "arg-type"),
+    ("await report.using(delay='5m').enqueue(5)", "arg-type"),
+    ("await report.using(dilay='5m').enqueue('x')", "call-arg"),
+    ("await report.using(after='x').enqueue('x')", "arg-type"),
+    ("report.enqueue_sync(5)", "arg-type"),
+    ("text: str = await (await report.enqueue('x')).result()", "assignment"),
+    ("number: int = await (await sync.enqueue()).result()", "assignment"),
+    ("task: Task[str] = await report.enqueue('x')", "assignment"),
+    ("report.function(5)", "arg-type"),
+    ("app.job(retrys=3)", "call-overload"),
+    ("app.job(retries='three')", "call-overload"),
+    ("app.command('x', ['true'], timeot=3)", "call-arg"),
+]
+
+HEADER = """\
+from mainspring import App, Task
+app = App()
+@app.job
+async def report(day: str, *, force: bool = False) -> int: return 1
+@app.job(retries=1)
+def sync() -> str: return ''
+async def calls() -> None:
+"""
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[int, str]]]:
+    """One run of mypy over both files: the lines and codes of its errors, by the name of the file."""
+    directory = tmp_path_factory.mktemp("typing")
+    wrong = directory / "wrong_calls.py"
+    wrong.write_text(HEADER + "".join(f"    {line}\n" for line, _ in WRONG))
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", "--show-error-codes",
+         "--follow-imports=silent", f"--cache-dir={directory / 'cache'}", str(RIGHT), str(wrong)],
+        env={**os.environ, "MYPYPATH": str(Path(mainspring.__file__).parents[1])},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert ended.returncode in (0, 1), ended.stdout + ended.stderr
+    found: dict[str, list[tuple[int, str]]] = {RIGHT.name: [], wrong.name: []}
+    for path, line, code in re.findall(r"^(.+?):(\d+): error: .*\[([\w-]+)\]$", ended.stdout, re.MULTILINE):
+        found[Path(path).name].append((int(line), code))
+    return found
+
+
+def test_an_installed_package_says_that_it_has_types() -> None:
+    assert resources.files(mainspring).joinpath("py.typed").is_file()
+
+
+def test_right_calls_pass(reported: dict[str, list[tuple[int, str]]]) -> None:
+    assert reported["right_calls.py"] == []
+
+
+def test_each_wrong_call_is_reported_on_its_line(reported: dict[str, list[tuple[int, str]]]) -> None:
+    first = HEADER.count("\n") + 1
+    assert reported["wrong_calls.py"] == [(first + number, code) for number, (_, code) in enumerate(WRONG)]

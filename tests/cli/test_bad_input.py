@@ -126,7 +126,10 @@ def test_bytes_that_are_no_text_are_refused(dsn: str) -> None:
     assert b"Traceback" not in done.stderr  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("line", [("task", "show", "\x1b[31m"), ("\x1b[31m",), ("--\x1b[31m",)], ids=repr)
+STEERING = "\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize("line", [("task", "show", STEERING), (STEERING,), ("task", "list", STEERING)], ids=repr)
 def test_no_option_lets_a_terminal_be_steered(offline: Cli, line: tuple[str, ...]) -> None:
     outcome = offline(*line)
     assert outcome.code == 2

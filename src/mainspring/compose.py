@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -19,9 +19,9 @@ from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.agent.session import Agent
 from mainspring.config import Settings, load
-from mainspring.errors import StaleAttempt
+from mainspring.errors import StaleAttempt, StoreUnavailable
 from mainspring.model.jobs import Command, Definition, Python
-from mainspring.model.messages import Ending
+from mainspring.model.messages import AgentMessage, Ending, ServerMessage
 from mainspring.model.states import TaskState
 from mainspring.server.rescuer import process_identity
 from mainspring.server.server import Server
@@ -29,9 +29,13 @@ from mainspring.store import jobs, outcomes
 from mainspring.store.database import Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
-from mainspring.wire.channel import memory_pair
+from mainspring.wire.channel import Channel, memory_pair
 
 log = logging.getLogger("mainspring")
+
+AgentChannel = Channel[AgentMessage, ServerMessage]
+
+RECONNECT_AFTER = 1.0  # seconds, when the database does not give a session
 
 __all__ = ["Engine", "Settings", "engine", "load", "open_database"]
 
@@ -65,9 +69,42 @@ async def register(database: Database, definitions: Mapping[str, Definition]) ->
 class Engine:
     """A server and an agent in this process, joined by a channel in memory."""
 
-    def __init__(self, server: Server, agent: Agent) -> None:
+    def __init__(self, server: Server, make_agent: Callable[[AgentChannel], Agent]) -> None:
         self.server = server
-        self.agent = agent
+        self._make_agent = make_agent
+        self._stopping = False
+        self.joined = asyncio.Event()
+        self.agent: Agent
+
+    async def run(self) -> None:
+        """One session after another: to lose the lease ends a session, and what it ran, but not the worker."""
+        while not self._stopping:
+            agent_end, server_end = memory_pair()
+            self.agent = self._make_agent(agent_end)
+            serving = asyncio.create_task(self.server.gateway.serve(server_end, process=process_identity()))
+            running = asyncio.create_task(self.agent.run())
+            welcomed = asyncio.create_task(self.agent.welcomed.wait())
+            await asyncio.wait([running, welcomed], return_when=asyncio.FIRST_COMPLETED)
+            if not welcomed.cancel():
+                self.joined.set()
+            try:
+                await asyncio.gather(serving, running)
+            except StoreUnavailable as error:
+                log.warning("no session: %s; trying again", error)
+                await asyncio.sleep(RECONNECT_AFTER)
+
+    async def stop(self, patience: float) -> None:
+        """Running attempts may end within `patience`; then they are stopped, which costs them no attempt."""
+        self._stopping = True
+        stopping = asyncio.create_task(self.server.stop(patience=patience + 10.0))
+        try:
+            async with asyncio.timeout(patience):
+                await asyncio.sleep(0)
+                await self.agent.runner.empty.wait()
+        except TimeoutError:
+            self.agent.runner.stop_all("shutdown")
+        await stopping
+        await self.agent.close()
 
     async def follow_clock(self) -> None:
         """The database's clock was set: follow it now, not at the next measurement."""
@@ -89,40 +126,29 @@ async def engine(
         keep_succeeded=timedelta(seconds=settings.keep_succeeded),
         keep_failed=timedelta(seconds=settings.keep_failed),
     )
-    agent_end, server_end = memory_pair()
     python = PythonExecutor(handlers, _transactions(database, server), settings.threads)
     command = CommandExecutor()
-    agent = Agent(
-        agent_end,
-        name=settings.agent_name,
-        slots=settings.slots,
-        labels=labels,
-        executors={Python: python, Command: command},
-    )
+
+    def make_agent(channel: AgentChannel) -> Agent:
+        return Agent(
+            channel,
+            name=settings.agent_name,
+            slots=settings.slots,
+            labels=labels,
+            executors={Python: python, Command: command},
+        )
+
+    engine = Engine(server, make_agent)
     await server.start()
-    serving = asyncio.create_task(server.gateway.serve(server_end, process=process_identity()))
-    running = asyncio.create_task(agent.run())
+    running = asyncio.create_task(engine.run())
     try:
-        await agent.welcomed.wait()
-        yield Engine(server, agent)
+        await engine.joined.wait()
+        yield engine
     finally:
-        await _stop(server, agent, settings.stop_patience)
-        await asyncio.wait([serving, running])
+        await engine.stop(settings.stop_patience)
+        await asyncio.wait([running])
         python.close()
         await command.close()
-
-
-async def _stop(server: Server, agent: Agent, patience: float) -> None:
-    """Running attempts may end within `patience`; then they are stopped, which costs them no attempt."""
-    stopping = asyncio.create_task(server.stop(patience=patience + 10.0))
-    try:
-        async with asyncio.timeout(patience):
-            await asyncio.sleep(0)
-            await agent.runner.empty.wait()
-    except TimeoutError:
-        agent.runner.stop_all("shutdown")
-    await stopping
-    await agent.close()
 
 
 def _transactions(database: Database, server: Server) -> Transactions:

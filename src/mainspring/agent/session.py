@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
 from mainspring.agent.executors.base import Executor
 from mainspring.agent.outbox import Outbox
@@ -33,6 +34,8 @@ from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
+
+PATIENCE = 10.0  # seconds for attempts to end once the session is over
 
 
 class Agent:
@@ -74,7 +77,16 @@ class Agent:
                 for helper in helpers:
                     helper.cancel()
         finally:
+            await self._let_go()
             self._timers.close()
+
+    async def _let_go(self) -> None:
+        """Nobody hears of what is held here any more: others may have it."""
+        self.runner.drain()
+        self.runner.stop_all("lost")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self.runner.empty.wait()
 
     async def _send(self, messages: list[AgentMessage]) -> int:
         try:

@@ -24,6 +24,7 @@ from typing import Any
 import uvloop
 
 import mainspring
+from mainspring.cli.runtime import settle_memory
 from mainspring.store.database import Connection, Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
@@ -81,9 +82,15 @@ async def empty_tables(conn: Connection) -> None:
 
 
 async def fill(app: mainspring.App, tasks: int) -> None:
-    """Submit tasks, ten thousand in a statement."""
-    for start in range(0, tasks, 10_000):
-        await app["noop"].enqueue_many([()] * min(10_000, tasks - start))
+    """Submit tasks, five thousand in a statement, two statements at a time."""
+    sizes = [min(5_000, tasks - start) for start in range(0, tasks, 5_000)]
+    turns = iter(sizes)
+
+    async def submit() -> None:
+        for size in turns:
+            await app["noop"].enqueue_many([()] * size)
+
+    await asyncio.gather(submit(), submit())
 
 
 @contextmanager
@@ -175,6 +182,7 @@ def run(name: str, measure: Measure, args: argparse.Namespace) -> None:
     results = []
     with fresh_database() as dsn:
         for number in range(1, args.runs + 1):
+            settle_memory()
             result = uvloop.run(measure(dsn))
             say(f"{name} run {number} of {args.runs}: {json.dumps(result)}")
             results.append(result)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import uvloop
-
 from benchmarks.common import make_app
+from mainspring.cli.runtime import run, settle_memory
 
 
 async def main() -> None:
@@ -15,8 +14,9 @@ async def main() -> None:
     closed = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), closed.set)
     async with make_app(sys.argv[1]).running():
+        settle_memory()
         await closed.wait()
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    run(main())

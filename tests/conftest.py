@@ -166,3 +166,11 @@ async def eventually(check: Callable[[], Awaitable[Any]], timeout: float = 10.0)
             if answer := await check():
                 return answer
             await asyncio.sleep(0.01)
+
+
+Eventually = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Eventually:
+    return eventually

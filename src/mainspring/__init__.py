@@ -1,27 +1,35 @@
-"""Mainspring: a distributed job scheduler on PostgreSQL. These are the public names of the SDK."""
+"""Mainspring: a distributed job scheduler on PostgreSQL. These are the public names of the SDK.
 
-from mainspring.agent.control import CancelTask, Fail, RetryAfter, Snooze
-from mainspring.agent.current import CurrentTask, TaskCancelled, current_task
-from mainspring.errors import (
-    Conflict,
-    InvalidTransition,
-    JobNotFound,
-    MainspringError,
-    NotFound,
-    StaleAttempt,
-    StoreUnavailable,
-    TaskFailed,
-    TaskNotFound,
-    ValidationError,
-    WaitTimeout,
-)
-from mainspring.sdk.app import App
-from mainspring.sdk.job import Job
-from mainspring.sdk.task import Task
+They are loaded when first used, so that `mainspring --help` and a test run that only has our plugin pay nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mainspring.agent.control import CancelTask, Fail, RetryAfter, Snooze
+    from mainspring.agent.current import CurrentTask, TaskCancelled, current_task
+    from mainspring.errors import (
+        AccessDenied,
+        Conflict,
+        InvalidTransition,
+        JobNotFound,
+        MainspringError,
+        NotFound,
+        StaleAttempt,
+        StoreUnavailable,
+        TaskFailed,
+        TaskNotFound,
+        ValidationError,
+        WaitTimeout,
+    )
+    from mainspring.sdk.app import App
+    from mainspring.sdk.job import Job
+    from mainspring.sdk.task import Task
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessDenied",
     "App",
     "CancelTask",
     "Conflict",
@@ -44,3 +52,30 @@ __all__ = [
     "WaitTimeout",
     "current_task",
 ]
+
+_ELSEWHERE = {
+    "App": "mainspring.sdk.app",
+    "CancelTask": "mainspring.agent.control",
+    "CurrentTask": "mainspring.agent.current",
+    "Fail": "mainspring.agent.control",
+    "Job": "mainspring.sdk.job",
+    "RetryAfter": "mainspring.agent.control",
+    "Snooze": "mainspring.agent.control",
+    "Task": "mainspring.sdk.task",
+    "TaskCancelled": "mainspring.agent.current",
+    "current_task": "mainspring.agent.current",
+}
+
+if not TYPE_CHECKING:  # a type checker sees the imports above, and reports a name that is not among them
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(_ELSEWHERE.get(name, "mainspring.errors")), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

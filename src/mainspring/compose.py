@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from mainspring.agent.attempt import Attempt
-from mainspring.agent.current import Transactions
+from mainspring.agent.attempt import Attempt, Transactions
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.agent.session import Agent
 from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable
 from mainspring.model.jobs import Command, Definition, Python
-from mainspring.model.messages import AgentMessage, Ending, ServerMessage
+from mainspring.model.messages import Ending
 from mainspring.model.states import TaskState
 from mainspring.server.rescuer import process_identity
 from mainspring.server.server import Server
@@ -29,13 +28,9 @@ from mainspring.store import jobs, outcomes
 from mainspring.store.database import Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
-from mainspring.wire.channel import Channel, memory_pair
+from mainspring.wire.channel import memory_pair
 
 log = logging.getLogger("mainspring")
-
-AgentChannel = Channel[AgentMessage, ServerMessage]
-
-RECONNECT_AFTER = 1.0  # seconds, when the database does not give a session
 
 __all__ = ["Engine", "Settings", "engine", "load", "open_database"]
 
@@ -69,33 +64,70 @@ async def register(database: Database, definitions: Mapping[str, Definition]) ->
 class Engine:
     """A server and an agent in this process, joined by a channel in memory."""
 
-    def __init__(self, server: Server, make_agent: Callable[[AgentChannel], Agent]) -> None:
-        self.server = server
-        self._make_agent = make_agent
+    def __init__(self, settings: Settings, database: Database, handlers: Mapping[str, Handler], labels: dict[str, str]):
+        self.server = Server(
+            database,
+            poll=settings.poll,
+            lead=settings.lead,
+            lease=settings.lease,
+            keep_succeeded=timedelta(seconds=settings.keep_succeeded),
+            keep_failed=timedelta(seconds=settings.keep_failed),
+        )
+        self._settings = settings
+        self._labels = labels
+        self._handler_database = Database(database.dsn, application="mainspring handlers")
+        self._python = PythonExecutor(handlers, _transactions(self._handler_database, self.server), settings.threads)
+        self._command = CommandExecutor()
         self._stopping = False
-        self.joined = asyncio.Event()
-        self.agent: Agent
+        self.agent = self._make_agent()
+        self._sessions: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """One session after another: to lose the lease ends a session, and what it ran, but not the worker."""
-        while not self._stopping:
-            agent_end, server_end = memory_pair()
-            self.agent = self._make_agent(agent_end)
-            serving = asyncio.create_task(self.server.gateway.serve(server_end, process=process_identity()))
-            running = asyncio.create_task(self.agent.run())
-            welcomed = asyncio.create_task(self.agent.welcomed.wait())
-            await asyncio.wait([running, welcomed], return_when=asyncio.FIRST_COMPLETED)
-            if not welcomed.cancel():
-                self.joined.set()
+    def _make_agent(self) -> Agent:
+        agent_end, self._server_end = memory_pair()
+        return Agent(
+            agent_end,
+            name=self._settings.agent_name,
+            slots=self._settings.slots,
+            labels=self._labels,
+            executors={Python: self._python, Command: self._command},
+        )
+
+    async def start(self) -> None:
+        await self.server.start()
+        self._sessions = asyncio.create_task(self._run_sessions(), name="mainspring agent")
+        await asyncio.wait(
+            [self._sessions, asyncio.ensure_future(self.agent.welcomed.wait())], return_when="FIRST_COMPLETED"
+        )
+
+    async def _run_sessions(self) -> None:
+        """One session after another: a lease that could not be renewed ends one, and the next begins afresh."""
+        while True:
+            serving = asyncio.create_task(self.server.gateway.serve(self._server_end, process=process_identity()))
+            await self.agent.run()
             try:
-                await asyncio.gather(serving, running)
+                await serving
             except StoreUnavailable as error:
                 log.warning("no session: %s; trying again", error)
-                await asyncio.sleep(RECONNECT_AFTER)
+                await asyncio.sleep(1.0)
+            if self._stopping:
+                return
+            self.agent = self._make_agent()
 
-    async def stop(self, patience: float) -> None:
-        """Running attempts may end within `patience`; then they are stopped, which costs them no attempt."""
+    @property
+    def parts(self) -> list[asyncio.Task[None]]:
+        """What runs until `stop`; one that ends before has met a bug."""
+        return [part for part in (self.server.loops, self._sessions) if part is not None]
+
+    async def follow_clock(self) -> None:
+        """The database's clock was set: follow it now, not at the next measurement."""
+        await self.server.follow_clock()
+        self.agent.follow(self.server.clock)
+        self.server.dispatcher.wake.set()
+
+    async def stop(self) -> None:
+        """Running attempts may end within the patience; then they are stopped, which costs them no attempt."""
         self._stopping = True
+        patience = self._settings.stop_patience
         stopping = asyncio.create_task(self.server.stop(patience=patience + 10.0))
         try:
             async with asyncio.timeout(patience):
@@ -105,50 +137,41 @@ class Engine:
             self.agent.runner.stop_all("shutdown")
         await stopping
         await self.agent.close()
-
-    async def follow_clock(self) -> None:
-        """The database's clock was set: follow it now, not at the next measurement."""
-        await self.server.follow_clock()
-        self.agent.follow(self.server.clock)
-        self.server.dispatcher.wake.set()
+        if self._sessions is not None:
+            await asyncio.wait([self._sessions])
+        self._python.close()
+        await self._command.close()
+        await self._handler_database.close()
 
 
 @asynccontextmanager
 async def engine(
     settings: Settings, database: Database, handlers: Mapping[str, Handler], labels: dict[str, str]
 ) -> AsyncIterator[Engine]:
-    """Run a server and an agent until the block ends; then drain, stop and record."""
-    server = Server(
-        database,
-        poll=settings.poll,
-        lead=settings.lead,
-        lease=settings.lease,
-        keep_succeeded=timedelta(seconds=settings.keep_succeeded),
-        keep_failed=timedelta(seconds=settings.keep_failed),
-    )
-    python = PythonExecutor(handlers, _transactions(database, server), settings.threads)
-    command = CommandExecutor()
+    """Run a server and an agent until the block ends; then drain, stop and record. A bug in them ends the block."""
+    running = Engine(settings, database, handlers, labels)
+    owner = asyncio.current_task()
+    assert owner is not None
+    await running.start()
+    failed: list[asyncio.Task[None]] = []
 
-    def make_agent(channel: AgentChannel) -> Agent:
-        return Agent(
-            channel,
-            name=settings.agent_name,
-            slots=settings.slots,
-            labels=labels,
-            executors={Python: python, Command: command},
-        )
+    def ended(part: asyncio.Task[None]) -> None:
+        if not part.cancelled() and part.exception() is not None:
+            failed.append(part)
+            owner.cancel()
 
-    engine = Engine(server, make_agent)
-    await server.start()
-    running = asyncio.create_task(engine.run())
+    for part in running.parts:
+        part.add_done_callback(ended)
     try:
-        await engine.joined.wait()
-        yield engine
+        yield running
+    except asyncio.CancelledError:
+        if failed:
+            raise failed[0].exception() from None  # type: ignore[misc]
+        raise
     finally:
-        await engine.stop(settings.stop_patience)
-        await asyncio.wait([running])
-        python.close()
-        await command.close()
+        for part in running.parts:
+            part.remove_done_callback(ended)
+        await running.stop()
 
 
 def _transactions(database: Database, server: Server) -> Transactions:

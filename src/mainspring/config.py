@@ -20,6 +20,7 @@ import msgspec
 
 from mainspring.errors import ValidationError
 from mainspring.model.durations import seconds
+from mainspring.model.names import check_text
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +52,10 @@ def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str
         value = environment.get(f"MAINSPRING_{name.upper()}")
         if value:
             given[name] = value
-    given |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    chosen = {name: value for name, value in (overrides or {}).items() if value is not None}
+    if "data_directory" in chosen and "dsn" not in chosen:
+        given.pop("dsn", None)  # who asks for a directory asks for the embedded PostgreSQL in it
+    given |= chosen
     settings = _convert(given)
     return settings if settings.agent_name else msgspec.structs.replace(settings, agent_name=socket.gethostname())
 
@@ -74,6 +78,10 @@ def _convert(given: dict[str, Any]) -> Settings:
         settings = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ValidationError(f"config: {error}", field="config") from None
+    if settings.dsn is not None and not check_text(settings.dsn, field="dsn"):
+        raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
+    if "\x00" in (settings.data_directory or ""):
+        raise ValidationError("data_directory: holds a NUL character", field="data_directory")
     for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
         for name, bound in bounds.items():
             if wrong(float(getattr(settings, name)), float(bound)):

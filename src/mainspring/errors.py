@@ -8,6 +8,7 @@
     ├── Conflict               the thing exists, or is in the wrong state
     │   ├── InvalidTransition
     │   └── StaleAttempt
+    ├── AccessDenied           PostgreSQL does not let this user in, or not do that
     ├── TaskFailed             the task that was waited for did not succeed
     ├── WaitTimeout            the task that was waited for did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
@@ -63,6 +64,12 @@ class StaleAttempt(Conflict):
     """An agent reported on an attempt that it no longer owns; the report changes nothing."""
 
     code = "stale_attempt"
+
+
+class AccessDenied(MainspringError):
+    """PostgreSQL refuses the user, the password, or what the user wants to do."""
+
+    code = "access_denied"
 
 
 class TaskFailed(MainspringError):

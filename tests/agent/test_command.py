@@ -86,7 +86,7 @@ def python(script: str) -> tuple[str, ...]:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE):
-        while not condition():  # noqa: ASYNC110 (a process sets no event of ours)
+        while not condition():
             await asyncio.sleep(0.005)
 
 

@@ -33,7 +33,7 @@ class Printing:
 
 async def main():
     executor = CommandExecutor()
-    executor.prepare()
+    executor._living_guardian()
     if fork and os.fork() == 0:
         signal.pause()
     job = Job(1, "night", 1, 1, Definition(Command((script,), shell=True)))

@@ -6,13 +6,19 @@ Next: agent/runner.py
 from __future__ import annotations
 
 import asyncio
-from typing import Literal, Protocol
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol
 
 from mainspring.agent.wheel import Timer
 from mainspring.model.jobs import Job
 from mainspring.model.messages import Armed
 
+Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
 StopReason = Literal["timeout", "cancelled", "lost", "shutdown"]
+
+
+_NO_ARGS: dict[str, Any] = {}
 
 
 class Reports(Protocol):
@@ -26,13 +32,28 @@ class Reports(Protocol):
 class Attempt:
     """`stopping` is set once, before the executor's coroutine is cancelled."""
 
-    __slots__ = ("armed", "chunks", "handle", "job", "reports", "started_at", "stopping", "timer")
+    __slots__ = (
+        "args",
+        "armed",
+        "chunks",
+        "handle",
+        "job",
+        "prepared",
+        "reports",
+        "started_at",
+        "stopping",
+        "timer",
+        "transactions",
+    )
 
     def __init__(self, armed: Armed, job: Job, reports: Reports) -> None:
         self.armed = armed
         self.job = job
         self.reports = reports
-        self.started_at = 0.0
+        self.prepared: Any = None  # what its executor found before the instant
+        self.args: dict[str, Any] = _NO_ARGS  # of a handler
+        self.transactions: Transactions | None = None
+        self.started_at = 0.0  # zero until it runs
         self.stopping: StopReason | None = None
         self.handle: asyncio.Task[None] | None = None
         self.timer: Timer | None = None  # of its instant, then of its timeout
@@ -47,7 +68,7 @@ class Attempt:
         """Ask the executor to end what it runs. The first reason stands."""
         if self.stopping is None:
             self.stopping = reason
-            if self.handle is not None:
+            if self.handle is not None and self.started_at:  # one that has not begun looks before it does
                 self.handle.cancel()
 
     def output(self, stream: int, data: bytes) -> None:

@@ -5,7 +5,6 @@ Next: agent/executors/python.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from typing import Any
@@ -16,9 +15,7 @@ from mainspring.agent.attempt import Attempt
 from mainspring.agent.control import CancelTask
 from mainspring.model.payload import encode
 
-Transactions = Callable[[Attempt], AbstractAsyncContextManager[Any]]
-
-running: ContextVar[CurrentTask] = ContextVar("mainspring.running")
+running: ContextVar[Attempt] = ContextVar("mainspring.running")
 
 
 class TaskCancelled(CancelTask):
@@ -31,13 +28,14 @@ class TaskCancelled(CancelTask):
 class CurrentTask:
     """The running task. `id`, `job`, `attempt` (from 1), `args`, `idempotency_key` say which."""
 
-    __slots__ = ("_attempt", "_checkpoint", "_transactions", "args")
+    __slots__ = ("_attempt",)
 
-    def __init__(self, attempt: Attempt, args: Any, transactions: Transactions | None) -> None:
+    def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._checkpoint: Any = None
-        self._transactions = transactions
-        self.args = args
+
+    @property
+    def args(self) -> dict[str, Any]:
+        return self._attempt.args
 
     @property
     def id(self) -> int:
@@ -73,14 +71,13 @@ class CurrentTask:
     @property
     def checkpoint(self) -> Any:
         """What an earlier attempt, or this one, has set; None at first. Kept across attempts."""
-        if self._checkpoint is None and self._attempt.armed.checkpoint is not None:
-            self._checkpoint = msgspec.json.decode(self._attempt.armed.checkpoint)
-        return self._checkpoint
+        checkpoint = self._attempt.armed.checkpoint
+        return None if checkpoint is None else msgspec.json.decode(checkpoint)
 
     @checkpoint.setter
     def checkpoint(self, value: Any) -> None:
-        self._checkpoint = value
-        self._attempt.note(None, encode(value, "checkpoint"))
+        self._attempt.armed.checkpoint = encode(value, "checkpoint")
+        self._attempt.note(None, self._attempt.armed.checkpoint)
 
     @property
     def cancelled(self) -> bool:
@@ -97,14 +94,14 @@ class CurrentTask:
 
         If another attempt has taken the task over, nothing is committed and StaleAttempt is raised.
         """
-        if self._transactions is None:
+        if self._attempt.transactions is None:
             raise RuntimeError("transaction() needs an agent with a database, such as `mainspring worker`")
-        return self._transactions(self._attempt)
+        return self._attempt.transactions(self._attempt)
 
 
 def current_task() -> CurrentTask:
     """The task that the calling handler runs for."""
     try:
-        return running.get()
+        return CurrentTask(running.get())
     except LookupError:
         raise RuntimeError("current_task() is for handlers; no task is running here") from None

@@ -7,6 +7,7 @@ Next:  wire/link.py, then server/recorder.py
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 from mainspring.agent.attempt import Attempt
@@ -27,6 +28,7 @@ from mainspring.wire.clock import Clock
 
 # A start waits this long for its end, which then says it all: most tasks are over by then.
 START_DELAY = 0.02
+CROWDED_DELAY = 0.02
 
 Send = Callable[[list[AgentMessage]], Awaitable[int]]
 
@@ -34,7 +36,9 @@ Send = Callable[[list[AgentMessage]], Awaitable[int]]
 class Outbox:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._starts: dict[int, Start] = {}  # by token, not yet sent
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._starts: dict[int, Attempt] = {}  # by token, not yet told
         self._endings: list[Ending] = []
         self._notes: dict[int, Note] = {}  # by token: a later one takes in an earlier one
         self._chunks: list[Chunk] = []
@@ -43,10 +47,9 @@ class Outbox:
         self.ready = asyncio.Event()  # there is something to send now
 
     def started(self, attempt: Attempt) -> None:
-        armed = attempt.armed
-        self._starts[armed.token] = Start(armed.task, armed.token, attempt.started_at)
+        self._starts[attempt.armed.token] = attempt
         if self._delayed is None:
-            self._delayed = asyncio.get_running_loop().call_later(START_DELAY, self.hurry)
+            self._delayed = self._loop.call_later(START_DELAY, self.hurry)
 
     def hurry(self) -> None:
         """Send now, starts too."""
@@ -65,6 +68,10 @@ class Outbox:
         self.ready.set()
 
     def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None:
+        """May be called from the thread of a sync handler."""
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.note, attempt, progress, checkpoint)
+            return
         armed = attempt.armed
         earlier = self._notes.get(armed.token)
         if earlier is not None:
@@ -84,7 +91,8 @@ class Outbox:
         self.ready.clear()
         messages: list[AgentMessage] = []
         if self._delayed is None and self._starts:
-            messages.append(Started(list(self._starts.values())))
+            starts = [Start(a.armed.task, a.armed.token, a.started_at) for a in self._starts.values()]
+            messages.append(Started(starts))
             self._starts.clear()
         if self._notes:
             messages.append(Progress(list(self._notes.values())))
@@ -100,9 +108,11 @@ class Outbox:
         self._refused.clear()
         return messages
 
-    async def run(self, send: Send) -> None:
-        """Send whatever is there, whenever something is."""
+    async def run(self, send: Send, crowded: Callable[[], bool]) -> None:
+        """Send whatever is there, whenever something is; while due attempts wait for a slot, in larger batches."""
         while True:
             await self.ready.wait()
+            if crowded():
+                await asyncio.sleep(CROWDED_DELAY)
             if messages := self.take():
                 await send(messages)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from mainspring.agent.attempt import Attempt, StopReason
-from mainspring.agent.control import CancelTask, Control, Fail, RetryAfter, Snooze
+from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
+from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.outbox import Outbox
+from mainspring.agent.slots import Slots
 from mainspring.agent.timers import Timers
 from mainspring.model.jobs import Job, Run
 from mainspring.model.messages import Armed, Ending, Held
@@ -43,33 +44,34 @@ class Runner:
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._slots = slots
+        self._slots = Slots(slots, self._run)
         self._clock = clock
         self._timers = timers
         self._outbox = outbox
         self._executors = executors
         self._confirm = confirm  # returns once all that was reported so far is durable
         self._held: dict[int, Attempt] = {}  # by task
-        self._ready: deque[Attempt] = deque()
-        self._running = 0
         self._draining = False
         self.empty = asyncio.Event()
         self.empty.set()
 
     # ── arming ──────────────────────────────────────────────────────────────────────────────────
 
-    def arm(self, armed: Armed, job: Job) -> None:
+    def arm(self, armed: Armed, job: Job | None) -> None:
         """Take an attempt. One that is here already is not taken twice; a newer token replaces an older one."""
         present = self._held.get(armed.task)
         if present is not None:
             if present.armed.token >= armed.token:
                 return
             self._stop(present, "lost")  # the server gave the task a new attempt: the old one is void
+        if job is None:
+            self._outbox.ended(_of_no_job(armed, self._clock.now()))
+            return
         attempt = Attempt(armed, job, self._outbox)
         if self._draining:
             self._outbox.refused(attempt, "draining")
             return
+        self._executors[type(job.definition.run)].prepare(attempt)
         self._held[armed.task] = attempt
         self.empty.clear()
         if armed.fire_at > self._clock.now():
@@ -79,108 +81,82 @@ class Runner:
 
     def _due(self, attempt: Attempt) -> None:
         attempt.timer = None
-        if self._running < self._slots:
-            self._start(attempt)
-        else:
-            self._ready.append(attempt)
-
-    def _start(self, attempt: Attempt) -> None:
-        self._running += 1
-        attempt.handle = self._loop.create_task(self._run(attempt))
+        self._slots.start(attempt)
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self, attempt: Attempt) -> None:
+        armed = attempt.armed
         attempt.started_at = self._clock.now()
         self._outbox.started(attempt)
         try:
-            ending = await self._attempt(attempt)
-        finally:
-            self._running -= 1
-            if attempt.timer is not None:
-                self._timers.disarm(attempt.timer)
-            if self._held.get(attempt.armed.task) is attempt:
-                del self._held[attempt.armed.task]
-        self._outbox.ended(ending)
-        while self._ready and self._running < self._slots:
-            self._start(self._ready.popleft())
-        if not self._held:
-            self.empty.set()
-
-    async def _attempt(self, attempt: Attempt) -> Ending:
-        definition = attempt.job.definition
-        try:
             if attempt.stopping is not None:
                 raise asyncio.CancelledError
-            if attempt.armed.careful:
+            if armed.careful:
                 self._outbox.hurry()
                 await self._confirm()
-            if definition.timeout is not None:
-                attempt.timer = self._timers.at(self._clock.now() + definition.timeout, self._time_out, attempt)
-            result = await self._executors[type(definition.run)].run(attempt)
-        except asyncio.CancelledError:
-            if attempt.stopping is None:
-                raise
+            timeout = attempt.job.definition.timeout
+            if timeout is not None:
+                attempt.timer = self._timers.at(self._clock.now() + timeout, self._time_out, attempt)
+            result = await self._executors[type(attempt.job.definition.run)].run(attempt)
+            ending = self._ending(attempt, TaskState.SUCCEEDED, result)
+        except (AttemptFailed, Control, asyncio.CancelledError) as error:
+            ending = self._unsuccessful(attempt, error)
+        finally:
+            self._over(attempt)
+        self._outbox.ended(ending)
+
+    def _over(self, attempt: Attempt) -> None:
+        attempt.handle = None  # the slot goes on to another
+        if attempt.timer is not None:
+            self._timers.disarm(attempt.timer)
+        if self._held.get(attempt.armed.task) is attempt:
+            del self._held[attempt.armed.task]
+            if not self._held:
+                self.empty.set()
+
+    def _unsuccessful(self, attempt: Attempt, error: BaseException) -> Ending:
+        """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
+        if isinstance(error, Control) and not isinstance(error, TaskCancelled):
+            return self._controlled(attempt, error)
+        if attempt.stopping is not None:
             return self._stopped(attempt, attempt.stopping)
-        except AttemptFailed as failure:
-            if attempt.stopping is not None:  # it failed because it was stopped
-                log.debug("task %d failed while it was stopped: %s", attempt.armed.task, failure.message)
-                return self._stopped(attempt, attempt.stopping)
-            return self._ending(
-                attempt,
-                TaskState.FAILED,
-                code=failure.code,
-                error=cut(failure.message),
-                labels=failure.labels,
-                final=failure.final,
-            )
-        except Control as control:
-            return self._controlled(attempt, control)
-        return self._ending(attempt, TaskState.SUCCEEDED, result=result)
+        if not isinstance(error, AttemptFailed):
+            raise error  # not the attempt is cancelled, but the agent
+        ending = self._ending(attempt, TaskState.FAILED, None, failure=error)
+        ending.final = error.final
+        return ending
 
     def _controlled(self, attempt: Attempt, control: Control) -> Ending:
         """The handler said itself what is to become of its task."""
-        message = cut(str(control))
+        message = str(control)
         match control:
             case RetryAfter(delay=delay):
-                labels = ("retry_after", "RetryAfter")
-                return self._ending(
-                    attempt,
-                    TaskState.FAILED,
-                    code="retry_after",
-                    error=message,
-                    labels=labels,
-                    retry_after=delay,
-                )
+                failure = AttemptFailed("retry_after", message, labels=("RetryAfter",))
+                ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
+                ending.retry_after = delay
             case Snooze(delay=delay):
-                return self._ending(attempt, TaskState.SKIPPED, code="snoozed", snooze=delay)
+                ending = self._ending(attempt, TaskState.SKIPPED, None, failure=AttemptFailed("snoozed", message))
+                ending.snooze = delay
             case CancelTask():
-                if attempt.stopping not in (None, "cancelled"):
-                    return self._stopped(attempt, attempt.stopping)
-                return self._ending(attempt, TaskState.CANCELLED, code="cancelled", error=message)
-            case Fail() | _:
-                return self._ending(attempt, TaskState.FAILED, code="failed_for_good", error=message, final=True)
+                failure = AttemptFailed("cancelled", message)
+                ending = self._ending(attempt, TaskState.CANCELLED, None, failure=failure)
+            case _:
+                failure = AttemptFailed("failed_for_good", message)
+                ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
+                ending.final = True
+        return ending
 
     def _stopped(self, attempt: Attempt, reason: StopReason) -> Ending:
         state, code, message = _STOPPED[reason]
-        message = message.format(timeout=attempt.job.definition.timeout)
-        return self._ending(attempt, state, code=code, error=message, labels=(code,))
+        failure = AttemptFailed(code, message.format(timeout=attempt.job.definition.timeout))
+        return self._ending(attempt, state, None, failure=failure)
 
     def _ending(
-        self,
-        attempt: Attempt,
-        state: TaskState,
-        *,
-        result: str | None = None,
-        code: str | None = None,
-        error: str | None = None,
-        labels: tuple[str, ...] = (),
-        retry_after: float | None = None,
-        snooze: float | None = None,
-        final: bool = False,
+        self, attempt: Attempt, state: TaskState, result: str | None, *, failure: AttemptFailed | None = None
     ) -> Ending:
         armed = attempt.armed
-        return Ending(
+        ending = Ending(
             armed.task,
             armed.token,
             armed.job,
@@ -189,13 +165,12 @@ class Runner:
             attempt.started_at,
             self._clock.now(),
             result,
-            code,
-            error,
-            labels,
-            retry_after,
-            snooze,
-            final,
         )
+        if failure is not None:
+            ending.code = failure.code
+            ending.error = cut(failure.message)
+            ending.labels = failure.labels
+        return ending
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
@@ -213,21 +188,22 @@ class Runner:
 
     def _insist(self, attempt: Attempt) -> None:
         attempt.timer = None
-        if attempt.handle is not None and not attempt.handle.done():
+        if attempt.handle is not None:
             log.warning("task %d does not stop; it is told again", attempt.armed.task)
             attempt.handle.cancel()
             again = self._clock.now() + attempt.job.definition.grace + 1.0
             attempt.timer = self._timers.at(again, self._insist, attempt)
 
     def _is_waiting(self, attempt: Attempt) -> bool:
+        """Whether a held attempt waits for its instant or for a slot."""
         return attempt.handle is None
 
     def _withdraw(self, attempt: Attempt) -> None:
         """Forget an attempt that has not started."""
         if attempt.timer is not None:
             self._timers.disarm(attempt.timer)
-        elif attempt in self._ready:
-            self._ready.remove(attempt)
+        elif attempt in self._slots.waiting:
+            self._slots.waiting.remove(attempt)
         del self._held[attempt.armed.task]
         if not self._held:
             self.empty.set()
@@ -244,9 +220,8 @@ class Runner:
                 continue
             if self._is_waiting(attempt):
                 self._withdraw(attempt)
-                self._outbox.ended(
-                    self._ending(attempt, TaskState.CANCELLED, code="cancelled", error="cancelled before it started")
-                )
+                failure = AttemptFailed("cancelled", "cancelled before it started")
+                self._outbox.ended(self._ending(attempt, TaskState.CANCELLED, None, failure=failure))
             else:
                 self._stop(attempt, "cancelled")
 
@@ -261,7 +236,7 @@ class Runner:
     def drain(self) -> None:
         """Take nothing new; give back what has not started."""
         self._draining = True
-        self._ready.clear()
+        self._slots.waiting.clear()
         for attempt in [a for a in self._held.values() if self._is_waiting(a)]:
             self._withdraw(attempt)
             self._outbox.refused(attempt, "draining")
@@ -269,8 +244,9 @@ class Runner:
     def give_back_overdue(self) -> None:
         """Attempts that have waited here too long for a slot may find one elsewhere."""
         limit = self._clock.now() - PATIENCE
-        while self._ready and self._ready[0].armed.fire_at < limit and self._running >= self._slots:
-            attempt = self._ready.popleft()
+        waiting = self._slots.waiting
+        while waiting and waiting[0].armed.fire_at < limit:
+            attempt = waiting.popleft()
             del self._held[attempt.armed.task]
             self._outbox.refused(attempt, "full")
 
@@ -281,4 +257,19 @@ class Runner:
 
     @property
     def running(self) -> int:
-        return self._running
+        return self._slots.busy
+
+    @property
+    def crowded(self) -> bool:
+        """Whether due attempts wait for a slot."""
+        return bool(self._slots.waiting)
+
+    def close(self) -> None:
+        self._slots.close()
+
+
+def _of_no_job(armed: Armed, now: float) -> Ending:
+    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
+    ending.code = "unknown_job"
+    ending.error = "its job has been deleted"
+    return ending

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 
 from mainspring.agent.executors.base import Executor
 from mainspring.agent.outbox import Outbox
@@ -34,8 +33,6 @@ from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
-
-PATIENCE = 10.0  # seconds for attempts to end once the session is over
 
 
 class Agent:
@@ -64,29 +61,24 @@ class Agent:
         self.welcomed = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the channel closes. What runs then is stopped."""
-        self._last_sent = await self._link.send([self._hello])
+        """Until the channel closes. What runs then is stopped, and waited for."""
         try:
+            self._last_sent = await self._link.send([self._hello])
             async with asyncio.TaskGroup() as group:
                 receiving = group.create_task(self._receive())
                 helpers = [
-                    group.create_task(self._outbox.run(self._send)),
+                    group.create_task(self._outbox.run(self._send, lambda: self.runner.crowded)),
                     group.create_task(self._keep_alive()),
                 ]
                 await asyncio.wait([receiving])
                 for helper in helpers:
                     helper.cancel()
-        finally:
-            await self._let_go()
-            self._timers.close()
-
-    async def _let_go(self) -> None:
-        """Nobody hears of what is held here any more: others may have it."""
-        self.runner.drain()
-        self.runner.stop_all("lost")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+                self.runner.drain()
+                self.runner.stop_all("lost")
                 await self.runner.empty.wait()
+        finally:
+            self.runner.close()
+            self._timers.close()
 
     async def _send(self, messages: list[AgentMessage]) -> int:
         try:
@@ -116,12 +108,12 @@ class Agent:
                 for job in jobs:
                     self._jobs[job.id] = job
                 for armed in tasks:
-                    self.runner.arm(armed, self._jobs[armed.job])
+                    self.runner.arm(armed, self._jobs.get(armed.job))
             case Configure(lease, now) | Welcome(lease=lease, now=now):
                 received = boottime()
                 if self.clock.measured(self._heartbeat_at or received, received, now):
                     self._timers.clock_changed()
-                self._lease = lease
+                self._lease = self._lease or lease
                 self._lease_until = (self._heartbeat_at or received) + lease
                 self.welcomed.set()
             case Cancel(attempts):

@@ -49,7 +49,10 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
     if delivery == "at_most_once" and options.get("retries"):
         raise ValidationError("retries: an at_most_once job never runs again; leave retries out", field="retries")
     timeout = options.get("timeout")
-    labels = {**(requires or {}), **options.get("requires", {})}
+    own = options.get("requires", {})
+    if not isinstance(own, Mapping):
+        raise ValidationError(f"requires: {own!r}; give labels such as {{'zone': 'eu'}}", field="requires")
+    labels = {**(requires or {}), **own}
     for label, value in labels.items():
         check_name(label, field="requires")
         check_name(value, field="requires")
@@ -71,7 +74,7 @@ def _retry(options: Options) -> Retry:
         raise ValidationError(f"retries: {retries!r}; give 0 to {MAX_RETRIES}", field="retries")
     backoff = options.get("backoff", "jitter")
     delays: tuple[float, ...] = ()
-    if not isinstance(backoff, str):
+    if isinstance(backoff, (list, tuple)):
         delays = tuple(seconds(delay, field="backoff") for delay in backoff)
         if not 1 <= len(delays) <= MAX_DELAYS:
             raise ValidationError(f"backoff: {len(delays)} delays; give 1 to {MAX_DELAYS}", field="backoff")
@@ -94,8 +97,8 @@ def _retry(options: Options) -> Retry:
 
 def _labels(given: Sequence[type[BaseException] | str | int], field: str) -> tuple[str, ...]:
     """Failures by exception class, by its name, by exit code, or by error code."""
-    if isinstance(given, (str, int, type)):
-        given = (given,)
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        given = (given,)  # type: ignore[assignment]
     labels = []
     for item in given:
         if isinstance(item, type) and issubclass(item, BaseException):
@@ -135,6 +138,8 @@ def command(
             )
         argv = [argv]
     arguments = tuple(check_text(item, field="argv", limit=MAX_ARGV_BYTES) for item in argv)
+    if any(len(item.encode()) >= MAX_ARGV_BYTES for item in arguments):
+        raise ValidationError("argv: an argument of 128 kB or more; the system would refuse it", field="argv")
     if not 1 <= len(arguments) <= MAX_ARGV or not arguments[0]:
         raise ValidationError(f"argv: give 1 to {MAX_ARGV} arguments, the program first", field="argv")
     environment = dict(env or {})

@@ -25,7 +25,7 @@ def seconds(value: Duration, *, field: str, at_least: float = 0.0) -> float:
     parsed = _parse(value, field)
     if not math.isfinite(parsed) or parsed < at_least or parsed > MAX_SECONDS:
         raise ValidationError(
-            f"{field}: {value!r} is out of range; give between {at_least:g} s and 10 years", field=field
+            f"{field}: {parsed:g} s is out of range; give between {at_least:g} s and 10 years", field=field
         )
     return parsed
 
@@ -34,7 +34,10 @@ def _parse(value: Duration, field: str) -> float:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
     if isinstance(value, str):
         text = value.strip()
         if _PLAIN.fullmatch(text):

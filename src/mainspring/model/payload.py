@@ -28,14 +28,15 @@ def encode(value: Any, what: str) -> str:
     try:
         plain = msgspec.to_builtins(value, str_keys=True)
         _check(plain, what, 1)
-        text = msgspec.json.encode(plain).decode()
+        data = msgspec.json.encode(plain)
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
         raise ValidationError(f"{what}: cannot be written as JSON ({error})", field=what) from None
+    text = data.decode()
     if "\\u0000" in text and _NUL.search(text):
         raise ValidationError(f"{what}: text must not hold NUL, PostgreSQL cannot store it", field=what)
-    if len(text) > MAX_BYTES:
+    if len(data) > MAX_BYTES:
         raise ValidationError(
-            f"{what}: {len(text):,} bytes of JSON; at most 1 MB. Store the data elsewhere and pass a reference",
+            f"{what}: {len(data):,} bytes of JSON; at most 1 MB. Store the data elsewhere and pass a reference",
             field=what,
         )
     return text
@@ -47,7 +48,7 @@ def _check(value: Any, what: str, depth: int) -> None:
     if isinstance(value, int):
         if abs(value) > MAX_INTEGER:
             raise ValidationError(
-                f"{what}: {value} is beyond ±2^53 and loses digits in other languages; pass it as a string",
+                f"{what}: an integer beyond ±2^53 loses digits in other languages; pass it as a string",
                 field=what,
             )
     elif isinstance(value, float):

@@ -30,12 +30,10 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
     """The verdict on an attempt that its agent reported. Without a definition there is no second try."""
     if ending.snooze is not None:
         return Again(ending, ending.snooze, costs=False)
-    if ending.code == "shutdown":
+    if ending.code in ("shutdown", "lost"):  # its agent had to stop it: no fault of its own
         if definition is not None and definition.delivery == "at_most_once":
             return replace(ending, state=TaskState.LOST)
         return Again(ending, 0.0, costs=False)
-    if ending.state is TaskState.LOST and (definition is None or definition.delivery != "at_most_once"):
-        ending = replace(ending, state=TaskState.FAILED)  # stopped before its lease ended: as after a crash
     if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.final or definition is None:
         return ending
     if definition.delivery == "at_most_once" or not definition.retry.allows(ending.attempt, ending.labels):

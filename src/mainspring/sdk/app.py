@@ -137,6 +137,10 @@ class App:
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
 
+    def settings(self, **overrides: Any) -> compose.Settings:
+        """The settings in force: `overrides`, else what the application was made with, else the environment."""
+        return compose.load({**self._overrides, **overrides})
+
     async def open(self, **overrides: Any) -> None:
         """Connect, bring the schema up to date, register the jobs: ready to submit."""
         async with self._opening:
@@ -145,7 +149,7 @@ class App:
 
     async def _open_once(self, overrides: Mapping[str, Any]) -> None:
         async with AsyncExitStack() as stack:
-            settings = compose.load({**self._overrides, **overrides})
+            settings = self.settings(**overrides)
             database = await stack.enter_async_context(compose.open_database(settings))
             await compose.register(database, self._definitions)
             self._database = database
@@ -177,7 +181,7 @@ class App:
         await self.open(**overrides)
         assert self._database is not None
         try:
-            settings = compose.load({**self._overrides, **overrides})
+            settings = self.settings(**overrides)
             async with compose.engine(settings, self._database, self._handlers, {"app": self.name}) as engine:
                 self._engine = engine
                 engine.server.recorder.on_ended.append(self._ended)
@@ -213,8 +217,12 @@ class App:
         if self._database is None:
             await self.open()
         engine = self._engine
+        if engine is not None and isinstance(submission, Submission):
+            id = await engine.server.dispatcher.submit(submission)
+            if id is not None:
+                return id
         async with self.database.acquire() as own:
-            ids = await submit(own, submission if engine is None else submission._replace(hint=False))
+            ids = await submit(own, submission)
         if engine is not None:
             engine.server.dispatcher.wake.set()
         return ids

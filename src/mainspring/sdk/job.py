@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 from mainspring.errors import ValidationError
 from mainspring.model.define import priority_level
 from mainspring.model.durations import Duration, seconds
+from mainspring.model.instants import check_instant
 from mainspring.model.names import check_name
 from mainspring.model.payload import encode
 from mainspring.sdk.task import Task
@@ -135,7 +136,7 @@ class Job(Submitter[P, R]):
         if delay is not None and run_at is not None:
             raise ValidationError("run_at, delay: give one of them, not both", field="run_at")
         if run_at is not None:
-            _check_instant(run_at)
+            check_instant(run_at, field="run_at")
         using = Using(
             priority=None if priority is None else str(priority_level(priority)),
             run_at=run_at,
@@ -146,16 +147,6 @@ class Job(Submitter[P, R]):
             conn=conn,
         )
         return Submitter(self._app, self.name, self._bind, using)
-
-
-def _check_instant(run_at: datetime) -> None:
-    if not isinstance(run_at, datetime) or run_at.tzinfo is None:
-        raise ValidationError(
-            f"run_at: {run_at!r} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)",
-            field="run_at",
-        )
-    if not 1970 <= run_at.year < 2200:
-        raise ValidationError(f"run_at: {run_at} is outside 1970 to 2200", field="run_at")
 
 
 def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

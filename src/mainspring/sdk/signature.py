@@ -109,5 +109,5 @@ def _foreign(info: Any) -> type | None:
     return None
 
 
-def encode_result(value: Any) -> str | None:
-    return None if value is None else encode(value, "result")
+def encode_result(value: Any) -> str:
+    return encode(value, "result")

@@ -16,6 +16,7 @@ class Catalogue:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._jobs: dict[int, Job] = {}
+        self._by_name: dict[str, Job] = {}
         self.pools: dict[int, dict[str, str]] = {}
         self.wake = asyncio.Event()
 
@@ -24,10 +25,14 @@ class Catalogue:
         async with self._database.acquire() as conn:
             self._jobs = {job.id: job for job in await jobs.load(conn)}
             self.pools = await jobs.pools(conn)
+        self._by_name = {job.name: job for job in self._jobs.values()}
         return 0
 
     def job(self, id: int) -> Job | None:
         return self._jobs.get(id)
+
+    def named(self, name: str) -> Job | None:
+        return self._by_name.get(name)
 
     def definition(self, id: int) -> Definition | None:
         job = self._jobs.get(id)

@@ -11,12 +11,14 @@ import asyncio
 
 from mainspring.model.floors import Floor, Floors
 from mainspring.model.jobs import PRIORITY_LEVELS
+from mainspring.model.messages import Armed
 from mainspring.model.placement import spread
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.recorder import Recorder
 from mainspring.store import claims
 from mainspring.store.database import Database
+from mainspring.store.submit import Submission, submit_and_claim
 from mainspring.wire.clock import Clock, boottime
 
 BATCH = 1000  # tasks in one claim
@@ -34,6 +36,7 @@ class Dispatcher:
         clock: Clock,
         lead: float,
     ) -> None:
+        self._database = database
         self._line = database.line()
         self._slow_line = database.line()
         self._catalogue = catalogue
@@ -43,7 +46,6 @@ class Dispatcher:
         self._lead = lead
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = {}  # pools whose last claim was full
-        self._unsure = False
         self._looked_ahead_at = 0.0
         self._looked_below_until = 0.0
         self.wake: asyncio.Event = gateway.room_made  # room and work wake the same loop
@@ -52,7 +54,7 @@ class Dispatcher:
         """Claim what is due and what will be soon, for every pool that some agent can serve."""
         if self._recorder.backlog > BACKLOG:
             return 0
-        if self._unsure:
+        if self._gateway.unanswered:
             await self._settle_unanswered()
         found = 0
         for pool, requirements in self._catalogue.pools.items():
@@ -88,11 +90,10 @@ class Dispatcher:
     async def _claim(
         self, pool: int, room: dict[int, int], limit: int, floors: list[Floor], *, ahead: float
     ) -> claims.Claim:
-        async with self._line as conn:
-            self._unsure = True  # until the answer is here
-            claim = await claims.claim(conn, pool, spread(room, limit), limit, floors, ahead=ahead)
-            self._unsure = False
-        await self._arm(claim)
+        with self._gateway.claiming():
+            async with self._line as conn:
+                claim = await claims.claim(conn, pool, spread(room, limit), limit, floors, ahead=ahead)
+            await self._arm(claim)
         return claim
 
     async def _arm(self, claim: claims.Claim) -> None:
@@ -102,10 +103,27 @@ class Dispatcher:
 
     async def _settle_unanswered(self) -> None:
         """A claim whose answer was lost may have been made: find out, and arm what it gave us."""
+        lost = list(self._gateway.unanswered)
         async with self._line as conn:
-            claim = await claims.unanswered(conn, self._gateway.batches())
-        self._unsure = False
+            claim = await claims.unanswered(conn, self._gateway.known())
         await self._arm(claim)
+        self._gateway.unanswered = self._gateway.unanswered[len(lost) :]
+
+    async def submit(self, submission: Submission) -> int | None:
+        """Insert a plain task and claim it in the same statement. None: something waits, let it wait its turn."""
+        job = self._catalogue.named(submission.job)
+        if job is None or not submission.is_plain or self._flowing.get(job.pool):
+            return None
+        room, _ = self._gateway.room(self._catalogue.pools[job.pool])
+        if not room:
+            return None
+        session = max(room, key=room.__getitem__)
+        with self._gateway.claiming():
+            async with self._database.acquire() as conn:
+                id, batch = await submit_and_claim(conn, submission, session)
+            armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
+            await self._gateway.arm(claims.Claim({session: [armed]}, {}, 1))
+        return id
 
     async def look_below(self) -> int:
         """Find pending tasks below the floors. Rests twenty times as long as it took."""

@@ -9,17 +9,16 @@ Next:   wire/link.py, then agent/session.py
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
-    Armed,
     Cancel,
     Configure,
-    Dispatch,
     Drain,
     Ending,
     Finished,
@@ -36,6 +35,7 @@ from mainspring.model.messages import (
 from mainspring.model.placement import fits
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder, Report
+from mainspring.server.seat import ARM_LIMIT, Seat
 from mainspring.store import agents, claims
 from mainspring.store.claims import Claim
 from mainspring.store.database import Database
@@ -44,69 +44,6 @@ from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
-
-ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
-HORIZON = 0.1  # seconds of work that may lie ready at an agent, at the rate at which it finishes tasks
-
-
-class Seat:
-    """One agent's session, as its server sees it."""
-
-    def __init__(self, session: int, hello: Hello, link: Link[ServerMessage, AgentMessage]) -> None:
-        self.session = session
-        self.name = hello.name
-        self.slots = hello.slots
-        self.labels = hello.labels
-        self.link = link
-        self.held: dict[int, int] = {}  # task → token, until its ending is recorded
-        self.reported = 0  # of them, ended and not yet recorded
-        self.batch = 0  # the last claim made for it
-        self.cancelling: set[int] = set()  # tokens it has been told to stop
-        self.draining = False
-        self._ahead: list[float] = []  # instants of what it holds ahead of time
-        self._told: set[tuple[int, int]] = set()  # jobs it knows, with version
-        self._finished = 0
-        self._rate = 0.0
-        self._rated_at = boottime()
-
-    def arm(self, tasks: list[Armed], now: float) -> None:
-        for armed in tasks:
-            self.held[armed.task] = armed.token
-            if armed.fire_at > now:
-                heapq.heappush(self._ahead, armed.fire_at)
-
-    def ended(self, count: int) -> None:
-        self.reported += count
-        self._finished += count
-        elapsed = boottime() - self._rated_at
-        if elapsed >= 0.02:
-            self._rate += (self._finished / elapsed - self._rate) * min(1.0, elapsed / HORIZON)
-            self._finished = 0
-            self._rated_at = boottime()
-
-    def ahead(self, now: float) -> int:
-        while self._ahead and self._ahead[0] <= now:
-            heapq.heappop(self._ahead)
-        return min(len(self._ahead), len(self.held))
-
-    @property
-    def window(self) -> int:
-        """How many due tasks it may hold: its slots, and what it finishes within the horizon."""
-        return self.slots + int(self._rate * HORIZON)
-
-    def room(self, now: float) -> int:
-        busy = len(self.held) - self.reported - self.ahead(now)
-        return 0 if self.draining else self.window - busy
-
-    def dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
-        """The message that arms `tasks`, with the jobs it does not know yet."""
-        jobs = []
-        for id in {armed.job for armed in tasks}:
-            job = catalogue.job(id)
-            if job is not None and (id, job.version) not in self._told:
-                self._told.add((id, job.version))
-                jobs.append(job)
-        return Dispatch(jobs, tasks)
 
 
 class Gateway:
@@ -121,6 +58,8 @@ class Gateway:
         self._lease = lease
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
+        self._claiming: list[dict[int, int]] = []  # the batches known when each open claim began
+        self.unanswered: list[dict[int, int]] = []  # the same, for claims whose answer was lost
         recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # tells the dispatcher that somebody has room again
         self.cancel_wake = asyncio.Event()
@@ -171,7 +110,8 @@ class Gateway:
                 case Started() | Progress() | Output() | Refused():
                     reports.append(message)
                 case Heartbeat():
-                    await seat.link.send([Configure(self._lease, self._clock.now())])
+                    left = self._lease - (boottime() - seat.renewed_at)
+                    await seat.link.send([Configure(left, self._clock.now())])
                 case Hello():
                     log.warning("agent %s said hello twice; ignored", seat.name)
         if reports:
@@ -216,11 +156,12 @@ class Gateway:
 
     async def arm(self, claim: Claim) -> None:
         """Send each session what was claimed for it, in one message."""
+        batches = claim.batches
         for session, tasks in claim.tasks.items():
             seat = self._seats.get(session)
             if seat is None:
                 continue  # it went away in the meantime: its lease ends, and they are rescued
-            seat.batch = max(seat.batch, claim.batches[session])
+            seat.batch = max(seat.batch, batches[session])
             seat.arm(tasks, self._clock.now())
             for armed in tasks:
                 self._holders[armed.task] = seat
@@ -229,9 +170,26 @@ class Gateway:
             except ChannelClosed:
                 continue
 
-    def batches(self) -> dict[int, int]:
-        """The last claim known for each session."""
-        return {seat.session: seat.batch for seat in self._seats.values()}
+    @contextmanager
+    def claiming(self) -> Iterator[None]:
+        """Around a claim: until its answer is armed here, nothing that it may have taken counts as known."""
+        mark = {seat.session: seat.batch for seat in self._seats.values()}
+        self._claiming.append(mark)
+        try:
+            yield
+        except (StoreUnavailable, asyncio.CancelledError):
+            self.unanswered.append(mark)  # it may have been made: stays until somebody has looked
+            raise
+        finally:
+            self._claiming.remove(mark)
+
+    def known(self) -> dict[int, int]:
+        """By session, the last batch up to which every claim has been answered."""
+        marks = self._claiming + self.unanswered
+        return {
+            seat.session: min([seat.batch, *(mark.get(seat.session, 0) for mark in marks)])
+            for seat in self._seats.values()
+        }
 
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
@@ -239,8 +197,12 @@ class Gateway:
         """Renew the leases of all sessions here, in one statement; drop those that are over."""
         if not self._seats:
             return 0
+        asked_at = boottime()
         async with self._line as conn:
             living = await agents.renew(conn, list(self._seats), self._lease)
+        for session in living:
+            if session in self._seats:
+                self._seats[session].renewed_at = asked_at
         for session in [s for s in self._seats if s not in living]:
             seat = self._seats[session]
             self._leave(seat)
@@ -251,9 +213,10 @@ class Gateway:
     async def compact(self) -> int:
         """Note what each session still holds, in place of all that it has claimed."""
         async with self._database.acquire() as conn:
-            for seat in list(self._seats.values()):
-                if seat.batch:
-                    await claims.compact(conn, seat.session, seat.batch, list(seat.held))
+            for session, batch in self.known().items():
+                seat = self._seats.get(session)
+                if seat is not None and batch:
+                    await claims.compact(conn, session, batch, list(seat.held))
         return 0
 
     async def cancel(self) -> int:

@@ -14,6 +14,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 import asyncpg
+from msgspec.structs import replace
 
 from mainspring.model.messages import (
     AgentMessage,
@@ -159,7 +160,10 @@ class Recorder:
         if ended and await self._in_partitions(conn, lambda: outcomes.finish(conn, ended)) < len(ended):
             await self._unmoved(conn, ended)
         if again and await self._in_partitions(conn, lambda: outcomes.retry(conn, again)) < len(again):
-            await self._unmoved(conn, [verdict.ending for verdict in again])
+            endings = [verdict.ending for verdict in again]
+            cancelled = [replace(ending, state=TaskState.CANCELLED, code="cancelled") for ending in endings]
+            await self._in_partitions(conn, lambda: outcomes.finish(conn, cancelled))  # those that were to be cancelled
+            await self._unmoved(conn, endings)
 
     async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
         await outcomes.add_results(conn, endings)

@@ -55,7 +55,7 @@ class Server:
         self.recorder.on_ended.append(self.settler.ended)
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
         self.settler.on_requeued.append(self.dispatcher.wake.set)
-        self._loops: asyncio.Task[None] | None = None
+        self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 
     async def start(self) -> None:
         """Look around once, then keep the loops running until `stop`."""
@@ -64,7 +64,7 @@ class Server:
         await self.janitor.step()
         await self.catalogue.refresh()
         await self.listener.step()
-        self._loops = asyncio.create_task(self._run(), name="mainspring server")
+        self.loops = asyncio.create_task(self._run(), name="mainspring server")
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -89,11 +89,6 @@ class Server:
             self.clock.measured(sent, boottime(), theirs)
         return 0
 
-    @property
-    def failure(self) -> asyncio.Task[None] | None:
-        """The task of the loops: it ends only by `stop` or by a bug."""
-        return self._loops
-
     async def stop(self, *, patience: float) -> None:
         """Take nothing new, let agents give back what has not started, record what they report."""
         try:
@@ -103,9 +98,9 @@ class Server:
                 await self.recorder.idle.wait()
         except TimeoutError:
             log.warning("%d tasks were not handed back in time; they will be rescued", self.gateway.holds)
-        if self._loops is not None:
-            self._loops.cancel()
-            await asyncio.wait([self._loops])
+        if self.loops is not None:
+            self.loops.cancel()
+            await asyncio.wait([self.loops])
         await self._last_words()
         for part in (self.gateway, self.dispatcher, self.recorder, self.rescuer, self.settler, self.listener):
             await part.close()

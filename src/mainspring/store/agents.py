@@ -72,10 +72,22 @@ async def neighbours(conn: Connection) -> list[tuple[int, str]]:
     return [(row["session"], row["process"]) for row in await conn.fetch(_LIVING)]
 
 
+async def any_lives(conn: Connection) -> bool:
+    """Whether anybody is there to run tasks."""
+    lives: bool = await conn.fetchval(
+        "select exists (select from mainspring.agent where ended_at is null and lease_until > mainspring.now())"
+    )
+    return lives
+
+
+# A server that does not know yet that a session is over may claim for it even after the burial.
 _GONE = """
-    select session from mainspring.agent
-     where ended_at is null and lease_until <= mainspring.now()
-     order by lease_until limit 20
+    (select session from mainspring.agent
+      where ended_at is null and lease_until <= mainspring.now()
+      order by lease_until limit 20)
+     union all
+    (select session from mainspring.agent
+      where ended_at is not null and session in (select session from mainspring.claim) limit 20)
 """
 
 _HELD = """
@@ -101,10 +113,14 @@ async def held(conn: Connection, session: int, limit: int) -> list[Held]:
 
 _BURY = """
     with buried as (
-        update mainspring.agent set ended_at = mainspring.now()
+        update mainspring.agent set ended_at = coalesce(ended_at, mainspring.now())
          where session = $1 and lease_until <= mainspring.now() returning session
     )
-    delete from mainspring.claim c using buried where c.session = buried.session
+    delete from mainspring.claim c using buried
+     where c.session = buried.session
+       and not exists (select from unnest(c.tasks) as claimed(id)
+                         join mainspring.task t on t.id = any (array[claimed.id])
+                        where t.session = c.session and t.state in (2, 3))
 """
 
 

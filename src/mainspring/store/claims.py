@@ -16,6 +16,7 @@ from mainspring.model.messages import Armed
 from mainspring.store.database import Connection
 
 _LEVELS = list(PRIORITY_LEVELS)
+BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
 
 _COLUMNS = """
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
@@ -23,14 +24,14 @@ _COLUMNS = """
 """
 
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
-# turn. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row one claimer's. The row is locked, so
-# its place (ctid) cannot change before the update; and that finds it whatever the planner thinks of the table.
+# turn, and are noted under one batch number. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row
+# one claimer's. A locked row keeps its place (ctid), so the update finds it whatever the planner thinks of the table.
 _CLAIM = f"""
     with due as materialized (
-        select found.ctid as place
+        select found.ctid as place, found.id
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (
-             select ctid from mainspring.task
+             select ctid, id from mainspring.task
               where pool = $1 and priority = level.priority
                 and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and run_at <= (select mainspring.now()) + make_interval(secs => $5)
@@ -40,45 +41,48 @@ _CLAIM = f"""
                 for update skip locked
          ) found
          limit $7
-    ), placed as (
-        select place, row_number() over () - 1 as turn from due
-    ), claimed as (
-        update mainspring.task t
-           set state = 2, token = nextval('mainspring.attempt_token'), attempt = attempt + 1,
-               session = ($6::bigint[])[placed.turn % cardinality($6::bigint[]) + 1]
-          from placed
-         where t.ctid = placed.place and t.state = 1
-        returning {_COLUMNS}
+    ), placed as materialized (
+        select place, id, turn, ($6::bigint[])[turn % cardinality($6::bigint[]) + 1] as session
+          from (select place, id, row_number() over () - 1 as turn from due) numbered
+    ), number as materialized (
+        select nextval('mainspring.claim_batch') as batch from placed limit 1
     ), noted as (
-        insert into mainspring.claim (session, tasks) select session, array_agg(id) from claimed group by session
-        returning session, batch
+        insert into mainspring.claim (session, batch, tasks)
+        select session, (select batch from number), array_agg(id) from placed group by session
     )
-    select claimed.*, noted.batch from claimed left join noted on noted.session = claimed.session
+    update mainspring.task t
+       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
+           session = placed.session
+      from placed
+     where t.ctid = placed.place and t.state = 1
+    returning {_COLUMNS}
 """
 
 
 class Claim(NamedTuple):
-    """What one statement claimed: the tasks by session, the last position by priority, the batch by session."""
+    """What one statement claimed: the tasks by session, and the last position by priority."""
 
     tasks: dict[int, list[Armed]]
     positions: dict[int, Floor]
-    batches: dict[int, int]
     size: int
+
+    @property
+    def batches(self) -> dict[int, int]:
+        """The number under which each session's tasks were claimed; the last, if there are several."""
+        return {session: tasks[-1].token // BATCH_TOKENS for session, tasks in self.tasks.items()}
 
 
 def _claim(rows: Sequence[Any]) -> Claim:
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
-    batches: dict[int, int] = {}
-    for id, token, job, attempt, run_at, args, checkpoint, crashes, session, priority, batch in rows:
+    for id, token, job, attempt, run_at, args, checkpoint, crashes, session, priority in rows:
         armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0)
         if session in tasks:
             tasks[session].append(armed)
         else:
             tasks[session] = [armed]
-            batches[session] = batch
         positions[priority] = (run_at, id)
-    return Claim(tasks, positions, batches, len(rows))
+    return Claim(tasks, positions, len(rows))
 
 
 async def claim(
@@ -88,12 +92,13 @@ async def claim(
 
     `floors` has one lower bound per priority level, in the order of PRIORITY_LEVELS.
     """
+    assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
     return _claim(await conn.fetch(_CLAIM, pool, _LEVELS, at, ids, ahead, sessions, limit))
 
 
 _UNANSWERED = f"""
-    select {_COLUMNS}, c.batch
+    select {_COLUMNS}
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
       join mainspring.claim c on c.session = given.session and c.batch > given.batch
      cross join lateral unnest(c.tasks) as claimed(id)
@@ -125,7 +130,8 @@ _GIVE_BACK = """
     update mainspring.task t
        set state = 1, session = null, started_at = null, attempt = attempt - 1
       from given
-     where t.id = given.id and t.token = given.token and t.state = 2
+     where t.id = any (array[given.id])               -- a probe of the index per task: see outcomes.py
+       and t.token = given.token and t.state = 2
     returning t.id
 """
 

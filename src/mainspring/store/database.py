@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Protocol
 
 import asyncpg
 
-from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import AccessDenied, JobNotFound, MainspringError, StoreUnavailable, ValidationError
 
 
 class Connection(Protocol):
@@ -28,6 +28,7 @@ class Connection(Protocol):
     async def close(self, *, timeout: float | None = None) -> None: ...
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
     def is_closed(self) -> bool: ...
+    def is_in_transaction(self) -> bool: ...
     def terminate(self) -> None: ...
     def get_server_version(self) -> Any: ...
 
@@ -35,6 +36,7 @@ class Connection(Protocol):
 OLDEST_SERVER = 14
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 30.0
+POOL_SIZE = 8
 
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
 # The pool goes without them: submissions must also pass through PgBouncer, which refuses such settings.
@@ -73,8 +75,26 @@ def translate(error: BaseException) -> MainspringError | None:
     return None
 
 
+def _not_connected(error: BaseException) -> MainspringError | None:
+    """Our error for a connection that could not be made."""
+    state = getattr(error, "sqlstate", None) or ""
+    if state.startswith("28") or state == "42501":
+        return AccessDenied(f"PostgreSQL refuses the connection ({error}); check user and password of the DSN")
+    if state == "3D000":
+        return StoreUnavailable(f"{error}; create it, or correct the DSN")
+    if isinstance(error, (ValueError, OverflowError)):
+        reason = f" ({error})" if isinstance(error, asyncpg.InterfaceError) else ""  # others repeat parts of it
+        return ValidationError(
+            f"dsn: cannot be read{reason}; write postgresql://user:password@host:5432/database", field="dsn"
+        )
+    return translate(error)
+
+
 class _Translating:
     """`with translating:` lets errors out as ours."""
+
+    def __init__(self, translate: Callable[[BaseException], MainspringError | None]) -> None:
+        self._translate = translate
 
     def __enter__(self) -> None:
         return None
@@ -82,12 +102,13 @@ class _Translating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ours = None if error is None or isinstance(error, MainspringError) else translate(error)
+        ours = None if error is None or isinstance(error, MainspringError) else self._translate(error)
         if ours is not None:
             raise ours from error
 
 
-translating = _Translating()
+translating = _Translating(translate)
+_connecting = _Translating(_not_connected)
 
 
 class Database:
@@ -96,59 +117,78 @@ class Database:
     def __init__(self, dsn: str, *, application: str = "mainspring") -> None:
         self.dsn = dsn
         self._application = application
-        self._pool: Any = None
+        self._closed = False
+        self._idle: list[Connection] = []
+        self._places = asyncio.Semaphore(POOL_SIZE)
 
     async def connect(self) -> Connection:
-        """A new connection of the caller's own."""
-        with translating:
+        """A new connection of the caller's own, set up for the engine's statements."""
+        return await self._connect(_PLANNER)
+
+    async def _connect(self, settings: dict[str, str]) -> Connection:
+        with _connecting:
             conn: Connection = await asyncpg.connect(
                 self.dsn,
                 timeout=CONNECT_TIMEOUT,
                 command_timeout=COMMAND_TIMEOUT,
-                server_settings={"application_name": self._application, **_PLANNER},
+                server_settings={"application_name": self._application, **settings},
             )
-        if conn.get_server_version().major < OLDEST_SERVER:
-            version = conn.get_server_version()
-            await conn.close()
-            raise StoreUnavailable(f"PostgreSQL {version.major} is too old; Mainspring needs {OLDEST_SERVER} or newer")
+        version = conn.get_server_version().major
+        if version < OLDEST_SERVER:
+            await _close(conn)
+            raise StoreUnavailable(f"PostgreSQL {version} is too old; Mainspring needs {OLDEST_SERVER} or newer")
         return conn
 
-    async def open(self, *, size: int = 8) -> None:
-        with translating:
-            self._pool = await asyncpg.create_pool(
-                self.dsn,
-                min_size=1,
-                max_size=size,
-                timeout=CONNECT_TIMEOUT,
-                command_timeout=COMMAND_TIMEOUT,
-                reset=_keep,
-                server_settings={"application_name": self._application},
-            )
+    async def open(self) -> None:
+        """See that the database answers, and keep the connection for the first who needs one."""
+        async with self.acquire():
+            pass
 
     @asynccontextmanager
     async def acquire(self, *, translated: bool = True) -> AsyncIterator[Connection]:
-        """A connection of the pool. Leave it without an open transaction."""
-        if self._pool is None:
-            raise StoreUnavailable("the database is not open; use `async with app:` or `async with app.running():`")
-        with translating if translated else nullcontext():
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as conn:
-                yield conn
+        """A connection of the pool, the one used last first. Leave it without an open transaction.
+
+        With `translated=False` the caller's own errors come out as they are, whatever they look like.
+        """
+        async with self._places:
+            conn = await self._idle_or_new()
+            try:
+                with translating if translated else nullcontext():
+                    yield conn
+            except (*_GONE, StoreUnavailable, asyncio.CancelledError):
+                conn.terminate()  # what was under way may still be
+                raise
+            finally:
+                self._give_back(conn)
+
+    async def _idle_or_new(self) -> Connection:
+        while self._idle:
+            conn = self._idle.pop()
+            if not conn.is_closed():
+                return conn
+        return await self._connect({})
+
+    def _give_back(self, conn: Connection) -> None:
+        if conn.is_closed() or conn.is_in_transaction() or self._closed:
+            conn.terminate()
+        else:
+            self._idle.append(conn)
 
     def line(self) -> Line:
         return Line(self)
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        try:
-            await asyncio.wait_for(pool.close(), timeout=2.0)
-        except (TimeoutError, *_GONE):
-            pool.terminate()
+        self._closed = True
+        idle, self._idle = self._idle, []
+        for conn in idle:
+            await _close(conn)
 
 
-async def _keep(_conn: Connection) -> None:
-    """Nothing of ours leaves state on a connection, so returning it needs no round trip."""
+async def _close(conn: Connection) -> None:
+    try:
+        await conn.close(timeout=2.0)
+    except (TimeoutError, *_GONE):
+        conn.terminate()
 
 
 class Line:
@@ -191,5 +231,4 @@ class Line:
     async def close(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None and not conn.is_closed():
-            with suppress(TimeoutError, *_GONE):
-                await conn.close(timeout=2.0)
+            await _close(conn)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.errors import JobNotFound
+from mainspring.errors import Conflict, JobNotFound
 from mainspring.model.jobs import Definition, Job
 from mainspring.store.database import Connection
 
@@ -35,7 +35,7 @@ _REGISTER = """
         on conflict (namespace, name) do update
            set pool = excluded.pool, priority = excluded.priority, definition = excluded.definition,
                version = j.version + 1, updated_at = mainspring.now()
-         where (j.definition, j.pool, j.priority)
+         where $6 and (j.definition, j.pool, j.priority)
                is distinct from (excluded.definition, excluded.pool, excluded.priority)
         returning 1
     )
@@ -43,20 +43,32 @@ _REGISTER = """
 """
 
 
-async def register(conn: Connection, definitions: Mapping[str, Definition], *, namespace: str = "default") -> None:
-    """Create or update jobs by name."""
+async def register(
+    conn: Connection, definitions: Mapping[str, Definition], *, namespace: str = "default", replace: bool = True
+) -> bool:
+    """Create jobs by name, and update those there are unless `replace` is false; returns whether any changed."""
     if not definitions:
-        return
+        return False
     requirements = [msgspec.json.encode(d.requires).decode() for d in definitions.values()]
     await conn.execute(_POOLS, requirements)
-    await conn.execute(
+    status = await conn.execute(
         _REGISTER,
         namespace,
         list(definitions),
         [d.priority for d in definitions.values()],
         [msgspec.json.encode(d).decode() for d in definitions.values()],
         requirements,
+        replace,
     )
+    return not status.endswith(" 0")
+
+
+async def create(conn: Connection, name: str, definition: Definition, *, replace: bool = False) -> bool:
+    """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
+    changed = await register(conn, {name: definition}, replace=replace)
+    if not changed and (await find(conn, name)).definition != definition:
+        raise Conflict(f"a job named {name!r} exists and is another one; give --replace to change it", field="name")
+    return changed
 
 
 def _job(row: Any) -> Job:

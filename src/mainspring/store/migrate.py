@@ -6,8 +6,10 @@ Next: store/jobs.py
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 
@@ -75,7 +77,9 @@ async def migrate(database: Database) -> list[Migration]:
                     migration.checksum,
                 )
     except BaseException:
-        conn.terminate()  # gives up the lock, also when cancelled in the middle of a statement
+        # Closing also cancels the statement that runs; a connection that is merely cut would wait on, with the lock.
+        with suppress(OSError, TimeoutError):
+            await asyncio.shield(conn.close(timeout=5.0))
         raise
     await conn.close()
     return missing

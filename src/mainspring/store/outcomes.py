@@ -4,6 +4,9 @@
     finish   assigned, running → a terminal state, into the history
     retry    assigned, running → pending, the attempt into mainspring.attempt
 
+`t.id = any (array[given.id])` says `t.id = given.id` in a form that cannot be merged: it leaves the planner no
+way but one index probe per report, however small it believes the table, or large the batch.
+
 A row that does not move belongs to a stale or repeated report: `unmoved` tells which, `keep_stale` keeps it.
 Next: store/tasks.py
 """
@@ -22,7 +25,7 @@ _START = """
     update mainspring.task t
        set state = 3, started_at = to_timestamp(given.at)
       from given
-     where t.id = given.id and t.token = given.token and t.state = 2
+     where t.id = any (array[given.id]) and t.token = given.token and t.state = 2
 """
 
 
@@ -39,7 +42,7 @@ _FINISH = """
                    as given(id, token, started, finished, state, result, code, error)
     ), ended as (
         delete from mainspring.task t using given
-         where t.id = given.id and t.token = given.token and t.state in (2, 3)
+         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   to_timestamp(given.finished) as finished_at, t.token, t.session, t.job_id, t.pool,
                   coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
@@ -80,27 +83,29 @@ _RETRY = """
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
                              $6::text[], $7::text[], $8::float8[], $9::integer[], $10::integer[])
                    as given(id, token, state, started, finished, code, error, delay, cost, crash)
-    ), was as (
-        select t.id, t.token, t.session, t.attempt, t.run_at from mainspring.task t join given on given.id = t.id
+    ), was as materialized (
+        select given.*, t.session, t.attempt, t.run_at
+          from given join mainspring.task t on t.id = any (array[given.id])
     ), moved as (
         update mainspring.task t
            set state = 1, session = null, started_at = null,
-               run_at = (select mainspring.now()) + make_interval(secs => given.delay),
-               attempt = t.attempt - 1 + given.cost, crashes = t.crashes + given.crash
-          from given
-         where t.id = given.id and t.token = given.token and t.state in (2, 3)
-        returning t.id
+               run_at = (select mainspring.now()) + make_interval(secs => was.delay),
+               attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash
+          from was
+         where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
+           and t.cancel_at is null            -- somebody wants it cancelled: it does not run again
+        returning was.*
     )
     insert into mainspring.attempt
         (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
-    select given.id, given.token, was.attempt, was.session, given.state, to_timestamp(given.started),
-           to_timestamp(given.finished), (select mainspring.now()), was.run_at, given.code, given.error
-      from moved join given on given.id = moved.id join was on was.id = moved.id
+    select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
+           run_at, code, error
+      from moved
 """
 
 
 async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
-    """assigned, running → pending, due after each delay. Returns how many moved."""
+    """assigned, running → pending, due after each delay. Returns how many moved; one to be cancelled does not."""
     status = await conn.execute(
         _RETRY,
         [a.ending.task for a in attempts],
@@ -176,7 +181,7 @@ _NOTE = """
        set progress = coalesce(given.progress::jsonb, t.progress),
            checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint)
       from given
-     where t.id = given.id and t.token = given.token and t.state in (2, 3)
+     where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
 """
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.store.database import translate
+from mainspring.store.database import Connection, translate
 
 
 class Submission(NamedTuple):
@@ -27,6 +27,11 @@ class Submission(NamedTuple):
     key_ttl: timedelta = timedelta(days=1)
     after: list[int] | None = None
     hint: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Due at once, and bound to nothing else."""
+        return self.run_at is None and self.delay is None and self.key is None and self.after is None
 
 
 class Submissions(NamedTuple):
@@ -89,6 +94,23 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
     except Exception as error:
         raise _ours(error) from error
+
+
+# A plain submission is due at once, so its session always gets it, under the number that was just taken.
+_AND_CLAIM = """
+    select submitted.id, currval('mainspring.claim_batch') as batch
+      from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4) as id offset 0) submitted
+"""
+
+
+async def submit_and_claim(conn: Connection, submission: Submission, session: int) -> tuple[int, int]:
+    """A plain task that is born assigned, to `session`, which is ours; returns its id and the batch."""
+    assert submission.is_plain
+    try:
+        row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session)
+    except Exception as error:
+        raise _ours(error) from error
+    return row["id"], row["batch"]
 
 
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:

@@ -207,7 +207,7 @@ async def cancel(conn: Connection, task: int) -> TaskState:
     for _ in range(100):  # it may be claimed, or come back, between the two statements
         if await conn.fetchval(_CANCEL_WAITING, task) is not None:
             return TaskState.CANCELLED
-        if await conn.fetchval(_CANCEL_HELD, task) is not None:
+        if await conn.fetch(_CANCEL_HELD, task):
             return TaskState.RUNNING
         view = await get(conn, task)
         state = TaskState.from_label(view.state)

@@ -1,6 +1,6 @@
-"""What every executor is: a coroutine that runs one attempt to its end.
+"""What every executor is: it prepares an attempt when it is armed, and runs it at its instant.
 
-Returns the result as JSON. Raises AttemptFailed, or a `Control` of the handler's.
+`run` returns the result as JSON. It raises AttemptFailed, or a `Control` of the handler's.
 Being cancelled means: stop what runs, wait until it is gone, then let CancelledError out.
 Next: agent/executors/python.py, agent/executors/command.py
 """
@@ -24,4 +24,8 @@ class AttemptFailed(Exception):
 
 
 class Executor(Protocol):
-    async def run(self, attempt: Attempt) -> str | None: ...
+    def prepare(self, attempt: Attempt) -> None:
+        """Do now what need not wait for the instant."""
+
+    async def run(self, attempt: Attempt) -> str | None:
+        """Run the attempt to its end."""

@@ -52,7 +52,7 @@ class CommandExecutor:
             raise _failure(exit_code, capture.last_words)
         return '{"exit_code":0}'
 
-    def prepare(self) -> None:
+    def prepare(self, attempt: Attempt) -> None:
         """Start the guardian ahead of time, so that the first command is not late by it."""
         self._living_guardian()
 

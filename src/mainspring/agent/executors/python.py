@@ -9,16 +9,16 @@ import asyncio
 import ctypes
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
 import msgspec
 
-from mainspring.agent.attempt import Attempt
+from mainspring.agent.attempt import Attempt, Transactions
 from mainspring.agent.control import Control
-from mainspring.agent.current import CurrentTask, TaskCancelled, Transactions, running
+from mainspring.agent.current import TaskCancelled, running
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.errors import ValidationError
 from mainspring.model.jobs import Python
@@ -31,7 +31,7 @@ class Handler(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     is_async: bool
     decode: Callable[[str], dict[str, Any]]  # raises ValueError
-    encode: Callable[[Any], str | None]  # raises ValidationError
+    encode: Callable[[Any], str]  # raises ValidationError
 
 
 class PythonExecutor:
@@ -40,22 +40,33 @@ class PythonExecutor:
         self._transactions = transactions
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="mainspring-handler")
 
-    async def run(self, attempt: Attempt) -> str | None:
+    def prepare(self, attempt: Attempt) -> None:
+        """Find the handler and decode its arguments before the instant."""
         spec = attempt.job.definition.run
         assert isinstance(spec, Python)
         handler = self._handlers.get(spec.handler)
         if handler is None:
-            raise AttemptFailed("unknown_handler", f"this agent's application has no handler {spec.handler!r}")
+            message = f"this agent's application has no handler {spec.handler!r}"
+            attempt.prepared = AttemptFailed("unknown_handler", message)
+            return
         try:
-            args = handler.decode(attempt.armed.args)
+            attempt.args = handler.decode(attempt.armed.args)
         except ValueError as error:
-            raise AttemptFailed("bad_arguments", f"{handler.name}: {error}", final=True) from None
-        running.set(CurrentTask(attempt, args, self._transactions))
+            attempt.prepared = AttemptFailed("bad_arguments", f"{handler.name}: {error}", final=True)
+            return
+        attempt.transactions = self._transactions
+        attempt.prepared = handler
+
+    async def run(self, attempt: Attempt) -> str | None:
+        handler = attempt.prepared
+        if not isinstance(handler, Handler):
+            raise handler
+        running.set(attempt)
         try:
             if handler.is_async:
-                value = await handler.function(**args)
+                value = await handler.function(**attempt.args)
             else:
-                value = await self._in_thread(attempt, handler.function, args)
+                value = await _Thread(handler.function, attempt).run(self._threads)
         except Control:
             raise
         except asyncio.CancelledError as error:
@@ -64,16 +75,15 @@ class PythonExecutor:
             raise _failed(error) from error  # of the handler's own making: nobody told it to stop
         except (Exception, SystemExit) as error:
             raise _failed(error) from error
+        if value is None:
+            return None
         if isinstance(value, Control):
             raise value
         try:
             return handler.encode(value)
         except ValidationError as error:
-            message = f"{handler.name} returned {type(value).__name__}, which is not JSON: {error}"
+            message = f"{handler.name} returned {type(value).__name__}, which is not JSON: {error.message}"
             raise AttemptFailed("bad_result", message, final=True) from None
-
-    def _in_thread(self, attempt: Attempt, function: Callable[..., Any], args: dict[str, Any]) -> Awaitable[Any]:
-        return _Thread(function, args).run(self._threads, attempt.job.definition.grace)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -82,14 +92,14 @@ class PythonExecutor:
 class _Thread:
     """One call in a thread, which can be interrupted between two steps of Python."""
 
-    def __init__(self, function: Callable[..., Any], args: dict[str, Any]) -> None:
+    def __init__(self, function: Callable[..., Any], attempt: Attempt) -> None:
         self._function = function
-        self._args = args
+        self._attempt = attempt
         self._lock = threading.Lock()
         self._thread: int | None = None  # while the function runs
         self._stopped = False
 
-    async def run(self, threads: ThreadPoolExecutor, grace: float) -> Any:
+    async def run(self, threads: ThreadPoolExecutor) -> Any:
         context = copy_context()
         future = asyncio.get_running_loop().run_in_executor(threads, context.run, self._call)
         try:
@@ -97,7 +107,7 @@ class _Thread:
         except asyncio.CancelledError:
             self._interrupt()
             # A thread in a blocking call cannot be stopped: after the grace it is left to itself.
-            await asyncio.wait([future], timeout=grace)
+            await asyncio.wait([future], timeout=self._attempt.job.definition.grace)
             if future.done() and not future.cancelled():
                 future.exception()  # looked at
             raise
@@ -108,7 +118,7 @@ class _Thread:
                 raise TaskCancelled
             self._thread = threading.get_ident()
         try:
-            return self._function(**self._args)
+            return self._function(**self._attempt.args)
         finally:
             with self._lock:
                 self._thread = None

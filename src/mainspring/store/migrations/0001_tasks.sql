@@ -26,7 +26,8 @@ create table mainspring.job (
     unique (namespace, name)
 );
 
-create sequence mainspring.attempt_token;
+-- Each claim takes the next value; its tasks get tokens of 1024 times that value and more, one by one.
+create sequence mainspring.claim_batch;
 create sequence mainspring.task_id;
 
 -- Live tasks only. No foreign keys: the hot table pays for each row, and enqueue() looks the job up.
@@ -50,7 +51,7 @@ create table mainspring.task (
     progress    jsonb,
     key         text
 ) with (
-    fillfactor = 50,                             -- room for the claim's version of a row beside the first
+    fillfactor = 45,                             -- room for the claim's version of each row, which is larger
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
     autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000
@@ -154,10 +155,9 @@ create index on mainspring.agent (lease_until) where ended_at is null;
 
 -- What a session has claimed, one row per claim: finds an agent's tasks without an index that every task would
 -- pay for. May name tasks that have ended since; the task's own row is the truth.
-create sequence mainspring.claim_batch;
 create table mainspring.claim (
     session bigint   not null,
-    batch   bigint   not null default nextval('mainspring.claim_batch'),
+    batch   bigint   not null,
     tasks   bigint[] not null,
     primary key (session, batch)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

@@ -1,0 +1,12 @@
+"""All benchmarks, one after another: `make bench`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+NAMES = ("throughput", "enqueue", "pickup", "lateness", "herd", "backlog", "pinned", "footprint")
+
+for name in NAMES:
+    subprocess.run([sys.executable, "-m", f"benchmarks.{name}", "--json"], check=True)
+subprocess.run([sys.executable, "-m", "benchmarks.throughput", "--json", "--processes", "2"], check=True)

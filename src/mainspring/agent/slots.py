@@ -1,0 +1,88 @@
+"""Slots: tasks of the event loop that live on, and run attempts one after another.
+
+A new task for each attempt would cost more than a short handler does. Each attempt still has a context of its
+own, and a slot is cancelled for the attempt that it runs, never for the next one.
+Next: agent/runner.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any
+
+from mainspring.agent.attempt import Attempt
+from mainspring.wire.clock import boottime
+
+BURST = 0.001  # seconds that a slot goes from one attempt to the next before it lets the loop look around
+
+Run = Callable[[Attempt], Coroutine[Any, Any, None]]
+
+
+class Slots:
+    def __init__(self, limit: int, run: Run) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limit = limit
+        self._run = run
+        self._tasks: list[asyncio.Task[None]] = []
+        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
+        self.waiting: deque[Attempt] = deque()
+        self.busy = 0
+
+    def start(self, attempt: Attempt) -> None:
+        """Run the attempt now, or when a slot is free."""
+        if self._idle:
+            attempt.handle, offer = self._idle.pop()
+            offer.set_result(attempt)
+        elif len(self._tasks) < self._limit:
+            attempt.handle = self._loop.create_task(self._work(attempt))
+            self._tasks.append(attempt.handle)
+        else:
+            self.waiting.append(attempt)
+            return
+        self.busy += 1
+
+    async def _work(self, attempt: Attempt) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            began = boottime()
+            while True:
+                await in_context(copy_context(), self._run(attempt))
+                while task.cancelling():  # that was for the attempt
+                    task.uncancel()
+                if not self.waiting:
+                    break
+                attempt = self.waiting.popleft()
+                attempt.handle = task
+                if boottime() - began > BURST:
+                    await asyncio.sleep(0)
+                    began = boottime()
+            self.busy -= 1
+            offer = self._loop.create_future()
+            self._idle.append((task, offer))
+            attempt = await offer
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+@types.coroutine
+def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Run a coroutine in a context of its own, within the task that awaits it."""
+    step: Callable[[Any], Any] = coroutine.send
+    value: Any = None
+    while True:
+        try:
+            yielded = context.run(step, value)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            value = yield yielded
+            step = coroutine.send
+        except BaseException as error:
+            step, value = coroutine.throw, error

@@ -1,0 +1,105 @@
+"""What all commands share: options that go before or after any of them, and a client to speak to.
+
+Imports nothing heavy: `mainspring --help` loads the command modules and this one, and no more.
+Next: cli/client.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import click
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+
+P = ParamSpec("P")
+
+
+@dataclass
+class Shared:
+    """What the shared options say, wherever on the line they stand."""
+
+    dsn: str | None = None
+    data: str | None = None
+    json: bool = False
+
+    def overrides(self) -> dict[str, str]:
+        """The settings that were given."""
+        if self.dsn is not None and self.data is not None:
+            raise click.UsageError("--dsn and --data: give one of them, not both")
+        given = {"dsn": self.dsn, "data_directory": self.data}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def shared() -> Shared:
+    """The shared options of the command that runs."""
+    return click.get_current_context().find_root().ensure_object(Shared)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value not in (None, False):
+        setattr(context.find_root().ensure_object(Shared), str(parameter.name), value)
+
+
+def _shared_options() -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["--dsn"],
+            metavar="URL",
+            expose_value=False,
+            callback=_remember,
+            help="PostgreSQL to use, else MAINSPRING_DSN, else the embedded one.",
+        ),
+        click.Option(
+            ["--data"],
+            metavar="DIR",
+            expose_value=False,
+            callback=_remember,
+            help="Directory of the embedded PostgreSQL.",
+        ),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help="JSON, for programs."),
+    ]
+
+
+class Command(click.Command):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _shared_options()
+
+
+class Group(click.Group):
+    command_class = Command
+    group_class = type
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _shared_options()
+
+
+def examples(*lines: str) -> str:
+    """An epilog that shows how a command is used."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
+def with_client(command: Callable[Concatenate[Client, P], Awaitable[None]]) -> Callable[P, None]:
+    """Run an async command with a client for the database that the shared options name."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        import asyncio
+
+        from mainspring.cli.client import open_client
+
+        overrides = shared().overrides()
+
+        async def main() -> None:
+            async with open_client(overrides) as client:
+                await command(client, *args, **kwargs)
+
+        asyncio.run(main())
+
+    return run

@@ -1,0 +1,178 @@
+"""The client: what commands ask for, and its implementation straight on the database.
+
+Uses   store.jobs, store.tasks, store.submit
+Next:  cli/render.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Protocol
+
+import asyncpg
+import msgspec
+
+from mainspring.compose import Settings, load, open_database
+from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
+from mainspring.model.jobs import Definition
+from mainspring.model.names import check_name
+from mainspring.model.states import TaskState
+from mainspring.sdk.waiting import Waiting
+from mainspring.store import agents, jobs, tasks
+from mainspring.store.database import Connection, Database
+from mainspring.store.submit import Submission, submit
+from mainspring.store.tasks import AttemptView, Piece, TaskView
+
+
+class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job as people see it."""
+
+    name: str
+    version: int
+    definition: Definition
+    live: int | None = None  # tasks that have not ended, where they were counted
+
+
+class Client(Protocol):
+    """What the commands need of a Mainspring, wherever it is."""
+
+    async def jobs(self) -> list[JobView]: ...
+    async def job(self, name: str) -> JobView: ...
+    async def create_job(self, name: str, definition: Definition, *, replace: bool) -> bool:
+        """Returns whether anything changed; Conflict if there is another job of this name."""
+
+    async def delete_job(self, name: str) -> None: ...
+    async def submit(self, submission: Submission) -> int: ...
+    async def tasks(
+        self, *, job: str | None, states: Sequence[TaskState], before: int | None, limit: int
+    ) -> list[TaskView]: ...
+    async def task(self, id: int) -> TaskView: ...
+    async def attempts(self, id: int) -> list[AttemptView]: ...
+    async def output(self, id: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
+        """The next pieces behind `after` = (token, number); empty at the end."""
+
+    async def cancel(self, id: int) -> TaskState: ...
+    async def retry(self, id: int) -> None: ...
+    async def wait(self, id: int, timeout: float | None) -> TaskView:
+        """The task once it has ended; WaitTimeout if it goes on."""
+
+    async def has_agent(self) -> bool: ...
+    async def stats(self) -> dict[str, Any]: ...
+
+
+class DatabaseClient:
+    """A client on the database itself. Connects when first asked: what is wrong with a request comes before that."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = AsyncExitStack()
+        self._opened: Database | None = None
+
+    async def _database(self) -> Database:
+        """The embedded PostgreSQL is our own, so its schema is brought up to date.
+
+        One that others share is left to `mainspring migrate`, and to the servers.
+        """
+        if self._opened is None:
+            opening = open_database(self._settings, prepare=self._settings.dsn is None)
+            self._opened = await self._stack.enter_async_context(opening)
+        return self._opened
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    async def jobs(self) -> list[JobView]:
+        async with self._conn() as conn:
+            return [JobView(job.name, job.version, job.definition, live) for job, live in await jobs.listing(conn)]
+
+    async def job(self, name: str) -> JobView:
+        check_name(name, field="job")
+        async with self._conn() as conn:
+            found = await jobs.find(conn, name)
+        return JobView(found.name, found.version, found.definition)
+
+    async def create_job(self, name: str, definition: Definition, *, replace: bool) -> bool:
+        check_name(name, field="name")
+        async with self._conn() as conn:
+            return await jobs.create(conn, name, definition, replace=replace)
+
+    async def delete_job(self, name: str) -> None:
+        check_name(name, field="job")
+        async with self._conn() as conn:
+            if not await jobs.delete(conn, name):
+                raise Conflict(f"{name!r} has tasks that have not ended; wait for them, or cancel them", field="job")
+
+    async def submit(self, submission: Submission) -> int:
+        async with self._conn() as conn:
+            id: int = await submit(conn, submission)
+        return id
+
+    async def tasks(
+        self, *, job: str | None, states: Sequence[TaskState], before: int | None, limit: int
+    ) -> list[TaskView]:
+        if job is not None:
+            check_name(job, field="job")
+        async with self._conn() as conn:
+            if job is not None:
+                await jobs.find(conn, job)  # a misspelt name is an error, not an empty list
+            return await tasks.listing(conn, job=job, states=states, before=before, limit=limit)
+
+    async def task(self, id: int) -> TaskView:
+        async with self._conn() as conn:
+            return await tasks.get(conn, id)
+
+    async def attempts(self, id: int) -> list[AttemptView]:
+        async with self._conn() as conn:
+            return await tasks.attempts(conn, id)
+
+    async def output(self, id: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
+        async with self._conn() as conn:
+            return await tasks.output(conn, id, after=after)
+
+    async def cancel(self, id: int) -> TaskState:
+        async with self._conn() as conn:
+            return await tasks.cancel(conn, id)
+
+    async def retry(self, id: int) -> None:
+        async with self._conn() as conn:
+            await tasks.run_again(conn, id)
+
+    async def wait(self, id: int, timeout: float | None) -> TaskView:
+        waiting = Waiting(await self._database())
+        try:
+            await waiting.wait(id, timeout)
+        finally:
+            await waiting.close()
+        return await self.task(id)
+
+    async def has_agent(self) -> bool:
+        async with self._conn() as conn:
+            return await agents.any_lives(conn)
+
+    async def stats(self) -> dict[str, Any]:
+        async with self._conn() as conn:
+            return await tasks.stats(conn)
+
+    @asynccontextmanager
+    async def _conn(self) -> AsyncIterator[Connection]:
+        database = await self._database()
+        try:
+            async with database.acquire() as conn:
+                yield conn
+        except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError) as error:
+            raise SchemaMismatch("this database lacks (parts of) the schema; run `mainspring migrate`") from error
+        except asyncpg.UndefinedColumnError as error:
+            raise SchemaMismatch("this database has an older schema; run `mainspring migrate`") from error
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise AccessDenied(f"PostgreSQL does not allow it ({error}); use a role that may") from error
+
+
+@asynccontextmanager
+async def open_client(overrides: Mapping[str, Any]) -> AsyncIterator[Client]:
+    """A client for these settings."""
+    client = DatabaseClient(load(overrides))
+    try:
+        yield client
+    finally:
+        await client.close()

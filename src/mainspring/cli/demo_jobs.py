@@ -1,0 +1,198 @@
+"""The jobs of the demo, and the scenes that submit them: one for each thing a task can do.
+
+Next: cli/demo.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from mainspring.agent.control import RetryAfter, Snooze
+from mainspring.agent.current import current_task
+from mainspring.errors import InvalidTransition
+from mainspring.sdk.app import App
+from mainspring.sdk.job import Job
+from mainspring.sdk.task import Task
+from mainspring.store import tasks
+
+PREFIX = "demo."  # so that the demo does not take names in a database that it shares
+
+
+class Stage:
+    """The application of the demo, and what has been submitted."""
+
+    def __init__(self) -> None:
+        self.app = App("demo")
+        self.tasks: list[Task[Any]] = []
+        self.exact: set[int] = set()  # tasks with an instant of their own
+        self.shows: dict[str, str] = {}  # what each job is there to show
+        self._later: list[asyncio.Task[None]] = []
+
+    def job(self, name: str, shows: str, **options: Any) -> Callable[[Callable[..., Any]], Job[..., Any]]:
+        self.shows[PREFIX + name] = shows
+        register: Any = self.app.job(name=PREFIX + name, description=shows, **options)
+        return lambda function: register(function)
+
+    def command(self, name: str, shows: str, script: str) -> Job[..., Any]:
+        self.shows[PREFIX + name] = shows
+        requires = {"app": self.app.name}  # run by the demo's own agent, not by another one
+        return self.app.command(PREFIX + name, script, shell=True, requires=requires, description=shows)
+
+    async def submit(self, job: Job[..., Any], *args: Any, **using: Any) -> Task[Any]:
+        task = await job.using(**using).enqueue(*args)
+        self.tasks.append(task)
+        if "run_at" in using or "delay" in using:
+            self.exact.add(task.id)
+        return task
+
+    async def submit_at(self, job: Job[..., Any], instant: float) -> None:
+        await self.submit(job, run_at=datetime.fromtimestamp(instant, UTC))
+
+    def later(self, delay: float, call: Callable[[], Awaitable[None]]) -> None:
+        """Do something while the demo goes on."""
+
+        async def wait_and_call() -> None:
+            await asyncio.sleep(delay)
+            await call()
+
+        self._later.append(asyncio.create_task(wait_and_call()))
+
+    async def finish(self) -> None:
+        """Wait for what was to be done later."""
+        await asyncio.gather(*self._later)
+
+    async def clear(self) -> None:
+        """Cancel what has not ended, so that the next demo finds nothing left over."""
+        for later in self._later:
+            later.cancel()
+        async with self.app.database.acquire() as conn:
+            live = await tasks.exist(conn, [task.id for task in self.tasks])
+        left = [task for task in self.tasks if task.id in live]
+        for task in left:
+            with suppress(InvalidTransition):  # it has ended just now
+                await task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await asyncio.gather(*(task.result() for task in left), return_exceptions=True)
+
+
+Scene = Callable[[], Awaitable[object]]
+
+
+def set_stage() -> tuple[Stage, Job[..., Any], list[Scene]]:
+    """The stage, the job that ticks on exact instants, and the scenes to play."""
+    stage = Stage()
+
+    @stage.job("tick", "armed ahead, fired on the instant", retries=0)
+    async def tick() -> None:
+        return None
+
+    scenes = [*_simple_scenes(stage), *_scenes_of_trouble(stage), *_scenes_of_order(stage)]
+    return stage, tick, scenes
+
+
+def _simple_scenes(stage: Stage) -> list[Scene]:
+    @stage.job("report", "an async handler")
+    async def report(day: str) -> str:
+        await asyncio.sleep(0.02)
+        return f"report of {day}"
+
+    @stage.job("resize", "a sync handler, in a thread")
+    def resize(picture: str) -> str:
+        time.sleep(0.02)
+        return picture
+
+    @stage.job("import", "progress; after a failure it goes on from its checkpoint", retries=1)
+    async def load_rows(rows: int) -> int:
+        task = current_task()
+        for done in range(task.checkpoint or 0, rows):
+            await asyncio.sleep(0.05)
+            task.progress({"done": done + 1, "of": rows})
+            task.checkpoint = done + 1
+            if task.attempt == 1 and done == rows // 2:
+                raise RetryAfter("200ms", "the other side hung up half way")
+        return rows
+
+    @stage.job("ledger", "its writes and its completion in one transaction", delivery="effectively_once")
+    async def ledger() -> None:
+        async with current_task().transaction() as conn:
+            await conn.execute("select 1")
+
+    backup = stage.command("backup", "a command", 'echo "saved by task $MAINSPRING_TASK_ID"')
+    return [
+        lambda: stage.submit(report, "monday"),
+        lambda: stage.submit(resize, "cat.png"),
+        lambda: stage.submit(backup),
+        lambda: stage.submit(load_rows, 4),
+        lambda: stage.submit(ledger),
+    ]
+
+
+def _scenes_of_trouble(stage: Stage) -> list[Scene]:
+    @stage.job("flaky", "fails twice, then succeeds", retries=3, backoff=["150ms"])
+    async def flaky() -> str:
+        if current_task().attempt < 3:
+            raise ConnectionError("the mail server said no")
+        return "sent"
+
+    @stage.job("patient", "snoozes, which costs no attempt")
+    async def patient() -> None:
+        if not current_task().checkpoint:
+            current_task().checkpoint = "asked once"
+            raise Snooze("400ms")
+
+    @stage.job("stuck", "hangs and is stopped by its timeout; its second attempt is quick", timeout=0.3, backoff=[0.1])
+    async def stuck() -> None:
+        if current_task().attempt == 1:
+            await asyncio.sleep(60)
+
+    @stage.job("endless", "is cancelled while it runs")
+    async def endless() -> None:
+        await asyncio.sleep(60)
+
+    async def cancel_it() -> None:
+        task = await stage.submit(endless)
+        stage.later(0.4, task.cancel)
+
+    return [lambda: stage.submit(flaky), lambda: stage.submit(patient), lambda: stage.submit(stuck), cancel_it]
+
+
+def _scenes_of_order(stage: Stage) -> list[Scene]:
+    @stage.job("step", "a chain: each waits for the one before it")
+    async def step(name: str) -> str:
+        await asyncio.sleep(0.05)
+        return name
+
+    @stage.job("alert", "priority: goes first", priority="critical")
+    async def alert() -> None:
+        return None
+
+    @stage.job("invoice", "submitted twice with one key, runs once")
+    async def invoice() -> None:
+        return None
+
+    @stage.job("reminder", "delayed by 1.3 s, to the millisecond")
+    async def reminder() -> None:
+        return None
+
+    async def chain() -> None:
+        task = await stage.submit(step, "extract")
+        for name in ("transform", "load"):
+            task = await stage.submit(step, name, after=task)
+
+    async def twice() -> None:
+        key = f"invoice {time.time_ns()}"
+        await stage.submit(invoice, key=key)
+        await stage.submit(invoice, key=key)
+
+    return [
+        chain,
+        lambda: stage.submit(alert),
+        twice,
+        lambda: stage.submit(reminder, delay="1.3s"),
+    ]

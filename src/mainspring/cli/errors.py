@@ -1,0 +1,99 @@
+"""Errors as the command line tells them: one line on stderr and an exit code, mapped once from the error tree.
+
+    0 ok · 1 failure · 2 usage · 3 not found · 4 conflict · 5 access · 6 unreachable · 7 the task failed · 124 timed out
+
+Next: cli/main.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from contextlib import suppress
+from typing import NamedTuple
+
+import click
+
+from mainspring import errors
+from mainspring.cli.render import visible
+
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+
+_EXIT_CODES: tuple[tuple[type[errors.MainspringError], int], ...] = (
+    (errors.ValidationError, USAGE),
+    (errors.NotFound, 3),
+    (errors.Conflict, 4),
+    (errors.AccessDenied, 5),
+    (errors.StoreUnavailable, 6),
+    (errors.EmbeddedUnavailable, 6),
+    (errors.TaskFailed, 7),
+    (errors.WaitTimeout, 124),
+)
+
+# Errors whose message does not say what to do, because that depends on who asks.
+_ADVICE: dict[type[errors.MainspringError], str] = {
+    errors.StoreUnavailable: "check that it runs and that the DSN is right, then try again",
+}
+
+
+class Problem(NamedTuple):
+    """What went wrong, for people and for programs."""
+
+    exit_code: int
+    code: str
+    message: str
+    field: str | None = None
+
+
+def explain(error: BaseException) -> Problem:
+    """The problem behind an error of ours, of click, of the system; anything else is a bug of ours."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    match error:
+        case errors.MainspringError():
+            return Problem(_exit_code(error), error.code, _with_advice(error), error.field)
+        case click.ClickException():
+            return Problem(USAGE, "usage", _usage(error), _parameter(error))
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return Problem(FAILURE, "system", f"{where}{error.strerror or error}")
+        case _:
+            told = "".join(traceback.format_exception_only(error)).strip()
+            return Problem(FAILURE, "bug", f"{told}; this is a bug, MAINSPRING_DEBUG=1 shows where")
+
+
+def _exit_code(error: errors.MainspringError) -> int:
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
+
+
+def _with_advice(error: errors.MainspringError) -> str:
+    advice = _ADVICE.get(type(error))
+    return error.message if advice is None or ";" in error.message else f"{error.message}; {advice}"
+
+
+def _usage(error: click.ClickException) -> str:
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message}; see `{context.command_path} --help`" if context is not None else message
+
+
+def _parameter(error: click.ClickException) -> str | None:
+    parameter = getattr(error, "param", None)
+    return getattr(parameter, "name", None) or getattr(error, "option_name", None)
+
+
+def report(error: BaseException, *, as_json: bool) -> int:
+    """Tell the error on stderr; returns its exit code."""
+    if os.environ.get("MAINSPRING_DEBUG") == "1":
+        traceback.print_exception(error)
+    problem = explain(error)
+    if as_json:
+        told = {"code": problem.code, "message": problem.message}
+        line = json.dumps(told if problem.field is None else told | {"field": problem.field})
+    else:
+        line = f"mainspring: {visible(problem.message, lines=True)}"
+    with suppress(OSError):  # nobody reads it: the exit code says it too
+        click.echo(line, file=sys.stderr)
+    return problem.exit_code

@@ -1,0 +1,168 @@
+"""Jobs: `mainspring job list | show | create | delete`.
+
+Next: cli/client.py; the rules for what a job may be are in model/define.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.parse import pairs
+from mainspring.cli.render import fields, note, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.model.jobs import Run
+
+
+@click.group(cls=Group)
+def job() -> None:
+    """See and define what can be run."""
+
+
+@job.command("list", epilog=examples("mainspring job list", "mainspring job list --json | jq '.[].name'"))
+@with_client
+async def list_jobs(client: Client) -> None:
+    """Show all jobs."""
+    found = await client.jobs()
+    if shared().json:
+        print_json(found)
+        return
+    table(
+        ["NAME", "KIND", "RUNS", "LIVE", "DESCRIPTION"],
+        [
+            [view.name, _kind(view.definition.run), _runs(view.definition.run), view.live, view.definition.description]
+            for view in found
+        ],
+        empty="no jobs yet; make one with `mainspring job create hello -- echo hello`",
+    )
+
+
+@job.command("show", epilog=examples("mainspring job show backup"))
+@click.argument("name")
+@with_client
+async def show_job(client: Client, name: str) -> None:
+    """Show one job with its policies."""
+    view = await client.job(name)
+    if shared().json:
+        print_json(view)
+        return
+    definition, retry = view.definition, view.definition.retry
+    delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
+    fields(
+        {
+            "name": view.name,
+            "version": view.version,
+            "kind": _kind(definition.run),
+            "runs": _runs(definition.run),
+            **_command_fields(definition.run),
+            "description": definition.description,
+            "retries": f"{retry.retries} ({delays})" if retry.retries else "none",
+            "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
+            "grace": f"{definition.grace:g} s",
+            "delivery": definition.delivery,
+            "priority": definition.priority,
+            "requires": definition.requires or None,
+        }
+    )
+
+
+def _kind(run: Run) -> str:
+    return type(run).__name__.lower()
+
+
+def _runs(run: Run) -> str:
+    from shlex import join
+
+    from mainspring.model.jobs import Command
+
+    if not isinstance(run, Command):
+        return run.handler
+    return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
+
+
+def _command_fields(run: Run) -> dict[str, Any]:
+    from mainspring.model.jobs import Command
+
+    if not isinstance(run, Command):
+        return {}
+    return {"shell": run.shell or None, "cwd": run.cwd, "env": run.env or None, "stdin": run.stdin}
+
+
+@job.command(
+    "create",
+    epilog=examples(
+        "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
+        "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
+        "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
+    ),
+)
+@click.argument("name")
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
+@click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
+@click.option("--cwd", metavar="DIR", help="Directory to run in.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
+@click.option("--stdin", metavar="TEXT", help="What the command reads from its standard input.")
+@click.option("--timeout", metavar="DURATION", help="Stop a run after this long: 90, 10m, 1h30m.")
+@click.option("--grace", metavar="DURATION", help="Between TERM and KILL of a run that is stopped; 5s.")
+@click.option("--retries", type=int, metavar="N", help="Further attempts after a failed one; 3.")
+@click.option("--backoff", metavar="HOW", help="fixed, linear, exponential, jitter, or delays: 10s,1m,10m.")
+@click.option("--retry-delay", metavar="DURATION", help="First delay of the backoff; 1s.")
+@click.option("--max-retry-delay", metavar="DURATION", help="Longest delay of the backoff; 1h.")
+@click.option("--retry-on", multiple=True, metavar="CODE", help="Retry only these exit codes; repeatable.")
+@click.option("--abort-on", multiple=True, metavar="CODE", help="Never retry these exit codes; repeatable.")
+@click.option("--delivery", metavar="HOW", help="at_least_once (default) or at_most_once.")
+@click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
+@click.option("--requires", multiple=True, metavar="LABEL=VALUE", help="Label an agent must have; repeatable.")
+@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
+@with_client
+async def create_job(
+    client: Client,
+    /,
+    name: str,
+    argv: tuple[str, ...],
+    shell: bool,
+    cwd: str | None,
+    env: tuple[str, ...],
+    stdin: str | None,
+    replace: bool,
+    **policies: Any,
+) -> None:
+    """Define a job that runs a command.
+
+    The task's arguments reach the command as JSON in the variable MAINSPRING_ARGS.
+    """
+    from mainspring.model.define import command, define
+
+    run = command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env"), stdin=stdin)
+    changed = await client.create_job(name, define(run, _options(policies)), replace=replace)
+    if shared().json:
+        print_json({"name": name, "changed": changed})
+    else:
+        note(f"{'created' if changed else 'unchanged'}; run it with `mainspring task submit {name}`")
+
+
+def _options(policies: dict[str, Any]) -> Any:
+    """The options that were given, as model.define takes them."""
+    options = {name: value for name, value in policies.items() if value not in (None, ())}
+    if "," in options.get("backoff", "") or options.get("backoff", "")[:1].isdigit():
+        options["backoff"] = options["backoff"].split(",")
+    if "requires" in options:
+        options["requires"] = pairs(options["requires"], field="requires")
+    return options
+
+
+@job.command("delete", epilog=examples("mainspring job delete backup"))
+@click.argument("name")
+@with_client
+async def delete_job(client: Client, name: str) -> None:
+    """Remove a job that has no live tasks. Its history stays."""
+    await client.delete_job(name)
+    if shared().json:
+        print_json({"name": name, "deleted": True})
+    else:
+        note("deleted")

@@ -1,0 +1,87 @@
+"""The command line: `mainspring`. Commands parse, call and print; what they call lies below.
+
+Next: cli/base.py, then cli/run.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from mainspring import __version__
+from mainspring.cli.base import Group, examples
+from mainspring.cli.demo import demo
+from mainspring.cli.errors import INTERRUPTED, USAGE, report
+from mainspring.cli.jobs import job
+from mainspring.cli.run import up, worker
+from mainspring.cli.status import migrate, stats
+from mainspring.cli.tasks import task
+
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples(
+        "mainspring demo                              see everything at work, for 20 seconds",
+        "mainspring up                                PostgreSQL, a server and an agent, in one process",
+        "mainspring job create hello -- echo hello    a job that runs a command",
+        "mainspring task submit hello --wait          one run of it",
+        "mainspring worker shop:app                   run the jobs of a Python application",
+    ),
+)
+@click.version_option(__version__, message="mainspring %(version)s")
+def cli() -> None:
+    """Mainspring, a distributed job scheduler on PostgreSQL."""
+
+
+for command in (up, worker, demo, migrate, job, task, stats):
+    cli.add_command(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Never lets an error out."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _tolerate_odd_text()
+    try:
+        status = cli.main(given, prog_name="mainspring", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a closed pipe can still be handled
+    except (BrokenPipeError, SystemExit):  # click makes the second of the first; nothing of ours exits that way
+        _forget_output()
+        return 0  # the reader has seen enough
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return USAGE
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        return report(error, as_json=_wants_json(given))
+    return status if isinstance(status, int) else 0
+
+
+def _tolerate_odd_text() -> None:
+    """What stdout cannot encode is shown by its code, as stderr does."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    """Whether errors are to be JSON; asked of the line itself, because it may be what cannot be parsed."""
+    ours = given[: given.index("--")] if "--" in given else given
+    return "--json" in ours
+
+
+def _forget_output() -> None:
+    """Python flushes stdout when it ends, and would complain about the closed pipe."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            os.dup2(nowhere, stream.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Processes that run tasks: `mainspring up` and `mainspring worker`.
+
+Next: compose.py
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring import __version__
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.render import note, print_json
+
+if TYPE_CHECKING:
+    from mainspring.sdk.app import App
+
+_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&]password=)[^&#]*")
+
+
+def _sizes(command: Any) -> Any:
+    """The options of every process that runs tasks."""
+    for option in (
+        click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
+        click.option("--threads", type=int, metavar="N", help="Sync handlers at the same time; 32."),
+        click.option("--slots", type=int, metavar="N", help="Tasks at the same time; 100."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "mainspring up                      commands only",
+        "mainspring up shop:app             and the handlers of `app` in shop.py",
+        "mainspring up --data ./mainspring  with the data in a directory of your own",
+    ),
+)
+@click.argument("app", required=False)
+@_sizes
+def up(app: str | None, slots: int | None, threads: int | None, name: str | None) -> None:
+    """Run everything in one process: PostgreSQL, a server and an agent.
+
+    APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
+    once running tasks have ended; Ctrl-C again stops them too.
+    """
+    _run(app, slots, threads, name)
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
+        "mainspring worker shop.jobs:app --slots 20",
+    ),
+)
+@click.argument("app")
+@_sizes
+def worker(app: str, slots: int | None, threads: int | None, name: str | None) -> None:
+    """Run the jobs of a Python application.
+
+    APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
+    workers as you like: the database decides who does what.
+    """
+    _run(app, slots, threads, name)
+
+
+def _run(name: str | None, slots: int | None, threads: int | None, agent_name: str | None) -> None:
+    import logging
+
+    from mainspring.cli.load import load_app
+    from mainspring.cli.runtime import leave_threads_behind, log_to_stderr, run
+    from mainspring.sdk.app import App
+
+    given = {"slots": slots, "threads": threads, "agent_name": agent_name}
+    overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
+    log_to_stderr(logging.INFO)
+    app = App("mainspring up") if name is None else load_app(name)
+    run(_serve(app, name, overrides, as_json=shared().json))
+    leave_threads_behind(0)
+
+
+async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_json: bool) -> None:
+    """Run until a signal; then let running tasks end."""
+    from mainspring.cli.runtime import Signals, settle_memory
+
+    signals = Signals()
+    settings = app.settings(**overrides)
+    async with app.running(**overrides):
+        engine = app.engine
+        assert engine is not None
+        signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
+        settle_memory()
+        place = _place(settings.dsn, settings.data_directory)
+        if as_json:
+            print_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **place})
+        _announce(settings.agent_name, settings.slots, app, name, place, overrides)
+        await signals.asked.wait()  # a bug in the engine ends the block by itself
+        running = engine.agent.runner.running
+        note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
+    note("stopped")
+
+
+def _still(running: int, patience: float) -> str:
+    tasks = "1 task still runs and has" if running == 1 else f"{running} tasks still run and have"
+    return f"{tasks} {patience:g} s to end; Ctrl-C again stops now"
+
+
+def _place(dsn: str | None, directory: str | None) -> dict[str, str]:
+    """Where the data lives, without secrets."""
+    from mainspring.store.embedded import default_directory
+
+    return {"dsn": mask(dsn)} if dsn is not None else {"data": directory or str(default_directory())}
+
+
+def _announce(
+    agent: str, slots: int, app: App, name: str | None, place: dict[str, str], overrides: dict[str, Any]
+) -> None:
+    database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
+    runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
+    where = _where(overrides)
+    note(
+        f"""
+Mainspring {__version__} is up.
+  database  {database}
+  agent     {agent}, {slots} slots, runs {runs}
+
+Submit a first task from another terminal:
+  mainspring job create hello{where} -- echo hello
+  mainspring task submit hello --wait{where}
+  mainspring task list{where}
+
+Ctrl-C stops.
+"""
+    )
+
+
+def _where(overrides: dict[str, Any]) -> str:
+    """The options that lead another command to the same place; a password is not repeated."""
+    if "data_directory" in overrides:
+        return f" --data {shlex.quote(overrides['data_directory'])}"
+    if "dsn" in overrides:
+        masked = mask(overrides["dsn"])
+        return f" --dsn {shlex.quote(masked)}" if masked == overrides["dsn"] else " --dsn …"
+    return ""
+
+
+def mask(dsn: str) -> str:
+    """A DSN that can be shown."""
+    return _PASSWORD.sub(lambda match: f"{match[2]}***" if match[2] else f"{match[1]}:***@", dsn)

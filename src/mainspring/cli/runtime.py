@@ -1,0 +1,78 @@
+"""How a process that we start ourselves runs: on uvloop, with rare garbage collections, until a signal.
+
+Next: cli/run.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end, on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:  # there is none for Windows
+        return asyncio.run(main)
+    result: T = uvloop.run(main)
+    return result
+
+
+def settle_memory() -> None:
+    """Call once all is loaded and started. A full collection takes milliseconds that a fire would wait for.
+
+    What is there now stays, so it need not be looked at again; and work that makes few cycles needs few looks.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+
+
+def log_to_stderr(level: int) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.raiseExceptions = False  # a closed stderr is no reason to stop
+
+
+class Signals:
+    """The first signal asks to stop, which sets `asked`; each further one calls `hurry`."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        current = asyncio.current_task()
+        assert current is not None
+        self.hurry: Callable[[], object] = current.cancel  # until there is something better to do
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP for us
+                loop.add_signal_handler(number, self._received)
+
+    def _received(self) -> None:
+        if self.asked.is_set():
+            self.hurry()
+        else:
+            self.asked.set()
+
+
+def leave_threads_behind(status: int, patience: float = 0.5) -> None:
+    """End the process now if a handler's thread cannot be stopped: Python would wait for it for ever."""
+    deadline = time.monotonic() + patience
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                for stream in (sys.stdout, sys.stderr):
+                    with suppress(OSError, ValueError, AttributeError):
+                        stream.flush()
+                os._exit(status)

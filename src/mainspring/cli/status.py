@@ -1,0 +1,77 @@
+"""The database's schema, and what goes on in it: `mainspring migrate`, `mainspring stats`.
+
+Next: store/migrate.py, store/tasks.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.render import fields, note, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.store.migrate import Migration
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "mainspring migrate --dsn postgresql://scheduler@db/shop --plan",
+        "mainspring migrate --dsn postgresql://scheduler@db/shop",
+    ),
+)
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be applied, and change nothing.")
+def migrate(only_plan: bool) -> None:
+    """Bring the database's schema up to date."""
+    import asyncio
+
+    found = asyncio.run(_migrate(shared().overrides(), only_plan))
+    if shared().json:
+        print_json(
+            {
+                "planned" if only_plan else "applied": [
+                    {"number": migration.number, "name": migration.name} for migration in found
+                ]
+            }
+        )
+        return
+    for migration in found:
+        click.echo(f"{migration.number:04}\t{migration.name}")
+    if not found:
+        note("the schema is up to date")
+    else:
+        note(f"{len(found)} to apply; run it without --plan" if only_plan else f"{len(found)} applied")
+
+
+async def _migrate(overrides: dict[str, str], only_plan: bool) -> list[Migration]:
+    from mainspring.compose import load, open_database
+    from mainspring.store import migrate as migrations
+
+    async with open_database(load(overrides), prepare=False) as database:
+        return await (migrations.plan(database) if only_plan else migrations.migrate(database))
+
+
+@click.command(cls=Command, epilog=examples("mainspring stats", "mainspring stats --json | jq .live.pending"))
+@with_client
+async def stats(client: Client) -> None:
+    """Show how many tasks there are in each state, and who runs them."""
+    found = await client.stats()
+    if shared().json:
+        print_json(found)
+        return
+    fields(
+        {
+            "live": ", ".join(f"{count} {state}" for state, count in found["live"].items()) or "none",
+            "last hour": ", ".join(f"{count} {state}" for state, count in found["last_hour"].items()) or "none",
+        }
+    )
+    click.echo()
+    table(
+        ["AGENT", "SESSION", "SLOTS", "HOLDS"],
+        [[agent["name"], agent["session"], agent["slots"], agent["holds"]] for agent in found["agents"]],
+        empty="no agent runs; start one with `mainspring up`",
+    )

@@ -1,0 +1,229 @@
+"""Tasks: `mainspring task submit | list | show | logs | cancel | retry | wait`.
+
+Next: cli/client.py; following output is in cli/logs.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.errors import report
+from mainspring.cli.logs import logs
+from mainspring.cli.parse import STATE, arguments, duration, submission, task_id
+from mainspring.cli.render import cell, fields, headline, milliseconds, note, on_terminal, print_json, table, visible
+from mainspring.errors import MainspringError, TaskFailed
+from mainspring.model.states import TERMINAL, TaskState
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.store.tasks import TaskView
+
+MAX_LIMIT = 500
+
+
+@click.group(cls=Group)
+def task() -> None:
+    """Submit tasks, and see what becomes of them."""
+
+
+task.add_command(logs)
+
+
+@task.command(
+    "submit",
+    epilog=examples(
+        "mainspring task submit backup",
+        "mainspring task submit report --arg day=2026-11-15 --arg force=true --priority high",
+        """mainspring task submit report --args '{"day": "2026-11-15"}' --key report:15""",
+        "mainspring task submit report --run-at 2026-11-15T09:00:00.250+01:00",
+        "mainspring task submit load --after 17 --after 18 --wait --timeout 10m",
+    ),
+)
+@click.argument("job")
+@click.option("--args", metavar="JSON", help="All arguments, as one JSON object.")
+@click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text; repeatable.")
+@click.option("--delay", metavar="DURATION", help="Run it this long from now: 90, 10m, 1h30m.")
+@click.option("--run-at", metavar="INSTANT", help="Run it then; ISO 8601 with an offset.")
+@click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
+@click.option("--key", help="A second submission with the same key gives the first task, for a day.")
+@click.option(
+    "--after", type=task_id, metavar="ID", multiple=True, help="Wait until this task has succeeded; repeatable."
+)
+@click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
+@click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
+@with_client
+async def submit(
+    client: Client,
+    /,
+    job: str,
+    args: str | None,
+    arg: tuple[str, ...],
+    wait: bool,
+    timeout: str | None,
+    **when: Any,
+) -> None:
+    """Submit one task of JOB; prints its number."""
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait", click.get_current_context())
+    limit = None if timeout is None else duration(timeout, field="timeout")
+    id = await client.submit(submission(job, args=arguments(args, arg), **when))
+    if wait:
+        note(f"task {id} submitted")
+        await _wait(client, id, limit)
+    elif shared().json:
+        print_json({"id": id})
+    else:
+        click.echo(id)
+        if on_terminal():
+            note(f"see it with `mainspring task show {id}`, wait for it with `mainspring task wait {id}`")
+
+
+@task.command(
+    "list",
+    epilog=examples(
+        "mainspring task list --job backup --state failed --state timed_out",
+        "mainspring task list --limit 500 --before 1234 --json",
+    ),
+)
+@click.option("--job", metavar="NAME", help="Only tasks of this job.")
+@click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
+@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=50, show_default=True)
+@click.option("--before", type=task_id, metavar="ID", help="Only tasks before this one: the next page.")
+@with_client
+async def list_tasks(client: Client, job: str | None, state: tuple[str, ...], limit: int, before: int | None) -> None:
+    """Show tasks, the newest first."""
+    states = [TaskState.from_label(label) for label in state]
+    found = await client.tasks(job=job, states=states, before=before, limit=limit)
+    if shared().json:
+        print_json(found)
+        return
+    table(
+        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR"],
+        [
+            [view.id, view.job, view.state, view.attempt, view.run_at, view.lateness_ms, headline(view.error)[:60]]
+            for view in found
+        ],
+        empty="no such tasks",
+    )
+    if len(found) == limit:
+        note(f"there may be more: --before {found[-1].id}")
+
+
+@task.command("show", epilog=examples("mainspring task show 17", "mainspring task show 17 --json | jq .result"))
+@click.argument("id", type=task_id, metavar="ID")
+@with_client
+async def show(client: Client, id: int) -> None:
+    """Show one task with its attempts."""
+    import msgspec
+
+    view = await client.task(id)
+    attempts = await client.attempts(id)
+    if shared().json:
+        print_json({**msgspec.structs.asdict(view), "attempts": attempts})
+        return
+    fields(
+        {
+            **{name: getattr(view, name) for name in ("id", "job", "state", "priority", "key")},
+            "due": view.run_at,
+            "submitted": view.created_at,
+            "started": view.started_at,
+            "ended": view.finished_at,
+            "late": milliseconds(view.lateness_ms),
+            "waits for": view.waiting_for or None,
+            **{name: getattr(view, name) for name in ("args", "progress", "checkpoint", "result")},
+            "error": view.error,
+        }
+    )
+    if attempts:
+        click.echo()
+        table(
+            ["ATTEMPT", "STATE", "AGENT", "STARTED", "ENDED", "LATE MS", "ERROR"],
+            [
+                [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)[:60]]
+                for a in attempts
+            ],
+            empty="",
+        )
+
+
+@task.command("cancel", epilog=examples("mainspring task cancel 17 18"))
+@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
+@with_client
+async def cancel(client: Client, ids: tuple[int, ...]) -> None:
+    """End tasks: at once if nobody runs them, else by telling their agent."""
+
+    async def one(id: int) -> str:
+        state = await client.cancel(id)
+        return "cancelled" if state is TaskState.CANCELLED else "told to stop"
+
+    await _each(ids, one)
+
+
+@task.command("retry", epilog=examples("mainspring task retry 17"))
+@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
+@with_client
+async def retry(client: Client, ids: tuple[int, ...]) -> None:
+    """Run tasks again that ended without success; their attempts are counted anew."""
+
+    async def one(id: int) -> str:
+        await client.retry(id)
+        return "pending"
+
+    await _each(ids, one)
+
+
+async def _each(ids: Sequence[int], act: Callable[[int], Awaitable[str]]) -> None:
+    """Act on every task; what goes wrong with one is told and does not keep the others from it."""
+    status = 0
+    done = []
+    for id in ids:
+        try:
+            outcome = await act(id)
+        except MainspringError as error:
+            code = report(error, as_json=shared().json)
+            status = status or code
+        else:
+            done.append({"id": id, "outcome": outcome})
+            if not shared().json:
+                click.echo(f"{id}\t{outcome}")
+    if shared().json:
+        print_json(done)
+    if status:
+        click.get_current_context().exit(status)
+
+
+@task.command("wait", epilog=examples("mainspring task wait 17 --timeout 10m && echo done"))
+@click.argument("id", type=task_id, metavar="ID")
+@click.option("--timeout", metavar="DURATION", help="For at most this long; then the exit code is 124.")
+@with_client
+async def wait(client: Client, id: int, timeout: str | None) -> None:
+    """Wait until a task has ended, and print its result. The exit code is 7 if it did not succeed."""
+    await _wait(client, id, None if timeout is None else duration(timeout, field="timeout"))
+
+
+async def _wait(client: Client, id: int, timeout: float | None) -> None:
+    view = await client.task(id)
+    if TaskState.from_label(view.state) not in TERMINAL:
+        if not await client.has_agent():
+            note("nobody is there to run tasks at the moment; `mainspring up` would")
+        view = await client.wait(id, timeout)
+    if shared().json:
+        print_json(view)
+    elif view.result is not None:
+        click.echo(cell(view.result))
+    if view.state != TaskState.SUCCEEDED.label:
+        raise _failure(view)
+
+
+def _failure(view: TaskView) -> TaskFailed:
+    reason = visible(headline(view.error)) or "no reason was given"
+    return TaskFailed(
+        f"task {view.id} {view.state}: {reason}; `mainspring task logs {view.id}` shows its output",
+        task_id=view.id,
+        state=view.state,
+        error_code=view.error_code,
+    )

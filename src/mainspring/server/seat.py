@@ -1,0 +1,77 @@
+"""Seat: one agent's session as its server sees it: what it holds, how much room it has, which jobs it knows.
+
+Next: server/gateway.py
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from mainspring.model.messages import AgentMessage, Armed, Dispatch, Hello, ServerMessage
+from mainspring.server.catalogue import Catalogue
+from mainspring.wire.clock import boottime
+from mainspring.wire.link import Link
+
+ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
+HORIZON = 0.1  # seconds of work that may lie ready at an agent, at the rate at which it finishes tasks
+
+
+class Seat:
+    """One agent's session, as its server sees it."""
+
+    def __init__(self, session: int, hello: Hello, link: Link[ServerMessage, AgentMessage]) -> None:
+        self.session = session
+        self.name = hello.name
+        self.slots = hello.slots
+        self.labels = hello.labels
+        self.link = link
+        self.held: dict[int, int] = {}  # task → token, until its ending is recorded
+        self.reported = 0  # of them, ended and not yet recorded
+        self.batch = 0  # the last claim made for it
+        self.cancelling: set[int] = set()  # tokens it has been told to stop
+        self.draining = False
+        self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
+        self._ahead: list[float] = []  # instants of what it holds ahead of time
+        self._told: set[tuple[int, int]] = set()  # jobs it knows, with version
+        self._finished = 0
+        self._rate = 0.0
+        self._rated_at = boottime()
+
+    def arm(self, tasks: list[Armed], now: float) -> None:
+        for armed in tasks:
+            self.held[armed.task] = armed.token
+            if armed.fire_at > now:
+                heapq.heappush(self._ahead, armed.fire_at)
+
+    def ended(self, count: int) -> None:
+        self.reported += count
+        self._finished += count
+        elapsed = boottime() - self._rated_at
+        if elapsed >= 0.02:
+            self._rate += (self._finished / elapsed - self._rate) * min(1.0, elapsed / HORIZON)
+            self._finished = 0
+            self._rated_at = boottime()
+
+    def ahead(self, now: float) -> int:
+        while self._ahead and self._ahead[0] <= now:
+            heapq.heappop(self._ahead)
+        return min(len(self._ahead), len(self.held))
+
+    @property
+    def window(self) -> int:
+        """How many due tasks it may hold: its slots, and what it finishes within the horizon."""
+        return self.slots + int(self._rate * HORIZON)
+
+    def room(self, now: float) -> int:
+        busy = len(self.held) - self.reported - self.ahead(now)
+        return 0 if self.draining else self.window - busy
+
+    def dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
+        """The message that arms `tasks`, with the jobs it does not know yet."""
+        jobs = []
+        for id in {armed.job for armed in tasks}:
+            job = catalogue.job(id)
+            if job is not None and (id, job.version) not in self._told:
+                self._told.add((id, job.version))
+                jobs.append(job)
+        return Dispatch(jobs, tasks)

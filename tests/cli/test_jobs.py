@@ -1,0 +1,91 @@
+"""`mainspring job …` on a real database."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Cli
+
+CREATE = ("job", "create", "backup", "--timeout", "1h", "--retries", "2", "--", "pg_dump", "--verbose", "shop")
+
+
+def test_a_job_is_created_listed_shown_and_deleted(cli: Cli) -> None:
+    assert cli(*CREATE).code == 0
+    assert cli("job", "list").out.splitlines() == [
+        "name\tkind\truns\tlive\tdescription",
+        "backup\tcommand\tpg_dump --verbose shop\t0\t",
+    ]
+    shown = cli("job", "show", "backup").out
+    assert "timeout\t3600 s\n" in shown
+    assert "retries\t2 (jitter, from 1 s)\n" in shown
+    assert cli("job", "delete", "backup").code == 0
+    assert cli("job", "show", "backup").code == 3
+
+
+def test_job_commands_speak_json(cli: Cli) -> None:
+    assert cli("--json", *CREATE).json == {"name": "backup", "changed": True}
+    (listed,) = cli("job", "list", "--json").json
+    assert listed["live"] == 0
+    shown = cli("job", "show", "backup", "--json").json
+    assert (shown["name"], shown["version"]) == ("backup", 1)
+    assert shown["definition"]["run"] == {"type": "command", "argv": ["pg_dump", "--verbose", "shop"]}
+    assert cli("job", "delete", "backup", "--json").json == {"name": "backup", "deleted": True}
+
+
+def test_every_option_of_a_job_is_stored(cli: Cli) -> None:
+    options = {
+        "--cwd": "/tmp",
+        "--stdin": "words",
+        "--grace": "2s",
+        "--backoff": "10s,1m",
+        "--retry-delay": "2",
+        "--max-retry-delay": "1m",
+        "--delivery": "at_least_once",
+        "--priority": "high",
+        "--description": "what for",
+    }
+    pairs = [part for option in options.items() for part in option]
+    more = ["--env", "A=1", "--env", "B=x=y", "--retry-on", "75", "--abort-on", "2", "--requires", "zone=eu"]
+    assert cli("job", "create", "sync", "--shell", *pairs, *more, "--", "sync $1", "all").code == 0
+    definition = cli("job", "show", "sync", "--json").json["definition"]
+    assert definition["run"] == {
+        "type": "command",
+        "argv": ["sync $1", "all"],
+        "shell": True,
+        "cwd": "/tmp",
+        "env": {"A": "1", "B": "x=y"},
+        "stdin": "words",
+    }
+    assert definition["retry"]["delays"] == [10.0, 60.0]
+    assert definition["retry"]["retry_on"] == ["75"]
+    assert definition["retry"]["abort_on"] == ["2"]
+    assert definition["requires"] == {"zone": "eu"}
+    assert (definition["priority"], definition["grace"], definition["description"]) == (7, 2.0, "what for")
+
+
+def test_creating_a_job_again_is_a_conflict_only_if_it_differs(cli: Cli) -> None:
+    cli(*CREATE)
+    again = cli("--json", *CREATE)
+    assert (again.code, again.json["changed"]) == (0, False)
+    other = cli("job", "create", "backup", "--json", "--", "true")
+    assert other.code == 4
+    assert json.loads(other.err)["code"] == "conflict"
+    assert cli("job", "show", "backup", "--json").json["version"] == 1
+    assert cli("job", "create", "backup", "--replace", "--", "true").code == 0
+    assert cli("job", "show", "backup", "--json").json["definition"]["run"]["argv"] == ["true"]
+
+
+def test_a_job_with_live_tasks_cannot_be_deleted(cli: Cli) -> None:
+    cli(*CREATE)
+    cli("task", "submit", "backup")
+    outcome = cli("job", "delete", "backup")
+    assert outcome.code == 4
+    assert "have not ended" in outcome.err
+    assert cli("job", "list", "--json").json[0]["live"] == 1
+
+
+def test_what_looks_like_an_option_behind_two_dashes_belongs_to_the_command(cli: Cli) -> None:
+    outcome = cli("job", "create", "odd", "--", "tool", "--json", "--dsn", "x")
+    assert outcome.code == 0
+    assert outcome.out == ""
+    assert cli("job", "show", "odd", "--json").json["definition"]["run"]["argv"] == ["tool", "--json", "--dsn", "x"]

@@ -1,0 +1,46 @@
+"""How data is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.cli.demo import percentile
+from mainspring.cli.render import fields, table, visible
+from mainspring.cli.run import mask
+
+
+def test_control_characters_are_shown_and_not_obeyed() -> None:
+    assert visible("\x1b[31mred\x07 é\u202e") == "\\x1b[31mred\\x07 é\\u202e"
+
+
+def test_a_table_in_a_pipe_has_one_line_per_row_and_tabs_between_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["ID", "LATE MS"], [[1, 0.25], ["a\tb\nc", None]], empty="none")
+    assert capsys.readouterr().out == "id\tlate_ms\n1\t0.2\na b c\t\n"
+
+
+def test_fields_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    fields({"id": 1, "error": None, "key": "", "result": {"a": [1]}})
+    assert capsys.readouterr().out == 'id\t1\nresult\t{"a":[1]}\n'
+
+
+@pytest.mark.parametrize(
+    ("dsn", "shown"),
+    [
+        ("postgresql://me:secret@db:5432/shop", "postgresql://me:***@db:5432/shop"),
+        ("postgresql://me:p@ss:w@db/shop", "postgresql://me:***@db/shop"),
+        ("postgresql://db/shop?user=me&password=secret&sslmode=require", None),
+        ("postgresql://me@db/shop", "postgresql://me@db/shop"),
+        ("postgresql:///shop?host=/run/x", "postgresql:///shop?host=/run/x"),
+    ],
+)
+def test_a_dsn_is_shown_without_its_password(dsn: str, shown: str | None) -> None:
+    assert mask(dsn) == (shown or "postgresql://db/shop?user=me&password=***&sslmode=require")
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.99, 3.0), (1.0, 3.0)])
+def test_a_percentile_is_one_of_the_values(share: float, value: float) -> None:
+    assert percentile([3.0, 1.0, 2.0], share) == value
+
+
+def test_there_is_no_percentile_of_nothing() -> None:
+    assert percentile([], 0.5) is None

@@ -1,0 +1,109 @@
+"""What the stories share: processes of ours that run until they are told to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+DEADLINE = 30.0  # seconds: for what takes milliseconds on a quiet machine
+
+
+def mainspring(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=DEADLINE, check=False, **options)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-W", "error", "-m", "mainspring.cli.main", *arguments]
+
+
+class Running:
+    """A process that goes on; what it writes is read all the time, so that it never waits for us."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self.child = child
+        assert child.stdout is not None
+        assert child.stderr is not None
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.notes: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(child.stdout, self._lines.put)),
+            threading.Thread(target=self._read, args=(child.stderr, self.notes.append)),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream: IO[str], take: Callable[[str], None]) -> None:
+        for line in stream:
+            take(line)
+
+    def line(self) -> str:
+        """The next line of its stdout."""
+        try:
+            return self._lines.get(timeout=DEADLINE)
+        except queue.Empty:
+            raise AssertionError(f"nothing on stdout; stderr: {''.join(self.notes)}") from None
+
+    def ready(self) -> dict[str, Any]:
+        """What `--json` tells once it is up."""
+        told: dict[str, Any] = json.loads(self.line())
+        return told
+
+    def signal(self, number: int) -> None:
+        self.child.send_signal(number)
+
+    def until_told(self, words: str) -> None:
+        until(lambda: any(words in note for note in self.notes))
+
+    def end(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        code = self.child.wait(DEADLINE)
+        self.join()
+        return code
+
+    def join(self) -> None:
+        for reader in self._readers:
+            reader.join(DEADLINE)
+
+
+@contextmanager
+def running(*arguments: str, **options: Any) -> Iterator[Running]:
+    """A process for as long as the block lasts; killed if it does not end when asked."""
+    with subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    ) as child:
+        process = Running(child)
+        try:
+            yield process
+        finally:
+            if child.poll() is None:
+                child.send_signal(signal.SIGTERM)
+                try:
+                    child.wait(15.0)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+            process.join()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Look until it is true, and return it."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not come true")
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, **more}

@@ -1,0 +1,152 @@
+"""Definitions from what people give."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from mainspring.errors import ValidationError
+from mainspring.model.define import (
+    MAX_ARGV,
+    MAX_ARGV_BYTES,
+    MAX_ENVIRONMENT_BYTES,
+    Options,
+    command,
+    define,
+    priority_level,
+)
+from mainspring.model.jobs import Command, Definition, Python
+from mainspring.model.retry import Retry
+
+RUN = Python("report")
+
+
+class Hiccup(Exception):
+    pass
+
+
+def test_without_options_a_job_has_the_defaults() -> None:
+    assert define(RUN, {}) == Definition(RUN)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "expected"),
+    [
+        ({"retries": 0}, "retry", Retry(retries=0)),
+        ({"retries": 1000}, "retry", Retry(retries=1000)),
+        ({"backoff": "linear"}, "retry", Retry(backoff="linear")),
+        ({"backoff": ["1s", 5, "1m"]}, "retry", Retry(retries=3, backoff="fixed", delays=(1.0, 5.0, 60.0))),
+        ({"backoff": [1, 2], "retries": 9}, "retry", Retry(retries=9, backoff="fixed", delays=(1.0, 2.0))),
+        ({"retry_delay": "2s", "max_retry_delay": "1h"}, "retry", Retry(delay=2.0, max_delay=3600.0)),
+        ({"retry_on": [OSError, "Busy", 75]}, "retry", Retry(retry_on=("builtins.OSError", "Busy", "75"))),
+        ({"abort_on": KeyError}, "retry", Retry(abort_on=("builtins.KeyError",))),
+        ({"abort_on": "timeout"}, "retry", Retry(abort_on=("timeout",))),
+        ({"abort_on": Hiccup}, "retry", Retry(abort_on=(f"{Hiccup.__module__}.Hiccup",))),
+        ({"timeout": "10m"}, "timeout", 600.0),
+        ({"timeout": timedelta(seconds=3)}, "timeout", 3.0),
+        ({"timeout": None}, "timeout", None),
+        ({"grace": 0}, "grace", 0.0),
+        ({"delivery": "at_most_once"}, "delivery", "at_most_once"),
+        ({"delivery": "at_most_once", "retries": 0}, "delivery", "at_most_once"),
+        ({"priority": "high"}, "priority", 7),
+        ({"requires": {"zone": "a"}}, "requires", {"zone": "a"}),
+        ({"description": "line\nline"}, "description", "line\nline"),
+    ],
+)
+def test_an_option_is_taken(options: Options, field: str, expected: object) -> None:
+    assert getattr(define(RUN, options), field) == expected
+
+
+BAD: dict[str, list[Any]] = {
+    "retries": [-1, 1001, 1.5, "3", True, None],
+    "backoff": ["quick", "", [], [1] * 101, ["soon"], [-1], 5, None],
+    "retry_delay": [-1, "soon", None],
+    "max_retry_delay": [-1, "11y"],
+    "retry_on": [[True], [""], [None], [1.5], ["a\x00"], [int], None, 1.5],
+    "abort_on": [["x" * 201], [b"x"]],
+    "timeout": [0, -1, "0s", "never", float("inf"), True],
+    "grace": [-1, "x"],
+    "delivery": ["exactly_once", "", None, 1],
+    "priority": ["urgent", "10", "-1", 10, -1, 5.0, True, "", None, "５"],
+    "requires": [{"": "a"}, {"zone": ""}, {"zone": 1}, {1: "a"}, {"zone": "a\x00"}, ["zone"], None],
+    "description": ["a\x00", 5, None, "x" * 10_001],
+    "colour": ["red"],
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [(option, value) for option, values in BAD.items() for value in values],
+    ids=lambda value: ascii(value)[:24],
+)
+def test_a_bad_option_is_named(option: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=rf"^{option}: ") as refused:
+        define(RUN, {option: value})  # type: ignore[misc]
+    assert refused.value.field == option
+
+
+def test_an_at_most_once_job_cannot_ask_for_retries() -> None:
+    with pytest.raises(ValidationError, match="never runs again"):
+        define(RUN, {"delivery": "at_most_once", "retries": 1})
+
+
+def test_the_labels_of_a_job_add_to_those_of_its_application() -> None:
+    definition = define(RUN, {"requires": {"zone": "b"}}, requires={"app": "shop", "zone": "a"})
+    assert definition.requires == {"app": "shop", "zone": "b"}
+
+
+def test_a_definition_survives_json() -> None:
+    definition = define(
+        command(["pg_dump", "shop"], env={"PGHOST": "db"}, cwd="/srv", stdin="x"),
+        {"retries": 2, "backoff": [1, 2], "retry_on": [75], "timeout": "1h", "requires": {"zone": "a"}},
+    )
+    assert msgspec.json.decode(msgspec.json.encode(definition), type=Definition) == definition
+
+
+@pytest.mark.parametrize(
+    ("given", "level"), [("low", 2), ("normal", 5), ("high", 7), ("critical", 9), ("0", 0), (9, 9)]
+)
+def test_a_priority_is_a_word_or_a_digit(given: str | int, level: int) -> None:
+    assert priority_level(given) == level
+
+
+def test_a_command_is_a_list_and_a_shell_line_only_when_asked_for() -> None:
+    assert command(["echo", "a b"]) == Command(("echo", "a b"))
+    assert command("echo a | cat", shell=True) == Command(("echo a | cat",), shell=True)
+    with pytest.raises(ValidationError, match="shell=True"):
+        command("echo a")
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("argv", {"argv": []}),
+        ("argv", {"argv": [""]}),
+        ("argv", {"argv": ["echo", "a\x00b"]}),
+        ("argv", {"argv": ["echo", "\ud800"]}),
+        ("argv", {"argv": ["echo", 5]}),
+        ("argv", {"argv": ["x"] * (MAX_ARGV + 1)}),
+        ("argv", {"argv": ["x" * (MAX_ARGV_BYTES + 1)]}),
+        ("argv", {"argv": ["é" * MAX_ARGV_BYTES]}),
+        ("env", {"env": {"": "x"}}),
+        ("env", {"env": {"A=B": "x"}}),
+        ("env", {"env": {"A\x00": "x"}}),
+        ("env", {"env": {"A": "x\x00"}}),
+        ("env", {"env": {"A": 5}}),
+        ("env", {"env": {5: "x"}}),
+        ("env", {"env": {"MAINSPRING_TASK": "1"}}),
+        ("env", {"env": {f"A{n}": "x" * 100_000 for n in range(MAX_ENVIRONMENT_BYTES // 100_000 + 1)}}),
+        ("cwd", {"cwd": "a\x00"}),
+        ("cwd", {"cwd": "x" * 4097}),
+        ("stdin", {"stdin": "a\x00"}),
+        ("stdin", {"stdin": "x" * (1024 * 1024 + 1)}),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+def test_a_command_that_could_not_start_is_refused(field: str, given: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=rf"^{field}: ") as refused:
+        command(**{"argv": ["true"], **given})
+    assert refused.value.field == field

@@ -1,0 +1,141 @@
+"""Connections: faults leave as ours, lines come back after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.store.database import Connection, Database, translate
+
+
+def postgres_error(sqlstate: str, message: str = "boom") -> BaseException:
+    error: BaseException = asyncpg.PostgresError.new({"C": sqlstate, "M": message})
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (postgres_error("MSV01", "delay: too long"), ValidationError),
+        (postgres_error("MSJ01"), JobNotFound),
+        (postgres_error("57P01"), StoreUnavailable),  # the server shuts down
+        (postgres_error("57014"), StoreUnavailable),  # a statement was cancelled
+        (postgres_error("08006"), StoreUnavailable),
+        (postgres_error("53300"), StoreUnavailable),  # too many connections
+        (postgres_error("53100"), StoreUnavailable),  # the disk is full
+        (postgres_error("40P01"), StoreUnavailable),  # a deadlock was broken
+        (postgres_error("40001"), StoreUnavailable),
+        (postgres_error("25006"), StoreUnavailable),  # a standby
+        (ConnectionRefusedError(), StoreUnavailable),
+        (TimeoutError(), StoreUnavailable),
+        (asyncpg.InterfaceError("connection is closed"), StoreUnavailable),
+        (postgres_error("23505"), None),  # a unique violation is a bug of ours
+        (postgres_error("42601"), None),
+        (ValueError(), None),
+        (asyncio.CancelledError(), None),
+    ],
+    ids=repr,
+)
+def test_an_error_of_the_driver_becomes_ours_where_there_is_one(
+    error: BaseException, expected: type[MainspringError] | None
+) -> None:
+    assert type(translate(error)) is (expected or type(None))
+
+
+def test_a_refusal_names_its_field() -> None:
+    ours = translate(postgres_error("MSV01", "key_ttl: -1 is not between 0 and 10 years"))
+    assert ours is not None
+    assert (ours.field, ours.message) == ("key_ttl", "key_ttl: -1 is not between 0 and 10 years")
+
+
+async def test_a_value_that_cannot_be_sent_is_not_taken_for_an_outage(database: Database) -> None:
+    """Else whoever waits outages out would repeat it forever."""
+    with pytest.raises(Exception, match="out of int64 range") as raised:
+        async with database.acquire() as conn:
+            await conn.fetchval("select $1::bigint", 2**70)
+    assert not isinstance(raised.value, StoreUnavailable)
+
+
+async def test_nobody_listens_there(dsn: str) -> None:
+    with pytest.raises(StoreUnavailable, match="does not answer"):
+        await Database("postgresql://localhost:1/x?connect_timeout=1").connect()
+
+
+async def test_a_database_that_is_not_open_says_how_to_open_it(dsn: str) -> None:
+    with pytest.raises(StoreUnavailable, match="async with app"):
+        async with Database(dsn).acquire():
+            pass
+
+
+async def kill(conn: Connection, pid: int) -> None:
+    assert await conn.fetchval("select pg_terminate_backend($1, 5000)", pid)
+
+
+async def test_a_line_comes_back_after_a_loss(dsn: str, conn: Connection) -> None:
+    line = Database(dsn).line()
+    async with line as mine:
+        first = await mine.fetchval("select pg_backend_pid()")
+    async with line as mine:
+        assert await mine.fetchval("select pg_backend_pid()") == first
+    with pytest.raises(StoreUnavailable):
+        async with line as mine:
+            await kill(conn, first)
+            await mine.fetchval("select 1")
+    async with line as mine:
+        assert await mine.fetchval("select pg_backend_pid()") != first
+    await line.close()
+
+
+async def test_a_line_is_kept_after_an_error_of_the_statement_and_dropped_after_any_other(dsn: str) -> None:
+    line = Database(dsn).line()
+    async with line as mine:
+        first = await mine.fetchval("select pg_backend_pid()")
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        async with line as mine:
+            await mine.fetchval("select 1/0")
+    async with line as mine:
+        assert await mine.fetchval("select pg_backend_pid()") == first
+    with pytest.raises(ZeroDivisionError):
+        async with line as mine:
+            raise ZeroDivisionError
+    async with line as mine:
+        assert await mine.fetchval("select pg_backend_pid()") != first
+    await line.close()
+
+
+async def test_a_line_serves_one_at_a_time(dsn: str) -> None:
+    line = Database(dsn).line()
+    inside = 0
+
+    async def use() -> None:
+        nonlocal inside
+        async with line as mine:
+            inside += 1
+            assert inside == 1
+            await mine.fetchval("select 1")
+            inside -= 1
+
+    await asyncio.gather(*(use() for _ in range(10)))
+    await line.close()
+
+
+async def test_a_cancelled_user_leaves_the_line_usable(dsn: str, conn: Connection) -> None:
+    line = Database(dsn).line()
+    await conn.execute("select pg_advisory_lock(7)")
+
+    async def wait() -> None:
+        async with line as mine:
+            await mine.execute("select pg_advisory_lock(7)")
+
+    waiting = asyncio.ensure_future(wait())
+    while not await conn.fetchval("select exists (select from pg_locks where not granted and locktype = 'advisory')"):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with line as mine:
+        assert await mine.fetchval("select 1") == 1
+    await line.close()

@@ -1,0 +1,234 @@
+"""What every channel and the link over it must do. A network channel joins by adding its pair to PAIRS."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from mainspring.model.messages import (
+    AgentMessage,
+    Configure,
+    Drain,
+    Frame,
+    Heartbeat,
+    ServerMessage,
+)
+from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
+from mainspring.wire.link import Link
+
+AgentEnd = Channel[AgentMessage, ServerMessage]
+ServerEnd = Channel[ServerMessage, AgentMessage]
+PAIRS: dict[str, Callable[[], tuple[AgentEnd, ServerEnd]]] = {"memory": memory_pair}
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest) -> tuple[AgentEnd, ServerEnd]:
+    return PAIRS[request.param]()
+
+
+@pytest.fixture
+def links(
+    pair: tuple[AgentEnd, ServerEnd],
+) -> tuple[Link[AgentMessage, ServerMessage], Link[ServerMessage, AgentMessage]]:
+    return Link(pair[0]), Link(pair[1])
+
+
+Links = tuple[Link[AgentMessage, ServerMessage], Link[ServerMessage, AgentMessage]]
+
+
+async def soon(awaitable: asyncio.Task[object]) -> bool:
+    """Whether it ends once all that can go on has gone on."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return awaitable.done()
+
+
+async def pump(link: Link[AgentMessage, ServerMessage]) -> None:
+    """Receive until the channel closes."""
+    with suppress(ChannelClosed):
+        while True:
+            await link.receive()
+
+
+# ── channel ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_frames_arrive_in_order_and_both_ways(pair: tuple[AgentEnd, ServerEnd]) -> None:
+    agent, server = pair
+    for number in range(1, 101):
+        await agent.send(Frame(number, 0, [Heartbeat(number)]))
+    await server.send(Frame(1, 100, [Drain()]))
+    assert [(await server.receive()).messages for _ in range(100)] == [[Heartbeat(n)] for n in range(1, 101)]
+    assert (await agent.receive()) == Frame(1, 100, [Drain()])
+
+
+async def test_what_was_under_way_arrives_before_the_close(pair: tuple[AgentEnd, ServerEnd]) -> None:
+    agent, server = pair
+    await agent.send(Frame(1, 0, [Heartbeat(1)]))
+    await agent.close()
+    assert (await server.receive()).sequence == 1
+    with pytest.raises(ChannelClosed):
+        await server.receive()
+
+
+async def test_a_close_ends_a_receive_that_waits_at_either_end(pair: tuple[AgentEnd, ServerEnd]) -> None:
+    agent, server = pair
+    waiting = [asyncio.ensure_future(agent.receive()), asyncio.ensure_future(server.receive())]
+    await asyncio.sleep(0)
+    await server.close()
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 5)
+    assert [type(outcome) for outcome in outcomes] == [ChannelClosed, ChannelClosed]
+
+
+async def test_nothing_goes_through_a_closed_channel(pair: tuple[AgentEnd, ServerEnd]) -> None:
+    agent, server = pair
+    await agent.close()
+    await agent.close()  # once is enough, twice is harmless
+    for attempt in (agent.send(Frame(1, 0, [])), agent.receive(), server.receive()):
+        with pytest.raises(ChannelClosed):
+            await attempt
+    with pytest.raises(ChannelClosed):
+        await server.send(Frame(1, 0, []))
+
+
+# ── link ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_frames_are_numbered_from_one(links: Links) -> None:
+    agent, server = links
+    assert [await agent.send([Heartbeat(n)]) for n in range(3)] == [1, 2, 3]
+    assert [await server.receive() for _ in range(3)] == [(n + 1, [Heartbeat(n)]) for n in range(3)]
+
+
+async def test_what_is_not_settled_stays_unacknowledged(links: Links) -> None:
+    agent, server = links
+    await agent.send([Heartbeat(1)])
+    await server.receive()
+    await server.send([Drain()])
+    await agent.receive()
+    assert agent.unacknowledged == 1
+
+
+async def test_a_settled_frame_is_acknowledged_with_all_before_it(links: Links) -> None:
+    agent, server = links
+    for number in range(3):
+        await agent.send([Heartbeat(number)])
+        await server.receive()
+    await server.settle(2)
+    receiving = asyncio.ensure_future(agent.receive())
+    assert not await soon(receiving), "an acknowledgement alone is no message"
+    assert agent.unacknowledged == 1
+    receiving.cancel()
+
+
+async def test_settling_later_goes_with_the_next_frame(links: Links) -> None:
+    agent, server = links
+    await agent.send([Heartbeat(1)])
+    await server.receive()
+    server.settle_later(1)
+    receiving = asyncio.ensure_future(agent.receive())
+    assert not await soon(receiving)
+    assert agent.unacknowledged == 1
+    await server.send([Configure(15.0, 1.0)])
+    await receiving
+    assert agent.unacknowledged == 0
+
+
+async def test_an_acknowledgement_never_goes_back(links: Links) -> None:
+    agent, server = links
+    for number in range(3):
+        await agent.send([Heartbeat(number)])
+        await server.receive()
+    server.settle_later(3)
+    server.settle_later(1)
+    await server.settle(2)
+    await server.send([Drain()])
+    await agent.receive()
+    assert agent.unacknowledged == 0
+
+
+async def test_who_waits_for_an_acknowledgement_goes_on_when_it_comes(links: Links) -> None:
+    agent, server = links
+    first, second = await agent.send([Heartbeat(1)]), await agent.send([Heartbeat(2)])
+    waits = [asyncio.ensure_future(agent.acknowledged(sequence)) for sequence in (first, first, second)]
+    pumping = asyncio.ensure_future(pump(agent))
+    await server.receive()
+    await server.settle(first)
+    assert await soon(waits[0])
+    assert await soon(waits[1])
+    assert not await soon(waits[2])
+    await server.receive()
+    await server.settle(second)
+    assert await soon(waits[2])
+    await asyncio.wait_for(agent.acknowledged(first), 5)  # long settled: at once
+    await server.close()
+    await pumping
+
+
+async def test_who_gives_up_waiting_does_not_hinder_the_others(links: Links) -> None:
+    agent, server = links
+    sequence = await agent.send([Heartbeat(1)])
+    impatient, patient = (asyncio.ensure_future(agent.acknowledged(sequence)) for _ in range(2))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    pumping = asyncio.ensure_future(pump(agent))
+    await server.receive()
+    await server.settle(sequence)
+    assert await soon(patient)
+    await server.close()
+    await pumping
+
+
+async def test_what_is_not_acknowledged_is_sent_again_the_same(links: Links) -> None:
+    agent, server = links
+    for number in range(3):
+        await agent.send([Heartbeat(number)])
+        await server.receive()
+    await server.send([Drain()])
+    server.settle_later(1)
+    await server.send([Drain()])
+    await agent.receive()
+    await agent.receive()
+    assert await agent.resend() == 2
+    assert agent.unacknowledged == 2
+
+
+async def test_a_frame_that_comes_twice_is_received_once_and_answered(links: Links) -> None:
+    agent, server = links
+    await agent.send([Heartbeat(1)])
+    await agent.send([Heartbeat(2)])
+    await agent.resend()
+    await agent.send([Heartbeat(3)])
+    assert [(await server.receive())[0] for _ in range(3)] == [1, 2, 3]
+    receiving = asyncio.ensure_future(server.receive())
+    assert not await soon(receiving)
+    receiving.cancel()
+
+
+async def test_a_repeated_frame_gets_the_acknowledgement_that_was_lost(pair: tuple[AgentEnd, ServerEnd]) -> None:
+    raw, end = pair
+    server: Link[ServerMessage, AgentMessage] = Link(end)
+    frame: Frame[AgentMessage] = Frame(1, 0, [Heartbeat(1)])
+    await raw.send(frame)
+    await server.receive()
+    await server.settle(1)
+    assert (await raw.receive()).ack == 1
+    await raw.send(frame)
+    receiving = asyncio.ensure_future(server.receive())
+    answer = await asyncio.wait_for(raw.receive(), 5)
+    assert (answer.sequence, answer.ack) == (0, 1)
+    receiving.cancel()
+
+
+async def test_a_closed_link_keeps_what_was_not_acknowledged(links: Links) -> None:
+    agent, server = links
+    await agent.send([Heartbeat(1)])
+    await server.close()
+    with pytest.raises(ChannelClosed):
+        await agent.receive()
+    with pytest.raises(ChannelClosed):
+        await agent.send([Heartbeat(2)])
+    assert agent.unacknowledged == 2

@@ -56,6 +56,7 @@ def server_dsn() -> Iterator[str]:
         return
     with _server_directory() as directory:
         embedded = Embedded.start(directory)
+        asyncio.run(_execute(embedded.dsn, "alter system set fsync = off", "select pg_reload_conf()"))  # thrown away
         os.environ["MAINSPRING_TEST_DSN"] = embedded.dsn  # for mainspring.testing, here and in child processes
         try:
             yield embedded.dsn
@@ -74,6 +75,16 @@ async def _execute(dsn: str, *statements: str) -> None:
     try:
         for statement in statements:
             await conn.execute(statement)
+    finally:
+        await conn.close()
+
+
+async def _copy(server_dsn: str, template: str, name: str) -> None:
+    """By copying files where it can be chosen: quicker for a small database."""
+    conn = await Database(server_dsn).connect()
+    try:
+        strategy = "strategy file_copy" if conn.get_server_version().major >= 15 else ""
+        await conn.execute(f"create database {name} template {template} {strategy}")
     finally:
         await conn.close()
 
@@ -107,7 +118,7 @@ def dsn(server_dsn: str, template: str) -> Iterator[str]:
     global _counter
     _counter += 1
     name = f"mainspring_{os.getpid()}_{_counter}"
-    asyncio.run(_execute(server_dsn, f"create database {name} template {template}"))
+    asyncio.run(_copy(server_dsn, template, name))
     yield at_database(server_dsn, name)
     asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
 

@@ -20,7 +20,8 @@ async def begin(conn: Connection, lease: float = 60.0, process: str | None = Non
 async def lease_left(conn: Connection, session: int) -> float:
     return float(
         await conn.fetchval(
-            "select extract(epoch from lease_until - mainspring.now()) from mainspring.agent where session = $1", session
+            "select extract(epoch from lease_until - mainspring.now()) from mainspring.agent where session = $1",
+            session,
         )
     )
 
@@ -79,7 +80,8 @@ async def test_what_a_session_holds_is_what_it_claimed_and_still_has(conn: Conne
     found = await claims.claim(conn, pool, [7], 10, [BOTTOM] * 10, ahead=0.0)
     tokens = {armed.task: armed.token for armed in found.tasks[7]}
     await conn.execute(
-        "update mainspring.task set state = 3, started_at = to_timestamp(1790000000), crashes = 2 where id = $1", tasks[1]
+        "update mainspring.task set state = 3, started_at = to_timestamp(1790000000), crashes = 2 where id = $1",
+        tasks[1],
     )
     await conn.execute("update mainspring.task set cancel_at = mainspring.now() where id = $1", tasks[2])
     await claims.give_back(conn, [tasks[3]], [tokens[tasks[3]]])

@@ -64,12 +64,6 @@ async def test_nobody_listens_there(dsn: str) -> None:
         await Database("postgresql://localhost:1/x?connect_timeout=1").connect()
 
 
-async def test_a_database_that_is_not_open_says_how_to_open_it(dsn: str) -> None:
-    with pytest.raises(StoreUnavailable, match="async with app"):
-        async with Database(dsn).acquire():
-            pass
-
-
 async def kill(conn: Connection, pid: int) -> None:
     assert await conn.fetchval("select pg_terminate_backend($1, 5000)", pid)
 

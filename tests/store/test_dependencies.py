@@ -78,9 +78,7 @@ async def test_a_child_that_was_to_run_later_still_does(conn: Connection) -> Non
 
 
 @pytest.mark.parametrize("state", sorted(TERMINAL - {TaskState.SUCCEEDED}))
-async def test_a_parent_that_did_not_succeed_skips_its_children_and_theirs(
-    conn: Connection, state: TaskState
-) -> None:
+async def test_a_parent_that_did_not_succeed_skips_its_children_and_theirs(conn: Connection, state: TaskState) -> None:
     parent, other = await enqueue(conn), await enqueue(conn)
     child = await enqueue(conn, parent, other)
     grandchild = await enqueue(conn, child)

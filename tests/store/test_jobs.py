@@ -64,7 +64,10 @@ async def test_a_hundred_replicas_that_register_at_once_make_one_version(dsn: st
     connections = [await Database(dsn).connect() for _ in range(6)]
     for changed in (given, {name: Definition(Python(name), priority=1) for name in names}):
         await asyncio.gather(
-            *(jobs.register(c, changed if number % 2 else {**turned, **changed}) for number, c in enumerate(connections))
+            *(
+                jobs.register(c, changed if number % 2 else {**turned, **changed})
+                for number, c in enumerate(connections)
+            )
         )
     for connection in connections:
         await connection.close()

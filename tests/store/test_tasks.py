@@ -41,7 +41,8 @@ async def test_a_task_is_found_live_and_finished(conn: Connection, make_task: Ma
 async def test_lateness_is_the_start_minus_the_plan(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING)
     await conn.execute(
-        "update mainspring.task set run_at = '2026-11-15Z', started_at = '2026-11-15 00:00:00.0125Z' where id = $1", task
+        "update mainspring.task set run_at = '2026-11-15Z', started_at = '2026-11-15 00:00:00.0125Z' where id = $1",
+        task,
     )
     assert (await tasks.get(conn, task)).lateness_ms == 12.5
 
@@ -84,9 +85,7 @@ async def test_the_newest_come_first_and_pages_follow_each_other(conn: Connectio
 
 
 @pytest.mark.parametrize("state", [TaskState.BLOCKED, TaskState.PENDING])
-async def test_a_task_that_waits_is_cancelled_at_once(
-    conn: Connection, make_task: MakeTask, state: TaskState
-) -> None:
+async def test_a_task_that_waits_is_cancelled_at_once(conn: Connection, make_task: MakeTask, state: TaskState) -> None:
     task = await make_task(state, checkpoint='{"at": 1}', key="k")
     assert await tasks.cancel(conn, task) is TaskState.CANCELLED
     view = await tasks.get(conn, task)
@@ -218,7 +217,9 @@ async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection
     await ended(conn, make_task, TaskState.FAILED)
     old = await ended(conn, make_task, TaskState.SUCCEEDED)
     await conn.execute(
-        "update mainspring.task_history set recorded_at = recorded_at - $2::interval where id = $1", old, timedelta(hours=2)
+        "update mainspring.task_history set recorded_at = recorded_at - $2::interval where id = $1",
+        old,
+        timedelta(hours=2),
     )
     pool = await conn.fetchval("select pool from mainspring.job")
     await claims.claim(conn, pool, [session], 1, [BOTTOM] * 10, ahead=60.0)

@@ -42,6 +42,8 @@ class TimerfdAlarm:
         loop.add_reader(self._fd, self._ready)
 
     def set(self, at: float | None) -> None:
+        if self._fd < 0:
+            return  # closed; the number may be another one's by now
         seconds, nanoseconds = 0, 0  # disarms
         if at is not None:
             total = max(int(at * 1e9), 1)  # zero would disarm
@@ -55,8 +57,10 @@ class TimerfdAlarm:
         self._call()
 
     def close(self) -> None:
-        self._loop.remove_reader(self._fd)
-        os.close(self._fd)
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
 
 
 class ThreadAlarm:

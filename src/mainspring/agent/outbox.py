@@ -44,11 +44,12 @@ class Outbox:
         self._chunks: list[Chunk] = []
         self._refused: dict[str, list[Held]] = {}
         self._delayed: asyncio.TimerHandle | None = None
+        self._starts_due = False
         self.ready = asyncio.Event()  # there is something to send now
 
     def started(self, attempt: Attempt) -> None:
         self._starts[attempt.armed.token] = attempt
-        if self._delayed is None:
+        if self._delayed is None and not self._starts_due:
             self._delayed = self._loop.call_later(START_DELAY, self.hurry)
 
     def hurry(self) -> None:
@@ -56,6 +57,7 @@ class Outbox:
         if self._delayed is not None:
             self._delayed.cancel()
             self._delayed = None
+        self._starts_due = True
         self.ready.set()
 
     def ended(self, ending: Ending) -> None:
@@ -90,10 +92,12 @@ class Outbox:
         """All that is there to send, as messages. Starts come along once their delay is over."""
         self.ready.clear()
         messages: list[AgentMessage] = []
-        if self._delayed is None and self._starts:
-            starts = [Start(a.armed.task, a.armed.token, a.started_at) for a in self._starts.values()]
-            messages.append(Started(starts))
-            self._starts.clear()
+        if self._starts_due:
+            self._starts_due = False
+            if self._starts:
+                starts = [Start(a.armed.task, a.armed.token, a.started_at) for a in self._starts.values()]
+                messages.append(Started(starts))
+                self._starts.clear()
         if self._notes:
             messages.append(Progress(list(self._notes.values())))
             self._notes.clear()

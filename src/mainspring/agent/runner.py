@@ -102,6 +102,10 @@ class Runner:
             ending = self._ending(attempt, TaskState.SUCCEEDED, result)
         except (AttemptFailed, Control, asyncio.CancelledError) as error:
             ending = self._unsuccessful(attempt, error)
+        except Exception as error:  # a bug of ours, or no memory, no processes: the task must still end
+            log.exception("task %d: its executor failed", armed.task)
+            failure = AttemptFailed("executor_error", f"{type(error).__name__}: {error}")
+            ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
         finally:
             self._over(attempt)
         self._outbox.ended(ending)

@@ -42,6 +42,9 @@ class _Slot:
         self.timers: dict[int, Timer] = {}
 
 
+_HANDED_OUT = _Slot(-1, 0)  # where a timer lies that has expired and may not have been called yet
+
+
 class Wheel:
     """Pure: the caller gives the time, and asks `soonest()` when to come back."""
 
@@ -80,8 +83,10 @@ class Wheel:
         if timer.call is None:
             return False
         timer.call = None
-        self._armed -= 1
         slot = timer.slot
+        if slot is _HANDED_OUT:
+            return True
+        self._armed -= 1
         if slot is not None:
             del slot.timers[id(timer)]
             if not slot.timers:
@@ -118,6 +123,7 @@ class Wheel:
         while self._heap and self._heap[0].at <= now:
             timer = heapq.heappop(self._heap)
             if timer.call is not None:
+                timer.slot = _HANDED_OUT
                 due.append(timer)
         self._armed -= len(due)
         return due

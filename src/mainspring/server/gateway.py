@@ -70,7 +70,7 @@ class Gateway:
         seat: Seat | None = None
         try:
             sequence, messages = await link.receive()
-            hello = messages[0]
+            hello = messages[0] if messages else None
             if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
                 log.warning("an agent was refused: it must say hello first, in protocol %d", PROTOCOL)
                 return
@@ -104,7 +104,7 @@ class Gateway:
         for message in messages:
             match message:
                 case Finished(endings):
-                    seat.ended(len(endings))
+                    seat.ended(endings)
                     self.room_made.set()
                     reports.append(message)
                 case Started() | Progress() | Output() | Refused():
@@ -114,27 +114,22 @@ class Gateway:
                     await seat.link.send([Configure(left, self._clock.now())])
                 case Hello():
                     log.warning("agent %s said hello twice; ignored", seat.name)
-        if reports:
-            self._recorder.submit(seat.link, sequence, reports)
-        else:
-            seat.link.settle_later(sequence)
+        # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
+        self._recorder.submit(seat.link, sequence, reports)
 
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
         """The recorder has committed these: nobody holds them any more."""
         for ending in endings:
-            seat = self._release(ending.task, ending.token)
-            if seat is not None:
-                seat.reported -= 1
+            self._release(ending.task, ending.token)
         for attempt in refused:
             self._release(attempt.task, attempt.token)
         self.room_made.set()
 
-    def _release(self, task: int, token: int) -> Seat | None:
+    def _release(self, task: int, token: int) -> None:
         seat = self._holders.get(task)
-        if seat is None or seat.held.get(task) != token:  # it has been given a new attempt since
-            return None
-        del seat.held[task], self._holders[task]
-        return seat
+        if seat is not None and seat.held.get(task) == token:  # else it has been given a new attempt since
+            seat.release(task)
+            del self._holders[task]
 
     # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
 
@@ -162,9 +157,11 @@ class Gateway:
             if seat is None:
                 continue  # it went away in the meantime: its lease ends, and they are rescued
             seat.batch = max(seat.batch, batches[session])
-            seat.arm(tasks, self._clock.now())
             for armed in tasks:
+                if (before := self._holders.get(armed.task)) is not None:
+                    before.release(armed.task)  # recorded a moment ago, and claimed again before we were told
                 self._holders[armed.task] = seat
+            seat.arm(tasks, self._clock.now())
             try:
                 await seat.link.send([seat.dispatch(self._catalogue, tasks)])
             except ChannelClosed:
@@ -229,7 +226,10 @@ class Gateway:
             seat = self._seats.get(session)
             if seat is not None and token not in seat.cancelling:
                 seat.cancelling.add(token)
-                await seat.link.send([Cancel([Held(task, token)])])
+                try:
+                    await seat.link.send([Cancel([Held(task, token)])])
+                except ChannelClosed:
+                    continue
         live = {token for _, _, token in wanted}
         for seat in self._seats.values():
             seat.cancelling &= live
@@ -237,7 +237,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """Ask all agents to take nothing new and to give back what has not started."""
-        for seat in self._seats.values():
+        for seat in list(self._seats.values()):
             seat.draining = True
             try:
                 await seat.link.send([Drain()])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 
-from mainspring.model.messages import AgentMessage, Armed, Dispatch, Hello, ServerMessage
+from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Hello, ServerMessage
 from mainspring.server.catalogue import Catalogue
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
@@ -26,7 +26,7 @@ class Seat:
         self.labels = hello.labels
         self.link = link
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
-        self.reported = 0  # of them, ended and not yet recorded
+        self.reported: set[int] = set()  # tokens of those that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
         self.cancelling: set[int] = set()  # tokens it has been told to stop
         self.draining = False
@@ -43,14 +43,17 @@ class Seat:
             if armed.fire_at > now:
                 heapq.heappush(self._ahead, armed.fire_at)
 
-    def ended(self, count: int) -> None:
-        self.reported += count
-        self._finished += count
+    def ended(self, endings: list[Ending]) -> None:
+        self.reported.update(ending.token for ending in endings if self.held.get(ending.task) == ending.token)
+        self._finished += len(endings)
         elapsed = boottime() - self._rated_at
         if elapsed >= 0.02:
             self._rate += (self._finished / elapsed - self._rate) * min(1.0, elapsed / HORIZON)
             self._finished = 0
             self._rated_at = boottime()
+
+    def release(self, task: int) -> None:
+        self.reported.discard(self.held.pop(task, 0))
 
     def ahead(self, now: float) -> int:
         while self._ahead and self._ahead[0] <= now:
@@ -63,7 +66,7 @@ class Seat:
         return self.slots + int(self._rate * HORIZON)
 
     def room(self, now: float) -> int:
-        busy = len(self.held) - self.reported - self.ahead(now)
+        busy = len(self.held) - len(self.reported) - self.ahead(now)
         return 0 if self.draining else self.window - busy
 
     def dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:

@@ -1,0 +1,380 @@
+"""Gateway: sessions, room, and when a frame is acknowledged. The agent's end is played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from mainspring.model.floors import BOTTOM
+from mainspring.model.jobs import Definition, Python
+from mainspring.model.messages import (
+    PROTOCOL,
+    AgentMessage,
+    Armed,
+    Cancel,
+    Configure,
+    Dispatch,
+    Drain,
+    Ending,
+    Finished,
+    Frame,
+    Heartbeat,
+    Held,
+    Hello,
+    Refused,
+    ServerMessage,
+    Welcome,
+)
+from mainspring.model.states import TaskState
+from mainspring.server.catalogue import Catalogue
+from mainspring.server.gateway import ARM_LIMIT, Gateway
+from mainspring.server.recorder import Recorder
+from mainspring.store import agents, claims, jobs, tasks
+from mainspring.store.claims import Claim
+from mainspring.store.database import Connection, Database
+from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
+from mainspring.wire.clock import Clock
+
+Eventually = Callable[..., Awaitable[Any]]
+LEASE = 60.0
+
+
+class Server:
+    def __init__(self, database: Database) -> None:
+        self.catalogue = Catalogue(database)
+        self.recorder = Recorder(database, self.catalogue)
+        self.clock = Clock()
+        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, LEASE)
+
+
+class Agent:
+    """An agent's end without an agent behind it."""
+
+    def __init__(self, server: Server, *, slots: int = 10, labels: dict[str, str] | None = None) -> None:
+        self._channel: Channel[AgentMessage, ServerMessage]
+        self._channel, far = memory_pair()
+        self.serving = asyncio.ensure_future(server.gateway.serve(far, process=None))
+        self._hello = Hello("agent", slots, labels or {})
+        self._sequence = 0
+        self.acknowledged = 0
+        self.session = 0
+
+    async def say(self, *messages: AgentMessage) -> int:
+        self._sequence += 1
+        await self._channel.send(Frame(self._sequence, 0, list(messages)))
+        return self._sequence
+
+    async def hear(self) -> list[ServerMessage]:
+        """The next messages; acknowledgements alone are only noted."""
+        while True:
+            frame = await asyncio.wait_for(self._channel.receive(), 5)
+            self.acknowledged = max(self.acknowledged, frame.ack)
+            if frame.sequence:
+                return frame.messages
+
+    async def join(self) -> Agent:
+        await self.say(self._hello)
+        [welcome] = await self.hear()
+        assert isinstance(welcome, Welcome)
+        self.session = welcome.session
+        return self
+
+    async def leave(self) -> None:
+        await self._channel.close()
+        await self.serving
+
+
+@pytest.fixture
+async def server(database: Database, conn: Connection) -> AsyncIterator[Server]:
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    server = Server(database)
+    await server.catalogue.refresh()
+    yield server
+    await server.gateway.close()
+    await server.recorder.close()
+
+
+async def arm(conn: Connection, server: Server, agent: Agent, count: int) -> list[Armed]:
+    """Enqueue, claim and send; returns what the agent was told."""
+    await conn.execute("select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[$1::int]))", count)
+    pool = await conn.fetchval("select pool from mainspring.job")
+    claim = await claims.claim(conn, pool, [agent.session], count, [BOTTOM] * 10, ahead=5.0)
+    await server.gateway.arm(claim)
+    [dispatch] = await agent.hear()
+    assert isinstance(dispatch, Dispatch)
+    return dispatch.tasks
+
+
+def finished(*armed: Armed, state: TaskState = TaskState.SUCCEEDED) -> Finished:
+    return Finished([Ending(a.task, a.token, a.job, a.attempt, state, 1.0, 2.0) for a in armed])
+
+
+# ── hello ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_agent_that_says_hello_is_welcomed(conn: Connection, server: Server) -> None:
+    agent = await Agent(server, labels={"zone": "a"}).join()
+    row = await conn.fetchrow("select * from mainspring.agent")
+    assert (row["session"], row["name"], row["slots"], row["labels"]) == (agent.session, "agent", 10, '{"zone": "a"}')
+    assert agent.acknowledged == 1
+    await agent.leave()
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        [Heartbeat(0)],
+        [Refused([], "x")],
+        [Heartbeat(0), Hello("agent", 1, {})],
+        [Hello("agent", 1, {}, protocol=PROTOCOL + 1)],
+        [],
+    ],
+    ids=["a heartbeat", "a report", "hello second", "another protocol", "nothing"],
+)
+async def test_who_does_not_say_hello_first_is_refused(
+    conn: Connection, server: Server, first: list[AgentMessage]
+) -> None:
+    agent = Agent(server)
+    await agent.say(*first)
+    with pytest.raises(ChannelClosed):
+        await agent.hear()
+    await agent.serving
+    assert await conn.fetchval("select count(*) from mainspring.agent") == 0
+    assert server.gateway.room({}) == ({}, 0)
+
+
+async def test_a_second_hello_changes_nothing(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    await agent.say(Hello("other", 1000, {}))
+    await agent.say(Heartbeat(0))
+    assert isinstance((await agent.hear())[0], Configure)
+    assert server.gateway.room({})[0] == {agent.session: 10}
+    await agent.leave()
+
+
+async def test_a_heartbeat_is_answered_with_the_time(server: Server) -> None:
+    agent = await Agent(server).join()
+    await agent.say(Heartbeat(3))
+    [answer] = await agent.hear()
+    assert isinstance(answer, Configure)
+    assert (answer.lease, answer.now) == (LEASE, pytest.approx(server.clock.now(), abs=5))
+    await agent.leave()
+
+
+# ── acknowledgement ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_report_is_not_acknowledged_by_the_answer_to_a_later_heartbeat(
+    conn: Connection, server: Server
+) -> None:
+    agent = await Agent(server).join()
+    [armed] = await arm(conn, server, agent, 1)
+    report = await agent.say(finished(armed))
+    for _ in range(3):
+        await agent.say(Heartbeat(0))
+        await agent.hear()
+    assert agent.acknowledged < report, "it is not committed"
+    await server.recorder.flush()
+    await agent.say(Heartbeat(0))
+    await agent.hear()
+    assert agent.acknowledged >= report
+    assert (await tasks.get(conn, armed.task)).state == "succeeded"
+    await agent.leave()
+
+
+async def test_heartbeats_are_acknowledged_too(server: Server) -> None:
+    agent = await Agent(server).join()
+    for _ in range(3):
+        await agent.say(Heartbeat(0))
+        await agent.hear()
+        await server.recorder.flush()
+    last = await agent.say(Heartbeat(0))
+    await agent.hear()
+    assert agent.acknowledged >= last - 1
+    await agent.leave()
+
+
+# ── room ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_room_is_slots_minus_what_is_held_until_it_has_ended(conn: Connection, server: Server) -> None:
+    agent = await Agent(server, slots=10).join()
+
+    def room() -> int:
+        return server.gateway.room({})[0].get(agent.session, 0)
+
+    assert room() == 10
+    armed = await arm(conn, server, agent, 4)
+    assert (room(), server.gateway.holds) == (6, 4)
+    server.gateway.room_made.clear()
+    await agent.say(finished(*armed[:3]))
+    await asyncio.wait_for(server.gateway.room_made.wait(), 5)
+    assert server.gateway.holds == 4, "held until it is recorded"
+    assert room() >= 9
+    await agent.say(Refused([Held(armed[3].task, armed[3].token)], "full"))
+    while not server.recorder._batch.refused:
+        await asyncio.sleep(0)
+    await server.recorder.flush()
+    assert server.gateway.holds == 0
+    await agent.leave()
+
+
+async def test_a_repeated_ending_does_not_make_room_twice(conn: Connection, server: Server) -> None:
+    agent = await Agent(server, slots=2).join()
+    armed = await arm(conn, server, agent, 2)
+    for _ in range(3):
+        await agent.say(finished(armed[0]))
+        await agent.say(Heartbeat(0))
+        await agent.hear()
+        await server.recorder.flush()
+    free = server.gateway.room({})[0].get(agent.session, 0)
+    window = server.gateway.room({})[1]
+    assert free == window - 1, "one task is held"
+    await agent.leave()
+
+
+async def test_a_task_that_comes_again_before_its_last_ending_is_told_is_held_once(
+    conn: Connection, server: Server
+) -> None:
+    """The commit of a retry and the next claim may be quicker than the word of it."""
+    first, second = await Agent(server, slots=2).join(), await Agent(server, slots=2).join()
+    [armed] = await arm(conn, server, first, 1)
+    failed = finished(armed, state=TaskState.FAILED)
+    await first.say(failed)
+    await first.say(Heartbeat(0))
+    await first.hear()
+    again = Armed(armed.task, armed.token + 1, armed.job, 2, 0.0, "{}")
+    await server.gateway.arm(Claim({second.session: [again]}, {}, {second.session: 99}, 1))
+    server.gateway._recorded(failed.endings, [])
+    assert [len(server.gateway._seats[s].held) for s in (first.session, second.session)] == [0, 1]
+    assert server.gateway.holds == 1
+    server.gateway._recorded(finished(again).endings, [])
+    assert server.gateway.holds == 0
+    await first.leave()
+    await second.leave()
+
+
+async def test_labels_decide_who_has_room(server: Server) -> None:
+    plain, special = await Agent(server).join(), await Agent(server, labels={"gpu": "yes"}).join()
+    assert set(server.gateway.room({})[0]) == {plain.session, special.session}
+    assert set(server.gateway.room({"gpu": "yes"})[0]) == {special.session}
+    assert server.gateway.room({"gpu": "no"}) == ({}, 0)
+    await plain.leave()
+    await special.leave()
+
+
+async def test_tasks_ahead_of_their_time_take_no_slot(conn: Connection, server: Server) -> None:
+    agent = await Agent(server, slots=1).join()
+    await conn.execute(
+        "select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[5]), run_at => mainspring.now() + '1 hour')"
+    )
+    pool = await conn.fetchval("select pool from mainspring.job")
+    claim = await claims.claim(conn, pool, [agent.session], 5, [BOTTOM] * 10, ahead=7200.0)
+    await server.gateway.arm(claim)
+    assert server.gateway.room({})[0] == {agent.session: 1}
+    assert server.gateway.room_ahead({}) == {agent.session: ARM_LIMIT - 5}
+    await agent.leave()
+
+
+async def test_a_draining_agent_has_no_room_and_is_told(server: Server) -> None:
+    agent = await Agent(server).join()
+    await server.gateway.drain()
+    assert await agent.hear() == [Drain()]
+    assert server.gateway.room({})[0] == {}
+    assert server.gateway.room_ahead({}) == {}
+    await agent.leave()
+
+
+# ── dispatch ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_job_is_told_once_and_again_when_it_has_changed(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    pool = await conn.fetchval("select pool from mainspring.job")
+    told = []
+    for priority in (5, 5, 6):
+        await jobs.register(conn, {"job": Definition(Python("job"), priority=priority)})
+        await server.catalogue.refresh()
+        await conn.execute("select mainspring.enqueue('job')")
+        await server.gateway.arm(await claims.claim(conn, pool, [agent.session], 1, [BOTTOM] * 10, ahead=5.0))
+        [dispatch] = await agent.hear()
+        assert isinstance(dispatch, Dispatch)
+        told.append([(job.name, job.version) for job in dispatch.jobs])
+    assert told == [[("job", 1)], [], [("job", 2)]]
+    await agent.leave()
+
+
+async def test_a_claim_for_an_agent_that_has_gone_is_left_to_the_rescuer(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    await agent.leave()
+    await server.gateway.arm(Claim({agent.session: [Armed(1, 1, 1, 1, 0.0, "{}")]}, {}, {agent.session: 1}, 1))
+    assert server.gateway.holds == 0
+
+
+# ── cancel, lease, compact, close ───────────────────────────────────────────────────────────────
+
+
+async def test_a_cancelled_task_is_told_to_its_agent_once(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    armed = await arm(conn, server, agent, 2)
+    await tasks.cancel(conn, armed[0].task)
+    for _ in range(3):
+        await server.gateway.cancel()
+    assert await agent.hear() == [Cancel([Held(armed[0].task, armed[0].token)])]
+    await agent.say(Heartbeat(0))
+    assert isinstance((await agent.hear())[0], Configure), "no second one in between"
+    await agent.leave()
+
+
+async def test_an_agent_that_goes_while_it_is_told_to_cancel_harms_nobody(
+    conn: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, staying = await Agent(server).join(), await Agent(server).join()
+    lost, kept = (await arm(conn, server, going, 1))[0], (await arm(conn, server, staying, 1))[0]
+    for armed in (lost, kept):
+        await tasks.cancel(conn, armed.task)
+
+    async def closed(_: object) -> int:
+        raise ChannelClosed("gone, and the session has not noticed yet")
+
+    monkeypatch.setattr(server.gateway._seats[going.session].link, "send", closed)
+    await server.gateway.cancel()
+    assert await staying.hear() == [Cancel([Held(kept.task, kept.token)])]
+    await going.leave()
+    await staying.leave()
+
+
+async def test_a_session_whose_lease_is_over_is_closed(conn: Connection, server: Server) -> None:
+    over, living = await Agent(server).join(), await Agent(server).join()
+    await agents.end(conn, [over.session])
+    await server.gateway.renew()
+    with pytest.raises(ChannelClosed):
+        await over.hear()
+    await over.serving
+    assert set(server.gateway.room({})[0]) == {living.session}
+    await living.leave()
+
+
+async def test_what_a_session_holds_is_noted_in_place_of_its_claims(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    first, second = await arm(conn, server, agent, 2), await arm(conn, server, agent, 2)
+    await agent.say(finished(first[0]))
+    while not server.recorder.backlog:
+        await asyncio.sleep(0)
+    await server.recorder.flush()
+    await server.gateway.compact()
+    rows = await conn.fetch("select tasks from mainspring.claim")
+    assert [sorted(row["tasks"]) for row in rows] == [[first[1].task, second[0].task, second[1].task]]
+    assert sorted(h.task for h in await agents.held(conn, agent.session, 10)) == rows[0]["tasks"]
+    await agent.leave()
+
+
+async def test_closing_ends_the_sessions_here_at_once(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    await arm(conn, server, agent, 1)
+    await server.gateway.close()
+    assert await agents.gone(conn) == [agent.session]
+    await agent.serving

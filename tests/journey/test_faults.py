@@ -150,9 +150,9 @@ async def test_when_all_connections_are_cut_nothing_is_lost_and_nothing_runs_twi
         await story.until_written(tasks * part // 4)
         cut = await conn.fetchval("""
             select count(pg_terminate_backend(pid)) from pg_stat_activity
-             where datname = current_database() and application_name = 'mainspring' and pid <> pg_backend_pid()
+             where datname = current_database() and application_name like 'mainspring%' and pid <> pg_backend_pid()
         """)
-        assert cut >= 1
+        assert cut > 0
     assert story.written() < tasks, "it was in the middle"
     await story.until_all_ended(conn)
     effects = await assert_each_ended_once(conn, story, tasks)

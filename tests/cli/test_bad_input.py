@@ -126,8 +126,11 @@ def test_bytes_that_are_no_text_are_refused(dsn: str) -> None:
     assert b"Traceback" not in done.stderr  # type: ignore[operator]
 
 
-def test_no_option_lets_a_terminal_be_steered(offline: Cli) -> None:
-    outcome = offline("task", "show", "\x1b[31m")
-    assert "\x1b" not in outcome.err
-    outcome = offline("\x1b[31m")
+STEERING = "\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize("line", [("task", "show", STEERING), (STEERING,), ("task", "list", STEERING)], ids=repr)
+def test_no_option_lets_a_terminal_be_steered(offline: Cli, line: tuple[str, ...]) -> None:
+    outcome = offline(*line)
+    assert outcome.code == 2
     assert "\x1b" not in outcome.err

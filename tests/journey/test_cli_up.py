@@ -96,7 +96,8 @@ def test_stopping_waits_for_what_runs(dsn: str, tmp_path: Path) -> None:
 
 
 def test_a_second_signal_stops_what_runs_and_costs_it_no_attempt(dsn: str) -> None:
-    with running("up", "--json", "--dsn", dsn) as up:
+    patient = environment(MAINSPRING_STOP_PATIENCE="10m")
+    with running("up", "--json", "--dsn", dsn, env=patient) as up:
         up.ready()
         mainspring("job", "create", "long", "--dsn", dsn, "--", "sleep", "600")
         mainspring("task", "submit", "long", "--dsn", dsn)

@@ -150,9 +150,9 @@ async def test_when_all_connections_are_cut_nothing_is_lost_and_nothing_runs_twi
         await story.until_written(tasks * part // 4)
         cut = await conn.fetchval("""
             select count(pg_terminate_backend(pid)) from pg_stat_activity
-             where datname = current_database() and application_name = 'mainspring' and pid <> pg_backend_pid()
+             where datname = current_database() and application_name like 'mainspring%' and pid <> pg_backend_pid()
         """)
-        assert cut > 3
+        assert cut > 0
     assert story.written() < tasks, "it was in the middle"
     await story.until_all_ended(conn)
     effects = await assert_each_ended_once(conn, story, tasks)
@@ -205,32 +205,46 @@ async def test_a_worker_that_is_told_to_stop_lets_short_tasks_end(story: Story, 
 # ── a zombie ────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def history(conn: Connection) -> list[tuple[object, ...]]:
+    query = "select id, token, state, attempt, finished_at, recorded_at from mainspring.task_history order by id"
+    return [tuple(row) for row in await conn.fetch(query)]
+
+
+async def until_living(conn: Connection, sessions: int) -> None:
+    async def there() -> bool:
+        living = "select count(*) from mainspring.agent where ended_at is null and lease_until > mainspring.now()"
+        return int(await conn.fetchval(living)) == sessions
+
+    await eventually(there)
+
+
 async def test_a_worker_that_was_frozen_past_its_lease_changes_nothing_when_it_wakes(
     story: Story, conn: Connection
 ) -> None:
-    gate = story.directory / "gate"
-    tasks = [await story.app["work"].enqueue(wait=1.0) for _ in range(5)]
+    tasks = await story.app["work"].enqueue_many([(1.0,)] * 5)
     frozen = await story.worker(lease=1.0)
     for task in tasks:
         await in_state(task, "running")
     frozen.signal(signal.SIGSTOP)
     other = await story.worker(lease=1.0)
     await story.until_all_ended(conn)
-    ended = await conn.fetch("select id, token, state, finished_at from mainspring.task_history order by id")
-    assert {row["state"] for row in ended} == {10}
+    before = await history(conn)
     frozen.signal(signal.SIGCONT)
-    gate.touch()
+    await until_living(conn, 2)
+    await frozen.stop()
+    await assert_each_ended_once(conn, story, len(tasks))
+    assert await history(conn) == before
+    assert {line.token for line in story.ledger() if line.pid == other.pid} == {row[1] for row in before}
 
-    async def was_stale() -> bool:
-        stale = "select count(*) from mainspring.attempt where error_code = 'stale_attempt'"
-        return int(await conn.fetchval(stale)) == 0 and await has_new_session()
 
-    async def has_new_session() -> bool:
-        living = "select count(*) from mainspring.agent where ended_at is null and lease_until > mainspring.now()"
-        return int(await conn.fetchval(living)) == 2
-
-    await eventually(has_new_session)
-    again = await conn.fetch("select id, token, state, finished_at from mainspring.task_history order by id")
-    assert [tuple(row) for row in again] == [tuple(row) for row in ended]
-    assert await conn.fetchval("select count(*) from mainspring.task") == 0
-    assert {line.pid for line in story.ledger() if line.event == "effect"} >= {other.pid}
+async def test_a_worker_that_was_frozen_alone_takes_its_tasks_up_again(story: Story, conn: Connection) -> None:
+    tasks = await story.app["work"].enqueue_many([(2.0,)] * 5)
+    frozen = await story.worker(lease=1.0)
+    for task in tasks:
+        await in_state(task, "running")
+    frozen.signal(signal.SIGSTOP)
+    await until_living(conn, 0)
+    frozen.signal(signal.SIGCONT)
+    await story.until_all_ended(conn)
+    await assert_each_ended_once(conn, story, len(tasks))
+    await frozen.stop()

@@ -87,7 +87,8 @@ async def test_an_attempt_that_lost_its_task_commits_nothing(app: App, effects: 
 
     @app.job(delivery="effectively_once", retries=0)
     async def pay() -> None:
-        await conn.execute("update mainspring.task set token = nextval('mainspring.attempt_token')")
+        async with app.database.acquire() as other:
+            await other.execute("update mainspring.task set token = token + 1")
         try:
             async with current_task().transaction() as own:
                 await write_effect(own)

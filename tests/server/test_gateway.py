@@ -30,8 +30,9 @@ from mainspring.model.messages import (
 )
 from mainspring.model.states import TaskState
 from mainspring.server.catalogue import Catalogue
-from mainspring.server.gateway import ARM_LIMIT, Gateway
+from mainspring.server.gateway import Gateway
 from mainspring.server.recorder import Recorder
+from mainspring.server.seat import ARM_LIMIT
 from mainspring.store import agents, claims, jobs, tasks
 from mainspring.store.claims import Claim
 from mainspring.store.database import Connection, Database
@@ -277,9 +278,7 @@ async def test_labels_decide_who_has_room(server: Server) -> None:
 
 async def test_tasks_ahead_of_their_time_take_no_slot(conn: Connection, server: Server) -> None:
     agent = await Agent(server, slots=1).join()
-    await conn.execute(
-        "select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[5]), run_at => mainspring.now() + '1 hour')"
-    )
+    await conn.execute("select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[5]), delay => '1 hour')")
     pool = await conn.fetchval("select pool from mainspring.job")
     claim = await claims.claim(conn, pool, [agent.session], 5, [BOTTOM] * 10, ahead=7200.0)
     await server.gateway.arm(claim)

@@ -64,14 +64,43 @@ async def test_nobody_listens_there(dsn: str) -> None:
         await Database("postgresql://localhost:1/x?connect_timeout=1").connect()
 
 
-async def test_a_database_that_is_not_open_says_how_to_open_it(dsn: str) -> None:
-    with pytest.raises(StoreUnavailable, match="async with app"):
-        async with Database(dsn).acquire():
-            pass
-
-
 async def kill(conn: Connection, pid: int) -> None:
     assert await conn.fetchval("select pg_terminate_backend($1, 5000)", pid)
+
+
+async def test_the_pool_gives_the_connection_used_last(database: Database) -> None:
+    async with database.acquire() as conn:
+        first = await conn.fetchval("select pg_backend_pid()")
+    for _ in range(3):
+        async with database.acquire() as conn:
+            assert await conn.fetchval("select pg_backend_pid()") == first
+
+
+async def test_the_pool_takes_back_neither_a_lost_connection_nor_an_open_transaction(
+    conn: Connection, database: Database
+) -> None:
+    with pytest.raises(StoreUnavailable):
+        async with database.acquire() as mine:
+            lost = await mine.fetchval("select pg_backend_pid()")
+            await kill(conn, lost)
+            await mine.fetchval("select 1")
+    async with database.acquire() as mine:
+        left_open = await mine.fetchval("select pg_backend_pid()")
+        await mine.execute("begin")
+    async with database.acquire() as mine:
+        third = await mine.fetchval("select pg_backend_pid()")
+    assert len({lost, left_open, third}) == 3
+
+
+async def test_a_connection_that_died_while_it_was_idle_is_not_given_out(conn: Connection, database: Database) -> None:
+    async with database.acquire() as mine:
+        idle = mine
+        pid = await mine.fetchval("select pg_backend_pid()")
+    await kill(conn, pid)
+    while not idle.is_closed():
+        await asyncio.sleep(0.001)
+    async with database.acquire() as mine:
+        assert await mine.fetchval("select 1") == 1
 
 
 async def test_a_line_comes_back_after_a_loss(dsn: str, conn: Connection) -> None:

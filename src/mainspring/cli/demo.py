@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +17,8 @@ from mainspring.cli.base import Command, examples, shared
 from mainspring.cli.render import headline, note, print_json, visible
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mainspring.cli.demo_jobs import Scene, Stage
     from mainspring.model.messages import Ending
     from mainspring.sdk.job import Job

@@ -125,7 +125,7 @@ async def test_it_sends_whenever_there_is_something(outbox: Outbox) -> None:
         sent.put_nowait(messages)
         return 1
 
-    sending = asyncio.ensure_future(outbox.run(send))
+    sending = asyncio.ensure_future(outbox.run(send, lambda: False))
     for task in (1, 2):
         outbox.ended(ending(task))
         assert await asyncio.wait_for(sent.get(), 5) == [Finished([ending(task)])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,6 +40,9 @@ class Executor:
     def let_go(self, *tasks: int) -> None:
         for task in tasks:
             self._gates.setdefault(task, asyncio.Event()).set()
+
+    def prepare(self, attempt: Attempt) -> None:
+        """Nothing can be done before the instant."""
 
     async def run(self, attempt: Attempt) -> str | None:
         task = attempt.armed.task
@@ -340,7 +344,7 @@ async def test_one_that_swallows_its_cancellation_is_told_again_until_it_lets_go
     await bench.settle()
     bench.runner.cancel([held])
     for expected in (1, 2, 3):
-        await bench.until(lambda expected=expected: told == expected)
+        await bench.until(partial(lambda times: told == times, expected))
         assert bench.runner.running == 1 or expected == 3
         bench.pass_time(6.5)
     await bench.until(bench.runner.empty.is_set)
@@ -362,6 +366,7 @@ async def test_one_that_ends_well_although_it_was_told_to_stop_has_succeeded(ben
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             return '"done"'
+        return None
 
     bench.executor.will(1, finishes)
     held = bench.arm(1)

@@ -129,7 +129,8 @@ def test_following_soonest_wakes_up_no_more_often_than_there_are_timers() -> Non
 
 
 def test_a_timer_carries_its_call_and_argument() -> None:
-    wheel, called = Wheel(EPOCH), []
+    wheel = Wheel(EPOCH)
+    called: list[str] = []
     wheel.arm(EPOCH, called.append, "argument")
     [timer] = wheel.expire(EPOCH)
     assert timer.call is not None

@@ -143,7 +143,8 @@ async def test_a_failure_that_may_be_repeated_goes_back_and_the_next_one_ends_it
     conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]]
 ) -> None:
     agent, task = Agent(recorder), await running()
-    requeued, ended = [], []
+    requeued: list[int] = []
+    ended: list[Ending] = []
     recorder.on_requeued.append(lambda: requeued.append(1))
     recorder.on_ended.append(ended.extend)
     await agent.report(Finished([await ending(conn, task, TaskState.FAILED, code="handler_error")]))

@@ -54,7 +54,7 @@ async def test_a_session_that_was_ended_is_gone_at_once_and_for_good(conn: Conne
 
 async def test_a_buried_session_is_neither_gone_nor_renewed(conn: Connection) -> None:
     session = await begin(conn, -1.0)
-    await conn.execute("insert into mainspring.claim (session, tasks) values ($1, '{1,2}')", session)
+    await conn.execute("insert into mainspring.claim (session, batch, tasks) values ($1, 1, '{1,2}')", session)
     await agents.bury(conn, session)
     assert await agents.gone(conn) == []
     assert await agents.renew(conn, [session], 60.0) == set()

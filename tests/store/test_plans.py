@@ -156,7 +156,7 @@ async def test_an_old_snapshot_does_not_make_claims_walk_what_was_claimed_before
     await elsewhere.fetchval("select count(*) from mainspring.task")
     floors = list(FROM_BOTTOM)
     done = 0
-    while (claim := await claims.claim(conn, pool, [1], 4000, floors, ahead=0.0)).size:
+    while (claim := await claims.claim(conn, pool, [1], 1000, floors, ahead=0.0)).size:
         floors[PRIORITY_LEVELS.index(5)] = claim.positions[5]
         done += await outcomes.finish(
             conn, [Ending(a.task, a.token, a.job, 1, TaskState.SUCCEEDED, 1.0, 2.0) for a in claim.tasks[1]]

@@ -15,7 +15,7 @@ from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Chunk, Ending
 from mainspring.model.states import LIVE, TERMINAL, TaskState
 from mainspring.model.verdict import Again
-from mainspring.store import agents, claims, jobs, outcomes, tasks
+from mainspring.store import agents, claims, jobs, outcomes, stats, tasks
 from mainspring.store.database import Connection, Database
 
 MakeTask = Callable[..., Awaitable[int]]
@@ -223,8 +223,9 @@ async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection
     )
     pool = await conn.fetchval("select pool from mainspring.job")
     await claims.claim(conn, pool, [session], 1, [BOTTOM] * 10, ahead=60.0)
-    assert await tasks.stats(conn) == {
+    assert await stats.stats(conn) == {
         "live": {"pending": 1, "assigned": 1},
         "last_hour": {"failed": 1},
+        "lateness_ms": None,
         "agents": [{"name": "worker-1", "session": session, "slots": 10, "holds": 1}],
     }

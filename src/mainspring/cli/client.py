@@ -20,6 +20,7 @@ from mainspring.model.names import check_name
 from mainspring.model.states import TaskState
 from mainspring.sdk.waiting import Waiting
 from mainspring.store import agents, jobs, tasks
+from mainspring.store import stats as figures
 from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission, submit
 from mainspring.store.tasks import AttemptView, Piece, TaskView
@@ -152,7 +153,7 @@ class DatabaseClient:
 
     async def stats(self) -> dict[str, Any]:
         async with self._conn() as conn:
-            return await tasks.stats(conn)
+            return await figures.stats(conn)
 
     @asynccontextmanager
     async def _conn(self) -> AsyncIterator[Connection]:

@@ -63,10 +63,12 @@ async def stats(client: Client) -> None:
     if shared().json:
         print_json(found)
         return
+    lateness = found["lateness_ms"]
     fields(
         {
             "live": ", ".join(f"{count} {state}" for state, count in found["live"].items()) or "none",
             "last hour": ", ".join(f"{count} {state}" for state, count in found["last_hour"].items()) or "none",
+            "lateness": ", ".join(f"{name} {value:g} ms" for name, value in (lateness or {}).items()) or "none",
         }
     )
     click.echo()

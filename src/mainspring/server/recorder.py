@@ -135,7 +135,7 @@ class Recorder:
         if batch.starts:
             await outcomes.start(conn, batch.starts)
         if batch.refused:
-            await claims.give_back(conn, [a.task for a in batch.refused], [a.token for a in batch.refused])
+            await self._give_back(conn, batch.refused)
         ended, again = await self.record(conn, batch.endings) if batch.endings else ([], 0)
         return ended, again + len(batch.refused)
 
@@ -161,9 +161,19 @@ class Recorder:
             await self._unmoved(conn, ended)
         if again and await self._in_partitions(conn, lambda: outcomes.retry(conn, again)) < len(again):
             endings = [verdict.ending for verdict in again]
-            cancelled = [replace(ending, state=TaskState.CANCELLED, code="cancelled") for ending in endings]
-            await self._in_partitions(conn, lambda: outcomes.finish(conn, cancelled))  # those that were to be cancelled
+            await self._cancel(conn, endings)
             await self._unmoved(conn, endings)
+
+    async def _give_back(self, conn: Connection, refused: list[Held]) -> None:
+        moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])
+        if moved < len(refused):
+            await self._cancel(conn, [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused])
+
+    async def _cancel(self, conn: Connection, endings: list[Ending]) -> None:
+        """What does not go back because somebody wants it cancelled ends so; the guard leaves all others alone."""
+        error = "cancelled before it ran again"
+        cancelled = [replace(e, state=TaskState.CANCELLED, code="cancelled", error=error) for e in endings]
+        await self._in_partitions(conn, lambda: outcomes.finish(conn, cancelled))
 
     async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
         await outcomes.add_results(conn, endings)

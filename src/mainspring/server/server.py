@@ -50,7 +50,12 @@ class Server:
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.listener = Listener(
             database,
-            {"due": self.dispatcher.wake, "cancel": self.gateway.cancel_wake, "job": self.catalogue.wake},
+            {
+                "due": self.dispatcher.wake,
+                "cancel": self.gateway.cancel_wake,
+                "job": self.catalogue.wake,
+                "dependency": self.settler.wake,
+            },
         )
         self.recorder.on_ended.append(self.settler.ended)
         self.recorder.on_requeued.append(self.dispatcher.wake.set)

@@ -131,13 +131,16 @@ _GIVE_BACK = """
        set state = 1, session = null, started_at = null, attempt = attempt - 1
       from given
      where t.id = any (array[given.id])               -- a probe of the index per task: see outcomes.py
-       and t.token = given.token and t.state = 2
+       and t.token = given.token and t.state = 2 and t.cancel_at is null
     returning t.id
 """
 
 
 async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> int:
-    """assigned → pending for tasks that never started: costs no attempt. Returns how many moved."""
+    """assigned → pending for tasks that never started: costs no attempt.
+
+    Returns how many moved; one that somebody wants cancelled does not.
+    """
     return len(await conn.fetch(_GIVE_BACK, tasks, tokens))
 
 

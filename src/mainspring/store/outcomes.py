@@ -44,7 +44,8 @@ _FINISH = """
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
-                  to_timestamp(given.finished) as finished_at, t.token, t.session, t.job_id, t.pool,
+                  coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
+                  t.token, t.session, t.job_id, t.pool,
                   coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
                   t.progress, given.result::jsonb as result, given.code, given.error, t.key
     )
@@ -65,7 +66,7 @@ async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
         [e.task for e in endings],
         [e.token for e in endings],
         [e.started_at or None for e in endings],
-        [e.finished_at for e in endings],
+        [e.finished_at or None for e in endings],
         [] if states.count(TaskState.SUCCEEDED) == len(states) else states,
         _unless_all_null([e.result for e in endings]),
         _unless_all_null([e.code for e in endings]),

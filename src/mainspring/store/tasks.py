@@ -1,4 +1,4 @@
-"""Tasks as people see them: find, list, cancel, run again, wait, count.
+"""Tasks as people see them: find, list, cancel, run again, wait.
 
 Next: store/claims.py
 """
@@ -272,28 +272,3 @@ async def exist(conn: Connection, tasks: Sequence[int]) -> set[int]:
     """Those of `tasks` that are live."""
     rows = await conn.fetch("select id from mainspring.task where id = any($1::bigint[])", tasks)
     return {row["id"] for row in rows}
-
-
-async def stats(conn: Connection) -> dict[str, Any]:
-    """Counts of what is live, what ended within the last hour, and the agents."""
-    live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
-    done = await conn.fetch("""
-        select state, count(*) as tasks,
-               percentile_cont(array[0.5, 0.99]) within group (
-                   order by extract(epoch from started_at - run_at) * 1000) filter (where attempt = 1) as lateness
-          from mainspring.task_history where recorded_at > mainspring.now() - interval '1 hour' group by state
-    """)
-    agents = await conn.fetch("""
-        select a.name, a.slots, a.session,
-               (select count(*) from mainspring.claim c cross join lateral unnest(c.tasks) as claimed(id)
-                  join mainspring.task t on t.id = claimed.id and t.session = a.session
-                 where c.session = a.session) as holds
-          from mainspring.agent a where a.ended_at is null and a.lease_until > mainspring.now() order by a.session
-    """)
-    return {
-        "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
-        "last_hour": {TaskState(row["state"]).label: row["tasks"] for row in done},
-        "agents": [
-            {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
-        ],
-    }

@@ -182,6 +182,9 @@ begin
     if unmet is not null then
         raise exception 'after: task % does not exist or did not succeed', unmet using errcode = 'MSV01';
     end if;
+    if waiting > 0 then
+        perform pg_notify('mainspring', 'dependency');
+    end if;
     return waiting;
 end
 $$;

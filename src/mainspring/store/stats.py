@@ -1,0 +1,41 @@
+"""Figures for people: what is live, what has ended, how late it was, who is there.
+
+Next: cli/status.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring.model.states import TaskState
+from mainspring.store.database import Connection
+
+
+async def stats(conn: Connection) -> dict[str, Any]:
+    """Counts of what is live and of what ended within the last hour, its lateness, and the agents."""
+    live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
+    done = await conn.fetch("""
+        select state, count(*) as tasks from mainspring.task_history
+         where recorded_at > mainspring.now() - interval '1 hour' group by state
+    """)
+    lateness = await conn.fetchval("""
+        select percentile_cont(array[0.5, 0.99, 1])
+               within group (order by date_part('epoch', started_at - run_at) * 1000)
+          from mainspring.task_history
+         where recorded_at > mainspring.now() - interval '1 hour' and attempt = 1 and started_at is not null
+    """)
+    agents = await conn.fetch("""
+        select a.name, a.slots, a.session,
+               (select count(*) from mainspring.claim c cross join lateral unnest(c.tasks) as claimed(id)
+                  join mainspring.task t on t.id = claimed.id and t.session = a.session
+                 where c.session = a.session) as holds
+          from mainspring.agent a where a.ended_at is null and a.lease_until > mainspring.now() order by a.session
+    """)
+    return {
+        "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
+        "last_hour": {TaskState(row["state"]).label: row["tasks"] for row in done},
+        "lateness_ms": lateness and dict(zip(("p50", "p99", "max"), (round(ms, 3) for ms in lateness), strict=True)),
+        "agents": [
+            {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
+        ],
+    }

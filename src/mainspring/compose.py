@@ -95,9 +95,8 @@ class Engine:
     async def start(self) -> None:
         await self.server.start()
         self._sessions = asyncio.create_task(self._run_sessions(), name="mainspring agent")
-        await asyncio.wait(
-            [self._sessions, asyncio.ensure_future(self.agent.welcomed.wait())], return_when="FIRST_COMPLETED"
-        )
+        while not (self.agent.welcomed.is_set() or self._sessions.done()):  # a session that fails makes a new agent
+            await asyncio.sleep(0.002)
 
     async def _run_sessions(self) -> None:
         """One session after another: a lease that could not be renewed ends one, and the next begins afresh."""
@@ -138,6 +137,7 @@ class Engine:
         await stopping
         await self.agent.close()
         if self._sessions is not None:
+            self._sessions.cancel()  # it is over by now, unless a handler does not stop
             await asyncio.wait([self._sessions])
         self._python.close()
         await self._command.close()
@@ -152,7 +152,6 @@ async def engine(
     running = Engine(settings, database, handlers, labels)
     owner = asyncio.current_task()
     assert owner is not None
-    await running.start()
     failed: list[asyncio.Task[None]] = []
 
     def ended(part: asyncio.Task[None]) -> None:
@@ -160,9 +159,10 @@ async def engine(
             failed.append(part)
             owner.cancel()
 
-    for part in running.parts:
-        part.add_done_callback(ended)
     try:
+        await running.start()
+        for part in running.parts:
+            part.add_done_callback(ended)
         yield running
     except asyncio.CancelledError:
         if failed:

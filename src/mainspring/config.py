@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _DURATIONS = {"poll", "lead", "lease", "stop_patience", "keep_succeeded", "keep_failed"}
-_AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0}
+_AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
 _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lease": 3600.0}
 
 

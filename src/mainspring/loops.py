@@ -19,8 +19,11 @@ log = logging.getLogger("mainspring")
 Step = Callable[[], Awaitable[int]]
 
 
-async def run_every(interval: float, step: Step, wake: asyncio.Event | None = None) -> None:
-    """Repeat `step`: at once while it finds work, else on `wake` or after an adaptive interval with jitter.
+async def run_every(interval: float, step: Step, wake: asyncio.Event | None = None, *, adaptive: bool = False) -> None:
+    """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, with jitter.
+
+    With `adaptive` the interval shrinks while there is work and grows when there is none. That is for looking
+    for work; what keeps something alive must come at its time.
 
     StoreUnavailable is expected, and waited out; any other error is a bug and ends the loop.
     """
@@ -39,7 +42,7 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
                 log.warning("%s: %s; trying again", name, error)
             await asyncio.sleep(min(0.1 * 2**faults, 2.0) * random.uniform(0.5, 1.5))
             continue
-        wait = pace.after(found) * random.uniform(0.9, 1.1)
+        wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)
         if not found:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):

@@ -71,7 +71,9 @@ class Bench:
         self.executor = Executor()
         self.confirmed = asyncio.Event()
         self.confirms = 0
-        self.runner = Runner(slots, self.clock, self.timers, self.outbox, {Python: self.executor}, self._confirm)
+        self.runner = Runner(
+            slots, self.clock, self.timers, self.timers, self.outbox, {Python: self.executor}, self._confirm
+        )
         self.reports: list[Any] = []
 
     async def _confirm(self) -> None:

@@ -44,6 +44,7 @@ class Attempt:
         "stopping",
         "timer",
         "transactions",
+        "waiting_since",
     )
 
     def __init__(self, armed: Armed, job: Job, reports: Reports) -> None:
@@ -53,6 +54,7 @@ class Attempt:
         self.prepared: Any = None  # what its executor found before the instant
         self.args: dict[str, Any] = _NO_ARGS  # of a handler
         self.transactions: Transactions | None = None
+        self.waiting_since = 0.0  # for a slot, in boot time
         self.started_at = 0.0  # zero until it runs
         self.stopping: StopReason | None = None
         self.handle: asyncio.Task[None] | None = None

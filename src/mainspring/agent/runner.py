@@ -20,10 +20,11 @@ from mainspring.model.jobs import Job, Run
 from mainspring.model.messages import Armed, Ending, Held
 from mainspring.model.payload import cut
 from mainspring.model.states import TaskState
-from mainspring.wire.clock import Clock
+from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
+STUBBORN = 5.0  # seconds beyond its grace that are waited for one that does not stop
 PATIENCE = 1.0  # seconds that a due attempt waits for a slot here before it is given back
 
 _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
@@ -39,7 +40,8 @@ class Runner:
         self,
         slots: int,
         clock: Clock,
-        timers: Timers,
+        timers: Timers,  # for instants, on the database's time
+        durations: Timers,  # for timeouts, on the boot-time clock: no one can set it
         outbox: Outbox,
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
@@ -47,6 +49,7 @@ class Runner:
         self._slots = Slots(slots, self._run)
         self._clock = clock
         self._timers = timers
+        self._durations = durations
         self._outbox = outbox
         self._executors = executors
         self._confirm = confirm  # returns once all that was reported so far is durable
@@ -63,7 +66,7 @@ class Runner:
         if present is not None:
             if present.armed.token >= armed.token:
                 return
-            self._stop(present, "lost")  # the server gave the task a new attempt: the old one is void
+            self._replace(present)
         if job is None:
             self._outbox.ended(_of_no_job(armed, self._clock.now()))
             return
@@ -83,6 +86,13 @@ class Runner:
         else:
             self._due(attempt)
 
+    def _replace(self, attempt: Attempt) -> None:
+        """The server gave the task a new attempt: this one is void."""
+        if self._is_waiting(attempt):
+            self._withdraw(attempt)
+        else:
+            self._stop(attempt, "lost")
+
     def _due(self, attempt: Attempt) -> None:
         attempt.timer = None
         self._slots.start(attempt)
@@ -101,7 +111,7 @@ class Runner:
                 await self._confirm()
             timeout = attempt.job.definition.timeout
             if timeout is not None:
-                attempt.timer = self._timers.at(self._clock.now() + timeout, self._time_out, attempt)
+                attempt.timer = self._durations.after(timeout, self._time_out, attempt)
             result = await self._executors[type(attempt.job.definition.run)].run(attempt)
             ending = self._ending(attempt, TaskState.SUCCEEDED, result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
@@ -115,7 +125,7 @@ class Runner:
     def _over(self, attempt: Attempt) -> None:
         attempt.handle = None  # the slot goes on to another
         if attempt.timer is not None:
-            self._timers.disarm(attempt.timer)
+            self._durations.disarm(attempt.timer)
         if self._held.get(attempt.armed.task) is attempt:
             del self._held[attempt.armed.task]
             if not self._held:
@@ -193,18 +203,16 @@ class Runner:
     def _stop(self, attempt: Attempt, reason: StopReason) -> None:
         attempt.stop(reason)
         if attempt.timer is not None:
-            self._timers.disarm(attempt.timer)
+            self._durations.disarm(attempt.timer)
         # One that does not let go is told again, until it does.
-        again = self._clock.now() + attempt.job.definition.grace + 1.0
-        attempt.timer = self._timers.at(again, self._insist, attempt)
+        attempt.timer = self._durations.after(attempt.job.definition.grace + 1.0, self._insist, attempt)
 
     def _insist(self, attempt: Attempt) -> None:
         attempt.timer = None
         if attempt.handle is not None:
             log.warning("task %d does not stop; it is told again", attempt.armed.task)
             attempt.handle.cancel()
-            again = self._clock.now() + attempt.job.definition.grace + 1.0
-            attempt.timer = self._timers.at(again, self._insist, attempt)
+            attempt.timer = self._durations.after(attempt.job.definition.grace + 1.0, self._insist, attempt)
 
     def _is_waiting(self, attempt: Attempt) -> bool:
         """Whether a held attempt waits for its instant or for a slot."""
@@ -255,11 +263,11 @@ class Runner:
 
     def give_back_overdue(self) -> None:
         """Attempts that have waited here too long for a slot may find one elsewhere."""
-        limit = self._clock.now() - PATIENCE
+        limit = boottime() - PATIENCE
         waiting = self._slots.waiting
-        while waiting and waiting[0].armed.fire_at < limit:
-            attempt = waiting.popleft()
-            del self._held[attempt.armed.task]
+        while waiting and waiting[0].waiting_since < limit:
+            attempt = waiting[0]
+            self._withdraw(attempt)
             self._outbox.refused(attempt, "full")
 
     def stop_all(self, reason: StopReason) -> None:
@@ -275,6 +283,15 @@ class Runner:
     def crowded(self) -> bool:
         """Whether due attempts wait for a slot."""
         return bool(self._slots.waiting)
+
+    async def settled(self) -> None:
+        """Wait until nothing runs that was told to stop; not for ever: a handler can ignore it for good."""
+        grace = max((attempt.job.definition.grace for attempt in self._held.values()), default=0.0)
+        try:
+            async with asyncio.timeout(grace + STUBBORN):
+                await self.empty.wait()
+        except TimeoutError:
+            log.error("tasks %s do not stop; they are left to themselves", sorted(self._held))
 
     def close(self) -> None:
         self._slots.close()

@@ -51,9 +51,10 @@ class Agent:
         self._hello = Hello(name, slots, labels)
         self.clock = Clock()
         self._timers = Timers(self.clock)
+        self._durations = Timers(Clock(offset=0.0))  # plain boot time
         self._outbox = Outbox(self.clock)
         self._last_sent = 0
-        self.runner = Runner(slots, self.clock, self._timers, self._outbox, executors, self._confirm)
+        self.runner = Runner(slots, self.clock, self._timers, self._durations, self._outbox, executors, self._confirm)
         self._jobs: dict[int, Job] = {}
         self._lease = 0.0
         self._lease_until = float("inf")  # boot time
@@ -63,6 +64,7 @@ class Agent:
     async def run(self) -> None:
         """Until the channel closes. What runs then is stopped, and waited for."""
         try:
+            self._heartbeat_at = boottime()
             self._last_sent = await self._link.send([self._hello])
             async with asyncio.TaskGroup() as group:
                 receiving = group.create_task(self._receive())
@@ -75,10 +77,11 @@ class Agent:
                     helper.cancel()
                 self.runner.drain()
                 self.runner.stop_all("lost")
-                await self.runner.empty.wait()
+                await self.runner.settled()
         finally:
             self.runner.close()
             self._timers.close()
+            self._durations.close()
 
     async def _send(self, messages: list[AgentMessage]) -> int:
         try:
@@ -111,10 +114,10 @@ class Agent:
                     self.runner.arm(armed, self._jobs.get(armed.job))
             case Configure(lease, now) | Welcome(lease=lease, now=now):
                 received = boottime()
-                if self.clock.measured(self._heartbeat_at or received, received, now):
+                if self.clock.measured(self._heartbeat_at, received, now):
                     self._timers.clock_changed()
                 self._lease = self._lease or lease
-                self._lease_until = (self._heartbeat_at or received) + lease
+                self._lease_until = self._heartbeat_at + lease
                 self.welcomed.set()
             case Cancel(attempts):
                 self.runner.cancel(attempts)
@@ -132,9 +135,10 @@ class Agent:
             for _ in range(10):
                 await asyncio.sleep(self._lease / 30)
                 self.runner.give_back_overdue()
-            if boottime() > self._lease_until - self._lease / 6:
-                log.error("the lease could not be renewed; what runs here is stopped")
-                self.runner.stop_all("lost")
+                if boottime() > self._lease_until - self._lease / 6:
+                    log.error("the lease could not be renewed; the session ends, and what runs in it is stopped")
+                    await self._link.close()
+                    return
 
     def follow(self, clock: Clock) -> None:
         """Take over the time of a clock in this process, for one whose server is in the same process."""

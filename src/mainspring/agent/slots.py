@@ -41,6 +41,7 @@ class Slots:
             attempt.handle = self._loop.create_task(self._work(attempt))
             self._tasks.append(attempt.handle)
         else:
+            attempt.waiting_since = boottime()
             self.waiting.append(attempt)
             return
         self.busy += 1
@@ -48,6 +49,14 @@ class Slots:
     async def _work(self, attempt: Attempt) -> None:
         task = asyncio.current_task()
         assert task is not None
+        try:
+            await self._take_turns(task, attempt)
+        except BaseException:  # no handler's error gets here; but if one does, it takes no slot with it
+            self._tasks.remove(task)
+            self.busy = len(self._tasks) - len(self._idle)
+            raise
+
+    async def _take_turns(self, task: asyncio.Task[None], attempt: Attempt) -> None:
         while True:
             began = boottime()
             while True:
@@ -67,7 +76,7 @@ class Slots:
             attempt = await offer
 
     def close(self) -> None:
-        for task in self._tasks:
+        for task in list(self._tasks):
             task.cancel()
 
 

@@ -30,6 +30,10 @@ class Timers:
             self._set(instant)
         return timer
 
+    def after(self, seconds: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
+        """Call `call(argument)` so many seconds from now."""
+        return self.at(self._clock.now() + seconds, call, argument)
+
     def disarm(self, timer: Timer) -> bool:
         return self._wheel.disarm(timer)
 

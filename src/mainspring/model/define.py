@@ -48,6 +48,11 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         raise ValidationError(f"delivery: {delivery!r}; use {', '.join(get_args(Delivery))}", field="delivery")
     if delivery == "at_most_once" and options.get("retries"):
         raise ValidationError("retries: an at_most_once job never runs again; leave retries out", field="retries")
+    if delivery == "effectively_once" and isinstance(run, Command):
+        raise ValidationError(
+            "delivery: effectively_once is for Python handlers, which commit through current_task().transaction()",
+            field="delivery",
+        )
     timeout = options.get("timeout")
     own = options.get("requires", {})
     if not isinstance(own, Mapping):

@@ -57,3 +57,4 @@ class Job(Struct, frozen=True):
     version: int
     pool: int
     definition: Definition
+    namespace: str = "default"

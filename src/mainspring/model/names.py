@@ -1,6 +1,6 @@
 """Names and other text that people give: short, visible, storable.
 
-Next: sdk/define.py
+Next: model/define.py
 """
 
 from __future__ import annotations

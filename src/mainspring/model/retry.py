@@ -1,6 +1,6 @@
 """Retry policy: whether a failed attempt is followed by another, and after how long.
 
-Pure: the caller gives the random number. Next: server/verdict.py
+Pure: the caller gives the random number. Next: model/verdict.py
 """
 
 from __future__ import annotations

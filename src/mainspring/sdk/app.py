@@ -143,9 +143,19 @@ class App:
 
     async def open(self, **overrides: Any) -> None:
         """Connect, bring the schema up to date, register the jobs: ready to submit."""
+        if self._open is not None:
+            self._check_loop()
+            return
         async with self._opening:
             if self._open is None:
                 await self._open_once(overrides)
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self.loop:
+            raise ValidationError(
+                "the application is open on another event loop; use it there, or enqueue_sync() from threads",
+                field="app",
+            )
 
     async def _open_once(self, overrides: Mapping[str, Any]) -> None:
         async with AsyncExitStack() as stack:
@@ -208,11 +218,7 @@ class App:
     def database(self) -> Database:
         if self._database is None:
             raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
-        if asyncio.get_running_loop() is not self.loop:
-            raise ValidationError(
-                "the application is open on another event loop; use it there, or enqueue_sync() from threads",
-                field="app",
-            )
+        self._check_loop()
         return self._database
 
     async def submit(self, submission: Submission | Submissions, conn: Any) -> Any:

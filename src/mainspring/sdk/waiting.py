@@ -51,9 +51,14 @@ class Waiting:
         interval = SOONEST
         while self._futures:
             self._hint.clear()
-            with suppress(StoreUnavailable):  # it comes back; each waiter has its own timeout
+            try:
                 if await self._look_once():
                     interval = SOONEST
+            except StoreUnavailable:
+                pass  # it comes back; each waiter has its own timeout
+            except Exception as error:
+                self._fail_all(error)
+                raise
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval):
                     await self._hint.wait()
@@ -82,7 +87,10 @@ class Waiting:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
-        for task, futures in self._futures.items():
+        self._fail_all(StoreUnavailable("the application closed; the task goes on without it"))
+
+    def _fail_all(self, error: Exception) -> None:
+        for futures in self._futures.values():
             for future in futures:
                 if not future.done():
-                    future.set_exception(StoreUnavailable(f"the application closed; task {task} goes on without it"))
+                    future.set_exception(error)

@@ -25,7 +25,7 @@ class Catalogue:
         async with self._database.acquire() as conn:
             self._jobs = {job.id: job for job in await jobs.load(conn)}
             self.pools = await jobs.pools(conn)
-        self._by_name = {job.name: job for job in self._jobs.values()}
+        self._by_name = {job.name: job for job in self._jobs.values() if job.namespace == "default"}
         return 0
 
     def job(self, id: int) -> Job | None:

@@ -23,6 +23,7 @@ from mainspring.wire.clock import Clock, boottime
 
 BATCH = 1000  # tasks in one claim
 AHEAD_EVERY = 0.05  # seconds between looks ahead while due tasks take all the time
+SETTLE_EVERY = 0.5  # seconds between looks for claims whose answer was lost
 BACKLOG = 20_000  # endings that may wait to be recorded before claims pause
 
 
@@ -46,6 +47,7 @@ class Dispatcher:
         self._lead = lead
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = {}  # pools whose last claim was full
+        self._settled_at = 0.0
         self._looked_ahead_at = 0.0
         self._looked_below_until = 0.0
         self.wake: asyncio.Event = gateway.room_made  # room and work wake the same loop
@@ -55,7 +57,10 @@ class Dispatcher:
         if self._recorder.backlog > BACKLOG:
             return 0
         if self._gateway.unanswered:
-            await self._settle_unanswered()
+            if self._gateway.is_claiming:
+                return 0  # its answer is on the way: look when only lost ones are left
+            if boottime() - self._settled_at > SETTLE_EVERY:
+                await self._settle_unanswered()
         found = 0
         for pool, requirements in self._catalogue.pools.items():
             found += await self._claim_due(pool, requirements)
@@ -102,17 +107,22 @@ class Dispatcher:
         await self._gateway.arm(claim)
 
     async def _settle_unanswered(self) -> None:
-        """A claim whose answer was lost may have been made: find out, and arm what it gave us."""
-        lost = list(self._gateway.unanswered)
-        async with self._line as conn:
-            claim = await claims.unanswered(conn, self._gateway.known())
-        await self._arm(claim)
-        self._gateway.unanswered = self._gateway.unanswered[len(lost) :]
+        """A claim whose answer was lost may have been made, or be made yet: find out, and arm what it gave us."""
+        self._settled_at = boottime()
+        with self._gateway.watching_releases() as is_known:
+            async with self._line as conn:
+                claim = await claims.unanswered(conn, self._gateway.known())
+            lost = {
+                session: unknown
+                for session, tasks in claim.tasks.items()
+                if (unknown := [armed for armed in tasks if not is_known(session, armed)])
+            }
+        await self._arm(claim._replace(tasks=lost))
 
     async def submit(self, submission: Submission) -> int | None:
         """Insert a plain task and claim it in the same statement. None: something waits, let it wait its turn."""
         job = self._catalogue.named(submission.job)
-        if job is None or not submission.is_plain or self._flowing.get(job.pool):
+        if job is None or not submission.is_plain or self._flowing.get(job.pool) or self._gateway.unanswered:
             return None
         room, _ = self._gateway.room(self._catalogue.pools[job.pool])
         if not room:

@@ -2,7 +2,7 @@
 
 Reads   messages of agents
 Writes  store.agents        (sessions and leases)
-Sends   Welcome, Configure, Dispatch, Cancel, Recall
+Sends   Welcome, Configure, Dispatch, Cancel, Drain
 Next:   wire/link.py, then agent/session.py
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
+    Armed,
     Cancel,
     Configure,
     Drain,
@@ -38,12 +39,14 @@ from mainspring.server.recorder import Recorder, Report
 from mainspring.server.seat import ARM_LIMIT, Seat
 from mainspring.store import agents, claims
 from mainspring.store.claims import Claim
-from mainspring.store.database import Database
+from mainspring.store.database import STATEMENT_TIMEOUT, Database
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
+
+DOUBT = STATEMENT_TIMEOUT + 5.0  # seconds after which a claim that was not answered cannot be committed any more
 
 
 class Gateway:
@@ -59,7 +62,8 @@ class Gateway:
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
         self._claiming: list[dict[int, int]] = []  # the batches known when each open claim began
-        self.unanswered: list[dict[int, int]] = []  # the same, for claims whose answer was lost
+        self._unanswered: list[tuple[float, dict[int, int]]] = []  # the same for lost answers, and until when
+        self._released: set[int] | None = None  # tokens, while somebody wants to know
         recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # tells the dispatcher that somebody has room again
         self.cancel_wake = asyncio.Event()
@@ -130,6 +134,8 @@ class Gateway:
         if seat is not None and seat.held.get(task) == token:  # else it has been given a new attempt since
             seat.release(task)
             del self._holders[task]
+            if self._released is not None:
+                self._released.add(token)
 
     # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
 
@@ -175,18 +181,43 @@ class Gateway:
         try:
             yield
         except (StoreUnavailable, asyncio.CancelledError):
-            self.unanswered.append(mark)  # it may have been made: stays until somebody has looked
+            self._unanswered.append((boottime() + DOUBT, mark))  # it may have been made, or be made yet
             raise
         finally:
             self._claiming.remove(mark)
 
     def known(self) -> dict[int, int]:
         """By session, the last batch up to which every claim has been answered."""
-        marks = self._claiming + self.unanswered
+        marks = self._claiming + [mark for _, mark in self._unanswered]
         return {
-            seat.session: min([seat.batch, *(mark.get(seat.session, 0) for mark in marks)])
+            seat.session: min([seat.batch, *(mark[seat.session] for mark in marks if seat.session in mark)])
             for seat in self._seats.values()
         }
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether there may be claims of ours that we know nothing of."""
+        self._unanswered = [(until, mark) for until, mark in self._unanswered if until > boottime()]
+        return bool(self._unanswered)
+
+    @property
+    def is_claiming(self) -> bool:
+        """Whether a claim is under way whose answer may still come."""
+        return bool(self._claiming)
+
+    @contextmanager
+    def watching_releases(self) -> Iterator[Callable[[int, Armed], bool]]:
+        """Around a look for unanswered claims: tells which of the tasks found have been armed here before."""
+        self._released = released = set[int]()
+        try:
+            yield (
+                lambda session, armed: (
+                    armed.token in released
+                    or (session in self._seats and self._seats[session].held.get(armed.task) == armed.token)
+                )
+            )
+        finally:
+            self._released = None
 
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
@@ -220,7 +251,7 @@ class Gateway:
         """Tell agents which of their tasks somebody wants cancelled."""
         if not self._seats:
             return 0
-        async with self._database.acquire() as conn:
+        async with self._line as conn:
             wanted = await agents.cancelled(conn, list(self._seats))
         for session, task, token in wanted:
             seat = self._seats.get(session)

@@ -13,14 +13,17 @@ from collections.abc import Callable
 from mainspring.model.messages import Ending
 from mainspring.store import dependencies
 from mainspring.store.database import Database
+from mainspring.wire.clock import boottime
 
 BATCH = 5000
+LOOK_EVERY = 0.9  # seconds between looks for what nobody told us of
 
 
 class Settler:
     def __init__(self, database: Database) -> None:
         self._line = database.line()
         self._ended: list[int] = []
+        self._looked_at = 0.0
         self._any = False  # whether anybody waits for anything, at the last look
         self.wake = asyncio.Event()
         self.on_requeued: list[Callable[[], None]] = []
@@ -38,14 +41,16 @@ class Settler:
             self._any = await conn.fetchval("select exists (select from mainspring.dependency)")
             if not self._any:
                 return 0
-            if not parents:
-                parents = await dependencies.left_over(conn, BATCH)
+            if boottime() - self._looked_at >= LOOK_EVERY:
+                self._looked_at = boottime()
+                parents += await dependencies.left_over(conn, BATCH)
             if not parents:
                 return 0
-            if await dependencies.settle(conn, parents):
-                for listener in self.on_requeued:
-                    listener()
-        return len(parents)
+            moved, pending = await dependencies.settle(conn, parents)
+        if pending:
+            for listener in self.on_requeued:
+                listener()
+        return moved
 
     async def close(self) -> None:
         await self._line.close()

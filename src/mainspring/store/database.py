@@ -14,7 +14,14 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from mainspring.errors import AccessDenied, JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import (
+    AccessDenied,
+    EmbeddedUnavailable,
+    JobNotFound,
+    MainspringError,
+    StoreUnavailable,
+    ValidationError,
+)
 
 
 class Connection(Protocol):
@@ -36,16 +43,19 @@ class Connection(Protocol):
 OLDEST_SERVER = 14
 CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 30.0
+STATEMENT_TIMEOUT = 30.0
 POOL_SIZE = 8
 
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
 # The pool goes without them: submissions must also pass through PgBouncer, which refuses such settings.
-_PLANNER = {
+_ENGINE = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
     "jit": "off",
+    # What we gave up on must not be committed much later: whoever lost an answer can tell when to stop looking.
+    "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
 }
 
 _GONE = (
@@ -70,7 +80,7 @@ def translate(error: BaseException) -> MainspringError | None:
         if state == "MSJ01":
             return JobNotFound(message, field="job")
         return ValidationError(message, field=message.partition(":")[0])
-    if isinstance(error, _GONE):
+    if isinstance(error, _GONE) and not isinstance(error, asyncpg.exceptions.DataError):
         return StoreUnavailable(f"PostgreSQL does not answer ({type(error).__name__}: {error})")
     return None
 
@@ -129,7 +139,7 @@ class Database:
 
     async def connect(self) -> Connection:
         """A new connection of the caller's own, set up for the engine's statements."""
-        return await self._connect(_PLANNER)
+        return await self._connect(_ENGINE)
 
     async def _connect(self, settings: dict[str, str]) -> Connection:
         try:
@@ -138,7 +148,10 @@ class Database:
             if self._revive is None:
                 raise
         async with self._reviving:
-            await asyncio.to_thread(self._revive)
+            try:
+                await asyncio.to_thread(self._revive)
+            except EmbeddedUnavailable as error:
+                raise StoreUnavailable(error.message) from error
         return await self._connect_once(settings)
 
     async def _connect_once(self, settings: dict[str, str]) -> Connection:

@@ -30,12 +30,13 @@ _UNBLOCK = """
     returning t.state
 """
 
-# A child of a task that did not succeed never runs, nor do its own children.
+# A child of a task that did not succeed, or that retention has dropped, never runs, nor do its own children.
 _SKIP = """
     with recursive doomed(id, cause) as (
         select d.child, d.parent from mainspring.dependency d
-          join mainspring.task_history h on h.id = d.parent and h.state <> 10
          where d.parent = any($1::bigint[])
+           and not exists (select from mainspring.task t where t.id = d.parent)
+           and not exists (select from mainspring.task_history h where h.id = d.parent and h.state = 10)
         union
         select d.child, d.parent from mainspring.dependency d join doomed on d.parent = doomed.id
     ), skipped as (
@@ -56,11 +57,11 @@ _SKIP = """
 """
 
 
-async def settle(conn: Connection, parents: Sequence[int]) -> int:
-    """Move the children of tasks that have ended; returns how many became pending."""
+async def settle(conn: Connection, parents: Sequence[int]) -> tuple[int, int]:
+    """Move the children of tasks that have ended; returns how many moved, and how many of them became pending."""
     rows = await conn.fetch(_UNBLOCK, parents)
-    await partitions.write(conn, lambda: conn.execute(_SKIP, parents))
-    return sum(row["state"] for row in rows)
+    skipped = await partitions.write(conn, lambda: conn.execute(_SKIP, parents))
+    return len(rows) + int(skipped.rpartition(" ")[2]), sum(row["state"] for row in rows)
 
 
 _LEFT_OVER = """

@@ -78,12 +78,13 @@ def _job(row: Any) -> Job:
         version=row["version"],
         pool=row["pool"],
         definition=msgspec.json.decode(row["definition"], type=Definition),
+        namespace=row["namespace"],
     )
 
 
 async def load(conn: Connection) -> list[Job]:
     """All jobs, for the servers."""
-    rows = await conn.fetch("select id, name, version, pool, definition from mainspring.job")
+    rows = await conn.fetch("select id, name, version, pool, definition, namespace from mainspring.job")
     return [_job(row) for row in rows]
 
 
@@ -95,7 +96,7 @@ async def pools(conn: Connection) -> dict[int, dict[str, str]]:
 
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:
     row = await conn.fetchrow(
-        "select id, name, version, pool, definition from mainspring.job where namespace = $1 and name = $2",
+        "select id, name, version, pool, definition, namespace from mainspring.job where namespace = $1 and name = $2",
         namespace,
         name,
     )
@@ -105,7 +106,7 @@ async def find(conn: Connection, name: str, *, namespace: str = "default") -> Jo
 
 
 _LIST = """
-    select j.id, j.name, j.version, j.pool, j.definition,
+    select j.id, j.name, j.version, j.pool, j.definition, j.namespace,
            (select count(*) from mainspring.task t where t.job_id = j.id) as live
       from mainspring.job j
      where j.namespace = $1

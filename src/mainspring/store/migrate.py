@@ -64,6 +64,7 @@ async def migrate(database: Database) -> list[Migration]:
     """Bring the schema up to date; returns what was applied. Any number of callers at once."""
     conn = await database.connect()
     try:
+        await conn.execute("set statement_timeout = 0")  # others may migrate for long, and so may we
         await conn.execute("select pg_advisory_lock($1)", _LOCK, timeout=PATIENCE)
         missing = await _missing(conn)
         for migration in missing:

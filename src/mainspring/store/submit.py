@@ -93,7 +93,9 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
             case _:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
     except Exception as error:
-        raise _ours(error) from error
+        if (ours := _ours(error)) is error:
+            raise
+        raise ours from error
 
 
 # A plain submission is due at once, so its session always gets it, under the number that was just taken.
@@ -109,7 +111,9 @@ async def submit_and_claim(conn: Connection, submission: Submission, session: in
     try:
         row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session)
     except Exception as error:
-        raise _ours(error) from error
+        if (ours := _ours(error)) is error:
+            raise
+        raise ours from error
     return row["id"], row["batch"]
 
 
@@ -126,7 +130,9 @@ def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
             case _:
                 raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
     except Exception as error:
-        raise _ours(error) from error
+        if (ours := _ours(error)) is error:
+            raise
+        raise ours from error
 
 
 def _first(_cursor: Any) -> Any:

@@ -21,8 +21,8 @@ def boottime() -> float:
 class Clock:
     """`now()` is seconds since 1970 on the followed clock."""
 
-    def __init__(self) -> None:
-        self.offset = time.time() - boottime()  # until the first measurement
+    def __init__(self, offset: float | None = None) -> None:
+        self.offset = time.time() - boottime() if offset is None else offset  # until the first measurement
         self.round_trip = float("inf")
         self._samples: deque[tuple[float, float]] = deque(maxlen=8)  # (round trip, offset)
 

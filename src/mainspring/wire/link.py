@@ -12,7 +12,7 @@ from collections import deque
 from typing import Generic, TypeVar
 
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import Channel
+from mainspring.wire.channel import Channel, ChannelClosed
 
 Out = TypeVar("Out")
 In = TypeVar("In")
@@ -38,7 +38,11 @@ class Link(Generic[Out, In]):
     async def receive(self) -> tuple[int, list[In]]:
         """The next frame that was not received before: its number and its messages."""
         while True:
-            frame = await self._channel.receive()
+            try:
+                frame = await self._channel.receive()
+            except ChannelClosed:
+                self._give_up()
+                raise
             self._acknowledged(frame.ack)
             if frame.sequence == 0:  # an acknowledgement alone
                 continue
@@ -84,3 +88,11 @@ class Link(Generic[Out, In]):
 
     async def close(self) -> None:
         await self._channel.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Nothing will be acknowledged any more."""
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(ChannelClosed("the channel closed before the frame was acknowledged"))
+        self._waiting.clear()

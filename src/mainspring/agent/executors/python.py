@@ -67,13 +67,13 @@ class PythonExecutor:
                 value = await handler.function(**attempt.args)
             else:
                 value = await _Thread(handler.function, attempt).run(self._threads)
-        except (Control, TaskCancelled):
+        except (Control, KeyboardInterrupt, GeneratorExit):
             raise
-        except asyncio.CancelledError as error:
+        except (asyncio.CancelledError, TaskCancelled) as error:
             if attempt.stopping is not None:
                 raise
             raise _failed(error) from error  # of the handler's own making: nobody told it to stop
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise _failed(error) from error
         if value is None:
             return None

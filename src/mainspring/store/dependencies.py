@@ -29,12 +29,14 @@ _UNBLOCK = """
     returning t.state
 """
 
-# A child of a task that did not succeed never runs, nor do its own children.
+# A child of a task that did not succeed never runs, nor do its own children; nor one of a task that retention has
+# dropped before anybody settled, of which nobody knows.
 _SKIP = """
     with recursive doomed(id, cause) as (
         select d.child, d.parent from mainspring.dependency d
-          join mainspring.task_history h on h.id = d.parent and h.state <> 10
          where d.parent = any($1::bigint[])
+           and not exists (select from mainspring.task t where t.id = d.parent)
+           and not exists (select from mainspring.task_history h where h.id = d.parent and h.state = 10)
         union
         select d.child, d.parent from mainspring.dependency d join doomed on d.parent = doomed.id
     ), skipped as (

@@ -149,7 +149,14 @@ async def test_a_failure_carries_the_names_of_its_classes(bench: Bench) -> None:
     failed = await bench.failure(fails)
     assert failed.code == "handler_error"
     assert failed.labels[0] == "handler_error"
-    for label in ("TooBusy", f"{__name__}.Outer.TooBusy", "ConnectionError", "OSError", "builtins.OSError", "Exception"):
+    for label in (
+        "TooBusy",
+        f"{__name__}.Outer.TooBusy",
+        "ConnectionError",
+        "OSError",
+        "builtins.OSError",
+        "Exception",
+    ):
         assert label in failed.labels
     assert "object" not in failed.labels
     assert not failed.final
@@ -247,7 +254,7 @@ async def test_each_attempt_has_context_of_its_own(bench: Bench) -> None:
     results = await asyncio.gather(
         *(bench.run(function, f'{{"name": "{name}"}}') for function in (a, s) for name in ("red", "blue"))
     )
-    assert results == [f"\"caller's {name} 42\"" for name in ("red", "blue")] * 2
+    assert results == [f'"caller\'s {name} 42"' for name in ("red", "blue")] * 2
     assert colour.get() == "caller's"
     with pytest.raises(RuntimeError, match="no task is running"):
         current_task()
@@ -408,7 +415,9 @@ async def test_a_checkpoint_can_be_taken_back(bench: Bench) -> None:
     assert bench.reports.notes == [(None, "null")]
 
 
-@pytest.mark.parametrize("value", ["a\x00b", float("nan"), object(), 2**60, "\ud800", "x" * 2**20], ids=lambda v: ascii(v)[:9])
+@pytest.mark.parametrize(
+    "value", ["a\x00b", float("nan"), object(), 2**60, "\ud800", "x" * 2**20], ids=lambda v: ascii(v)[:9]
+)
 async def test_what_the_database_cannot_hold_is_refused_where_it_is_said(bench: Bench, value: object) -> None:
     """In the handler, with its own traceback; in the recorder it would stop the server."""
 

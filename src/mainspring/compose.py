@@ -44,7 +44,7 @@ async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIte
         directory = Path(settings.data_directory) if settings.data_directory else None
         embedded = await asyncio.to_thread(Embedded.start, directory)
         dsn = embedded.dsn
-    database = Database(dsn)
+    database = Database(dsn, revive=None if embedded is None else embedded.revive)
     try:
         if prepare:
             await migrate(database)
@@ -75,7 +75,7 @@ class Engine:
         )
         self._settings = settings
         self._labels = labels
-        self._handler_database = Database(database.dsn, application="mainspring handlers")
+        self._handler_database = database.another("mainspring handlers")
         self._python = PythonExecutor(handlers, _transactions(self._handler_database, self.server), settings.threads)
         self._command = CommandExecutor()
         self._stopping = False

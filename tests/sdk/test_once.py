@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, StaleAttempt, TaskFailed, current_task
+from mainspring import App, StaleAttempt, Task, TaskFailed, current_task
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 
@@ -174,3 +174,29 @@ async def test_an_at_most_once_task_that_is_stopped_in_the_middle_is_lost(app: A
             await began.wait()
         status = await task.status()
     assert (status.state, status.error_code) == ("lost", "shutdown")
+
+
+async def test_a_task_that_its_agent_must_let_go_of_runs_again_unless_it_runs_at_most_once(app: App) -> None:
+    gate = asyncio.Event()
+
+    async def waits() -> int:
+        await gate.wait()
+        return 1
+
+    repeated = app.job(name="repeated", retries=0)(waits)
+    once = app.job(name="once", delivery="at_most_once")(waits)
+    async with app.running():
+        tasks = [await repeated.enqueue(), await once.enqueue()]
+        for task in tasks:
+            await eventually(lambda task=task: is_running(task))  # type: ignore[misc]
+        assert app.engine is not None
+        gate.set()
+        app.engine.agent.runner.stop_all("lost")  # as it does before its lease ends, if it could not renew it
+        assert await tasks[0].result(timeout=10) == 1
+        with pytest.raises(TaskFailed) as failed:
+            await tasks[1].result(timeout=10)
+    assert (failed.value.state, failed.value.error_code) == ("lost", "lost")
+
+
+async def is_running(task: Task[Any]) -> bool:
+    return (await task.status()).state == "running"

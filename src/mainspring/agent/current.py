@@ -12,17 +12,16 @@ from typing import Any
 import msgspec
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.control import CancelTask
 from mainspring.model.payload import encode
 
 running: ContextVar[Attempt] = ContextVar("mainspring.running")
 
 
-class TaskCancelled(CancelTask):
-    """Raised by `raise_if_cancelled()`, and inside a sync handler that is told to stop."""
+class TaskCancelled(BaseException):
+    """Raised by `raise_if_cancelled()`, and inside a sync handler that is told to stop.
 
-    def __init__(self) -> None:
-        super().__init__("the task was told to stop")
+    Like asyncio's CancelledError it is no Exception, so that `except Exception` does not swallow it.
+    """
 
 
 class CurrentTask:

@@ -104,7 +104,7 @@ class Runner:
                 attempt.timer = self._timers.at(self._clock.now() + timeout, self._time_out, attempt)
             result = await self._executors[type(attempt.job.definition.run)].run(attempt)
             ending = self._ending(attempt, TaskState.SUCCEEDED, result)
-        except (AttemptFailed, Control, asyncio.CancelledError) as error:
+        except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = self._unsuccessful(attempt, error)
         except Exception as error:
             ending = self._broken(attempt, error)
@@ -123,7 +123,7 @@ class Runner:
 
     def _unsuccessful(self, attempt: Attempt, error: BaseException) -> Ending:
         """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
-        if isinstance(error, Control) and not isinstance(error, TaskCancelled):
+        if isinstance(error, Control):
             return self._controlled(attempt, error)
         if attempt.stopping is not None:
             return self._stopped(attempt, attempt.stopping)

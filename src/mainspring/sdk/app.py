@@ -208,6 +208,11 @@ class App:
     def database(self) -> Database:
         if self._database is None:
             raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
+        if asyncio.get_running_loop() is not self.loop:
+            raise ValidationError(
+                "the application is open on another event loop; use it there, or enqueue_sync() from threads",
+                field="app",
+            )
         return self._database
 
     async def submit(self, submission: Submission | Submissions, conn: Any) -> Any:
@@ -216,13 +221,14 @@ class App:
             return await submit(conn, submission)
         if self._database is None:
             await self.open()
+        own = self.database
         engine = self._engine
         if engine is not None and isinstance(submission, Submission):
             id = await engine.server.dispatcher.submit(submission)
             if id is not None:
                 return id
-        async with self.database.acquire() as own:
-            ids = await submit(own, submission)
+        async with own.acquire() as conn:
+            ids = await submit(conn, submission)
         if engine is not None:
             engine.server.dispatcher.wake.set()
         return ids

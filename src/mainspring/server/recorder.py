@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
-import asyncpg
 from msgspec.structs import replace
 
 from mainspring.model.messages import (
@@ -131,7 +130,7 @@ class Recorder:
         if batch.notes:
             await outcomes.note(conn, batch.notes)
         if batch.chunks:
-            await self._in_partitions(conn, lambda: outcomes.output(conn, batch.chunks))
+            await partitions.write(conn, lambda: outcomes.output(conn, batch.chunks))
         if batch.starts:
             await outcomes.start(conn, batch.starts)
         if batch.refused:
@@ -157,9 +156,9 @@ class Recorder:
 
     async def apply(self, conn: Connection, ended: list[Ending], again: list[Again]) -> None:
         """Write verdicts; reports that move nothing are kept as evidence."""
-        if ended and await self._in_partitions(conn, lambda: outcomes.finish(conn, ended)) < len(ended):
+        if ended and await partitions.write(conn, lambda: outcomes.finish(conn, ended)) < len(ended):
             await self._unmoved(conn, ended)
-        if again and await self._in_partitions(conn, lambda: outcomes.retry(conn, again)) < len(again):
+        if again and await partitions.write(conn, lambda: outcomes.retry(conn, again)) < len(again):
             endings = [verdict.ending for verdict in again]
             await self._cancel(conn, endings)
             await self._unmoved(conn, endings)
@@ -173,21 +172,12 @@ class Recorder:
         """What does not go back because somebody wants it cancelled ends so; the guard leaves all others alone."""
         error = "cancelled before it ran again"
         cancelled = [replace(e, state=TaskState.CANCELLED, code="cancelled", error=error) for e in endings]
-        await self._in_partitions(conn, lambda: outcomes.finish(conn, cancelled))
+        await partitions.write(conn, lambda: outcomes.finish(conn, cancelled))
 
     async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
         await outcomes.add_results(conn, endings)
         for ending in await outcomes.keep_stale(conn, endings):
             log.warning("task %d: a stale report of attempt %d was kept as evidence", ending.task, ending.attempt)
-
-    async def _in_partitions(self, conn: Connection, write: Callable[[], Awaitable[int]]) -> int:
-        """Write; if the partition of the day is missing, make it and write again."""
-        try:
-            return await write()
-        except asyncpg.CheckViolationError:
-            if not await partitions.make_ahead(conn, days=1):
-                raise
-            return await write()
 
     async def close(self) -> None:
         await self._line.close()

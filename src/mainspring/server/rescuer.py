@@ -37,8 +37,10 @@ def process_identity(pid: int | None = None) -> str | None:
         stat = Path(f"/proc/{pid or os.getpid()}/stat").read_text()
     except OSError:
         return None
-    started = stat.rpartition(")")[2].split()[19]
-    return f"{boot} {namespace} {pid or os.getpid()} {started}"
+    state, *fields = stat.rpartition(")")[2].split()
+    if state in "ZX":  # it is dead, and only nobody has asked how it ended
+        return None
+    return f"{boot} {namespace} {pid or os.getpid()} {fields[18]}"
 
 
 def is_dead_neighbour(identity: str) -> bool:

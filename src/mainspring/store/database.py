@@ -114,18 +114,34 @@ _connecting = _Translating(_not_connected)
 class Database:
     """One PostgreSQL, reached by `dsn`."""
 
-    def __init__(self, dsn: str, *, application: str = "mainspring") -> None:
+    def __init__(self, dsn: str, *, application: str = "mainspring", revive: Callable[[], None] | None = None) -> None:
         self.dsn = dsn
+        self._revive = revive  # blocking; starts the server again where it is ours to start
+        self._reviving = asyncio.Lock()
         self._application = application
         self._closed = False
         self._idle: list[Connection] = []
         self._places = asyncio.Semaphore(POOL_SIZE)
+
+    def another(self, application: str) -> Database:
+        """The same database with a pool of its own, for users who may keep connections for long."""
+        return Database(self.dsn, application=application, revive=self._revive)
 
     async def connect(self) -> Connection:
         """A new connection of the caller's own, set up for the engine's statements."""
         return await self._connect(_PLANNER)
 
     async def _connect(self, settings: dict[str, str]) -> Connection:
+        try:
+            return await self._connect_once(settings)
+        except StoreUnavailable:
+            if self._revive is None:
+                raise
+        async with self._reviving:
+            await asyncio.to_thread(self._revive)
+        return await self._connect_once(settings)
+
+    async def _connect_once(self, settings: dict[str, str]) -> Connection:
         with _connecting:
             conn: Connection = await asyncpg.connect(
                 self.dsn,

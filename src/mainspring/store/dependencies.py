@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mainspring.store import partitions
 from mainspring.store.database import Connection
 
 _UNBLOCK = """
@@ -60,7 +61,7 @@ _SKIP = """
 async def settle(conn: Connection, parents: Sequence[int]) -> int:
     """Move the children of tasks that have ended; returns how many became pending."""
     rows = await conn.fetch(_UNBLOCK, parents)
-    await conn.execute(_SKIP, parents)
+    await partitions.write(conn, lambda: conn.execute(_SKIP, parents))
     return sum(row["state"] for row in rows)
 
 

@@ -70,6 +70,11 @@ class Embedded:
                 raise
         return cls(postmaster.dsn, cluster, users_lock)
 
+    def revive(self) -> None:
+        """Start the server again if it has died under us."""
+        with _starting(self.directory):
+            _find_or_launch(self._cluster, find_wheel())
+
     def stop(self) -> None:
         """Leave; the last one out stops the server. Calling it again changes nothing."""
         users_lock, self._users_lock = self._users_lock, None

@@ -6,11 +6,18 @@ Next: server/janitor.py
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
+from typing import TypeVar
+
+import asyncpg
 
 from mainspring.store.database import Connection
 
 PARENTS = ("task_history_succeeded", "task_history_failed", "attempt", "output")
+T = TypeVar("T")
+
 _LOCK = 0x70617274  # "part"
 
 _EXISTING = """
@@ -62,6 +69,17 @@ async def _make(conn: Connection, parent: str, day: date) -> None:
         alter table mainspring.{parent} attach partition mainspring.{name}
             for values from ('{day:%Y-%m-%d} 00:00Z') to ('{day + timedelta(days=1):%Y-%m-%d} 00:00Z');
     """)
+
+
+async def write(conn: Connection, statement: Callable[[], Awaitable[T]]) -> T:
+    """Run a statement that writes to the history; if the partition of the day is missing, make it and repeat."""
+    try:
+        async with conn.transaction() if conn.is_in_transaction() else nullcontext():
+            return await statement()
+    except asyncpg.CheckViolationError:
+        if not await make_ahead(conn, days=1):
+            raise
+        return await statement()
 
 
 async def drop_old(conn: Connection, *, keep_succeeded: timedelta, keep_failed: timedelta) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.states import TERMINAL, TaskState
+from mainspring.store import partitions
 from mainspring.store.database import Connection
 
 
@@ -205,7 +206,7 @@ async def cancel(conn: Connection, task: int) -> TaskState:
     Returns the state that this leaves. InvalidTransition if the task has ended.
     """
     for _ in range(100):  # it may be claimed, or come back, between the two statements
-        if await conn.fetchval(_CANCEL_WAITING, task) is not None:
+        if await partitions.write(conn, lambda: conn.fetchval(_CANCEL_WAITING, task)) is not None:
             return TaskState.CANCELLED
         if await conn.fetch(_CANCEL_HELD, task):
             return TaskState.RUNNING

@@ -67,7 +67,7 @@ class PythonExecutor:
                 value = await handler.function(**attempt.args)
             else:
                 value = await _Thread(handler.function, attempt).run(self._threads)
-        except Control:
+        except (Control, TaskCancelled):
             raise
         except asyncio.CancelledError as error:
             if attempt.stopping is not None:

@@ -46,11 +46,11 @@ class Settler:
                 parents += await dependencies.left_over(conn, BATCH)
             if not parents:
                 return 0
-            moved, pending = await dependencies.settle(conn, parents)
+            pending = await dependencies.settle(conn, parents)
         if pending:
             for listener in self.on_requeued:
                 listener()
-        return moved
+        return len(self._ended)
 
     async def close(self) -> None:
         await self._line.close()

@@ -57,11 +57,11 @@ _SKIP = """
 """
 
 
-async def settle(conn: Connection, parents: Sequence[int]) -> tuple[int, int]:
-    """Move the children of tasks that have ended; returns how many moved, and how many of them became pending."""
+async def settle(conn: Connection, parents: Sequence[int]) -> int:
+    """Move the children of tasks that have ended; returns how many became pending."""
     rows = await conn.fetch(_UNBLOCK, parents)
-    skipped = await partitions.write(conn, lambda: conn.execute(_SKIP, parents))
-    return len(rows) + int(skipped.rpartition(" ")[2]), sum(row["state"] for row in rows)
+    await partitions.write(conn, lambda: conn.execute(_SKIP, parents))
+    return sum(row["state"] for row in rows)
 
 
 _LEFT_OVER = """

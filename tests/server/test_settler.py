@@ -1,0 +1,113 @@
+"""Settler and janitor: steps of their own on a real database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from mainspring.model.jobs import Definition, Python
+from mainspring.model.messages import Ending
+from mainspring.model.states import TaskState
+from mainspring.server.janitor import Janitor
+from mainspring.server.settler import Settler
+from mainspring.store import jobs, outcomes, tasks
+from mainspring.store.database import Connection, Database
+
+
+@pytest.fixture
+async def settler(database: Database, conn: Connection) -> AsyncIterator[Settler]:
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    settler = Settler(database)
+    yield settler
+    await settler.close()
+
+
+async def enqueue(conn: Connection, *after: int) -> int:
+    return int(await conn.fetchval("select mainspring.enqueue('job', after => $1)", list(after) or None))
+
+
+async def end(conn: Connection, task: int, state: TaskState = TaskState.SUCCEEDED) -> list[Ending]:
+    await conn.execute("update mainspring.task set state = 3, token = 1 where id = $1", task)
+    endings = [Ending(task, 1, 1, 1, state, 1.0, 2.0)]
+    await outcomes.finish(conn, endings)
+    return endings
+
+
+async def state(conn: Connection, task: int) -> str:
+    return (await tasks.get(conn, task)).state
+
+
+async def test_with_nothing_to_settle_it_finds_nothing(conn: Connection, settler: Settler) -> None:
+    assert await settler.step() == 0
+    settler.ended([Ending(1, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)])
+    assert not settler.wake.is_set(), "nobody waits for anything"
+
+
+async def test_who_waits_goes_on_when_the_recorder_tells(conn: Connection, settler: Settler) -> None:
+    parent = await enqueue(conn)
+    child = await enqueue(conn, parent)
+    woken = []
+    settler.on_requeued.append(lambda: woken.append(1))
+    assert await settler.step() == 0
+    settler.ended(await end(conn, parent))
+    assert settler.wake.is_set()
+    assert await settler.step() == 1
+    assert (await state(conn, child), woken) == ("pending", [1])
+    assert await settler.step() == 0
+
+
+async def test_what_ended_elsewhere_is_found_by_looking(conn: Connection, settler: Settler) -> None:
+    parent = await enqueue(conn)
+    child = await enqueue(conn, parent)
+    grandchild = await enqueue(conn, child)
+    await end(conn, parent, TaskState.FAILED)
+    assert await settler.step() > 0
+    assert [await state(conn, task) for task in (child, grandchild)] == ["skipped", "skipped"]
+    assert await settler.step() == 0
+
+
+async def test_a_parent_that_nobody_remembers_is_not_waited_for_forever(conn: Connection, settler: Settler) -> None:
+    """Retention dropped it before anybody settled; a step that always finds it would never rest."""
+    parent = await enqueue(conn)
+    child = await enqueue(conn, parent)
+    await end(conn, parent, TaskState.FAILED)
+    await conn.execute("delete from mainspring.task_history")
+    await settler.step()
+    assert await settler.step() == 0
+    assert await state(conn, child) == "skipped"
+
+
+async def test_a_round_of_the_janitor_makes_drops_and_forgets(conn: Connection, database: Database) -> None:
+    janitor = Janitor(database, keep_succeeded=timedelta(days=1), keep_failed=timedelta(days=2))
+    await conn.execute("""
+        insert into mainspring.task_key (job_id, key, task_id, expires_at) values (1, 'old', 1, mainspring.now());
+        insert into mainspring.agent (name, slots, lease_until, ended_at)
+        values ('old', 1, now(), now() - interval '3 days'), ('new', 1, now(), now());
+        create or replace function mainspring.now() returns timestamptz language sql volatile
+            as 'select clock_timestamp() + interval ''10 days''';
+    """)
+    partitions = "select relname from pg_class where relname ~ '^task_history_succeeded_[0-9]+$' order by 1"
+    before = [row["relname"] for row in await conn.fetch(partitions)]
+    assert await janitor.step() == 1
+    after = [row["relname"] for row in await conn.fetch(partitions)]
+    assert len(after) == 5
+    assert not set(after) & set(before)
+    assert await conn.fetchval("select count(*) from mainspring.task_key") == 0
+    assert await janitor.step() == 0
+
+
+async def test_the_janitor_lets_a_reader_finish(dsn: str, conn: Connection, database: Database) -> None:
+    janitor = Janitor(database, keep_succeeded=timedelta(days=1), keep_failed=timedelta(days=1))
+    await conn.execute("""
+        create or replace function mainspring.now() returns timestamptz language sql volatile
+            as 'select clock_timestamp() + interval ''10 days'''
+    """)
+    reader = await Database(dsn).connect()
+    async with reader.transaction():
+        await reader.fetch("select * from mainspring.task_history")
+        await janitor.step()
+    await reader.close()
+    left = await conn.fetchval("select count(*) from pg_class where relname ~ '^task_history_succeeded_[0-9]+$'")
+    assert left > 5, "made ahead, and nothing dropped yet"

@@ -69,10 +69,12 @@ _ELSEWHERE = {
 if not TYPE_CHECKING:  # a type checker sees the imports above, and reports a name that is not among them
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
+        if name == "testing":
+            return import_module("mainspring.testing")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(_ELSEWHERE.get(name, "mainspring.errors")), name)
         globals()[name] = value
         return value

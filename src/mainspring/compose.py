@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -53,7 +53,14 @@ async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIte
     finally:
         await database.close()
         if embedded is not None:
-            await asyncio.to_thread(embedded.stop)
+            await _in_thread(embedded.stop)
+
+
+async def _in_thread(call: Callable[[], None]) -> None:
+    try:
+        await asyncio.to_thread(call)
+    except RuntimeError:  # the interpreter is going down and starts no thread any more
+        call()
 
 
 async def register(database: Database, definitions: Mapping[str, Definition]) -> None:
@@ -75,7 +82,7 @@ class Engine:
         )
         self._settings = settings
         self._labels = labels
-        self._handler_database = database.another("mainspring handlers")
+        self._handler_database = database.for_handlers()
         self._python = PythonExecutor(handlers, _transactions(self._handler_database, self.server), settings.threads)
         self._command = CommandExecutor()
         self._stopping = False

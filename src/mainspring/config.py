@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dsn: str | None = None
     data_directory: str | None = None  # of the embedded PostgreSQL
     agent_name: str = ""
+    labels: dict[str, str] = {}  # of the agent, for jobs that require them; as text: gpu=a100,zone=b
     slots: int = 100  # attempts that run at the same time
     threads: int = 32  # of them, sync handlers
     poll: float = 0.5
@@ -72,12 +73,20 @@ def _from_file(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _convert(given: dict[str, Any]) -> Settings:
+    unknown = sorted(given.keys() - set(Settings.__struct_fields__))
+    if unknown:
+        known = ", ".join(Settings.__struct_fields__)
+        raise ValidationError(f"{unknown[0]}: no such setting; there are {known}", field=unknown[0])
     for name in _DURATIONS & given.keys():
         given[name] = seconds(given[name], field=name)
+    if isinstance(given.get("labels"), str):
+        given["labels"] = _labels(given["labels"])
     try:
         settings = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise ValidationError(f"config: {error}", field="config") from None
+        reason, _, path = str(error).partition(" - at `$.")
+        name = path.partition("`")[0].partition("[")[0]
+        raise ValidationError(f"{name}: {given.get(name)!r} does not fit ({reason})", field=name) from None
     if settings.dsn is not None and not check_text(settings.dsn, field="dsn"):
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
     if "\x00" in (settings.data_directory or ""):
@@ -87,3 +96,10 @@ def _convert(given: dict[str, Any]) -> Settings:
             if wrong(float(getattr(settings, name)), float(bound)):
                 raise ValidationError(f"{name}: {getattr(settings, name):g}; {word} {bound:g}", field=name)
     return settings
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    if not all(name and equals and value for name, equals, value in pairs):
+        raise ValidationError(f"labels: {text!r}; write gpu=a100,zone=b", field="labels")
+    return {name: value for name, _, value in pairs}

@@ -20,7 +20,7 @@ from mainspring.model.jobs import Job, Run
 from mainspring.model.messages import Armed, Ending, Held
 from mainspring.model.payload import cut
 from mainspring.model.states import TaskState
-from mainspring.wire.clock import Clock, boottime
+from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
@@ -116,7 +116,7 @@ class Runner:
             ending = self._ending(attempt, TaskState.SUCCEEDED, result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = self._unsuccessful(attempt, error)
-        except Exception as error:
+        except BaseException as error:
             ending = self._broken(attempt, error)
         finally:
             self._over(attempt)
@@ -134,7 +134,10 @@ class Runner:
     def _unsuccessful(self, attempt: Attempt, error: BaseException) -> Ending:
         """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
         if isinstance(error, Control):
-            return self._controlled(attempt, error)
+            try:
+                return self._controlled(attempt, error)
+            except Exception as broken:  # a subclass of theirs that cannot even be printed
+                return self._broken(attempt, broken)
         if attempt.stopping is not None:
             return self._stopped(attempt, attempt.stopping)
         if not isinstance(error, AttemptFailed):
@@ -143,10 +146,14 @@ class Runner:
         ending.final = error.final
         return ending
 
-    def _broken(self, attempt: Attempt, error: Exception) -> Ending:
+    def _broken(self, attempt: Attempt, error: BaseException) -> Ending:
         """The executor itself failed: a bug, or no memory, no processes. The task must still end."""
-        log.error("task %d: its executor failed", attempt.armed.task, exc_info=error)
-        failure = AttemptFailed("executor_error", f"{type(error).__name__}: {error}")
+        try:
+            message = f"{type(error).__name__}: {error}"
+        except Exception:
+            message = f"{type(error).__name__}, which cannot be printed"
+        log.error("task %d: its executor failed: %s", attempt.armed.task, message)
+        failure = AttemptFailed("executor_error", message)
         return self._ending(attempt, TaskState.FAILED, None, failure=failure)
 
     def _controlled(self, attempt: Attempt, control: Control) -> Ending:
@@ -261,9 +268,9 @@ class Runner:
             self._withdraw(attempt)
             self._outbox.refused(attempt, "draining")
 
-    def give_back_overdue(self) -> None:
-        """Attempts that have waited here too long for a slot may find one elsewhere."""
-        limit = boottime() - PATIENCE
+    def give_back_overdue(self, now: float) -> None:
+        """Attempts that have waited here too long for a slot, at `now` (boot time), may find one elsewhere."""
+        limit = now - PATIENCE
         waiting = self._slots.waiting
         while waiting and waiting[0].waiting_since < limit:
             attempt = waiting[0]

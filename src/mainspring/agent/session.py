@@ -134,7 +134,7 @@ class Agent:
             await self._send([Heartbeat(self.runner.running)])
             for _ in range(10):
                 await asyncio.sleep(self._lease / 30)
-                self.runner.give_back_overdue()
+                self.runner.give_back_overdue(boottime())
                 if boottime() > self._lease_until - self._lease / 6:
                     log.error("the lease could not be renewed; the session ends, and what runs in it is stopped")
                     await self._link.close()

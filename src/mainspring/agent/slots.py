@@ -31,6 +31,7 @@ class Slots:
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
         self.waiting: deque[Attempt] = deque()
         self.busy = 0
+        self._closing = False
 
     def start(self, attempt: Attempt) -> None:
         """Run the attempt now, or when a slot is free."""
@@ -61,8 +62,8 @@ class Slots:
             began = boottime()
             while True:
                 await in_context(copy_context(), self._run(attempt))
-                while task.cancelling():  # that was for the attempt
-                    task.uncancel()
+                if task.cancelling():
+                    await self._forget_cancels(task)
                 if not self.waiting:
                     break
                 attempt = self.waiting.popleft()
@@ -71,11 +72,37 @@ class Slots:
                     await asyncio.sleep(0)
                     began = boottime()
             self.busy -= 1
-            offer = self._loop.create_future()
+            attempt = await self._next(task)
+
+    async def _next(self, task: asyncio.Task[None]) -> Attempt:
+        """Wait for an attempt. A cancel that comes in the meantime is a late one, of a handler that is over."""
+        while True:
+            offer: asyncio.Future[Attempt] = self._loop.create_future()
             self._idle.append((task, offer))
-            attempt = await offer
+            try:
+                return await offer
+            except asyncio.CancelledError:
+                if self._closing:
+                    raise
+                if (task, offer) in self._idle:
+                    self._idle.remove((task, offer))
+                while task.cancelling():
+                    task.uncancel()
+                if offer.done() and not offer.cancelled():
+                    return offer.result()
+
+    async def _forget_cancels(self, task: asyncio.Task[None]) -> None:
+        """What was cancelled was the attempt that is over: the next one must not feel it."""
+        try:
+            await asyncio.sleep(0)  # one that is not yet delivered is delivered here
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+        while task.cancelling():
+            task.uncancel()
 
     def close(self) -> None:
+        self._closing = True
         for task in list(self._tasks):
             task.cancel()
 

@@ -20,16 +20,17 @@ _LEVELS = 6  # 256^6 ticks are 34,000 years
 class Timer:
     """An armed timer; `slot` is where it lies, None in the heap, and `call` is None once it is disarmed."""
 
-    __slots__ = ("argument", "at", "call", "slot")
+    __slots__ = ("argument", "at", "call", "number", "slot")
 
-    def __init__(self, at: float, call: Callable[[Any], None], argument: Any) -> None:
+    def __init__(self, at: float, number: int, call: Callable[[Any], None], argument: Any) -> None:
         self.at = at
+        self.number = number  # those of one instant fire in the order in which they were armed
         self.call: Callable[[Any], None] | None = call
         self.argument = argument
         self.slot: _Slot | None = None
 
     def __lt__(self, other: Timer) -> bool:
-        return self.at < other.at
+        return (self.at, self.number) < (other.at, other.number)
 
 
 class _Slot:
@@ -54,12 +55,14 @@ class Wheel:
         self._slots = [[_Slot(level, index) for index in range(256)] for level in range(_LEVELS)]
         self._filled = [0] * _LEVELS  # a bit per slot that holds timers
         self._armed = 0
+        self._number = 0
 
     def __len__(self) -> int:
         return self._armed
 
     def arm(self, at: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
-        timer = Timer(at, call, argument)
+        self._number += 1
+        timer = Timer(at, self._number, call, argument)
         self._armed += 1
         self._place(timer)
         return timer

@@ -24,6 +24,7 @@ _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&]password=)[^&#]*")
 def _sizes(command: Any) -> Any:
     """The options of every process that runs tasks."""
     for option in (
+        click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
         click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
         click.option("--threads", type=int, metavar="N", help="Sync handlers at the same time; 32."),
         click.option("--slots", type=int, metavar="N", help="Tasks at the same time; 100."),
@@ -42,13 +43,13 @@ def _sizes(command: Any) -> Any:
 )
 @click.argument("app", required=False)
 @_sizes
-def up(app: str | None, slots: int | None, threads: int | None, name: str | None) -> None:
+def up(app: str | None, slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...]) -> None:
     """Run everything in one process: PostgreSQL, a server and an agent.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
     once running tasks have ended; Ctrl-C again stops them too.
     """
-    _run(app, slots, threads, name)
+    _run(app, {"slots": slots, "threads": threads, "agent_name": name, "labels": ",".join(labels) or None})
 
 
 @click.command(
@@ -60,23 +61,22 @@ def up(app: str | None, slots: int | None, threads: int | None, name: str | None
 )
 @click.argument("app")
 @_sizes
-def worker(app: str, slots: int | None, threads: int | None, name: str | None) -> None:
+def worker(app: str, slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...]) -> None:
     """Run the jobs of a Python application.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
     workers as you like: the database decides who does what.
     """
-    _run(app, slots, threads, name)
+    _run(app, {"slots": slots, "threads": threads, "agent_name": name, "labels": ",".join(labels) or None})
 
 
-def _run(name: str | None, slots: int | None, threads: int | None, agent_name: str | None) -> None:
+def _run(name: str | None, given: dict[str, Any]) -> None:
     import logging
 
     from mainspring.cli.load import load_app
     from mainspring.cli.runtime import leave_threads_behind, log_to_stderr, run
     from mainspring.sdk.app import App
 
-    given = {"slots": slots, "threads": threads, "agent_name": agent_name}
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
     app = App("mainspring up") if name is None else load_app(name)

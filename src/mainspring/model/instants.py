@@ -12,7 +12,9 @@ from mainspring.errors import ValidationError
 
 def check_instant(instant: datetime, *, field: str) -> datetime:
     """An instant that means the same everywhere."""
-    if not isinstance(instant, datetime) or instant.tzinfo is None:
+    if not isinstance(instant, datetime):
+        raise ValidationError(f"{field}: {instant!r} is not a datetime", field=field)
+    if instant.tzinfo is None:
         raise ValidationError(
             f"{field}: {instant!r} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)", field=field
         )

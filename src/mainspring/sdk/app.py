@@ -95,7 +95,7 @@ class App:
         self._handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
         )
-        job: Job[..., Any] = Job(self, name, signature.bind, function)
+        job: Job[..., Any] = Job(self, name, signature.bind, function, signature.decode_result)
         self._jobs[name] = job
         return job
 
@@ -113,7 +113,7 @@ class App:
         """A job that runs a program: `app.command("backup", ["pg_dump", "shop"])`."""
         name = check_name(name, field="name")
         self._define(name, define(command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), options))
-        job: Job[..., Any] = Job(self, name, bind_command, None)
+        job: Job[..., Any] = Job(self, name, bind_command, None, msgspec.json.decode)
         self._jobs[name] = job
         return job
 
@@ -192,7 +192,8 @@ class App:
         assert self._database is not None
         try:
             settings = self.settings(**overrides)
-            async with compose.engine(settings, self._database, self._handlers, {"app": self.name}) as engine:
+            labels = {**settings.labels, "app": self.name}
+            async with compose.engine(settings, self._database, self._handlers, labels) as engine:
                 self._engine = engine
                 engine.server.recorder.on_ended.append(self._ended)
                 try:
@@ -244,7 +245,10 @@ class App:
             return submit_sync(conn, submission)
         return self._sync.call(lambda: self.submit(submission, None))
 
-    async def wait_for(self, task: int, timeout: float | None) -> Any:
+    async def wait_for(
+        self, task: int, timeout: float | None, decode: Callable[[str], Any] = msgspec.json.decode
+    ) -> Any:
+        """The result of a task, once it has succeeded."""
         if self._waiting is None:
             await self.open()
         assert self._waiting is not None
@@ -257,7 +261,7 @@ class App:
                 state=ended.state.label,
                 error_code=ended.error_code,
             )
-        return None if ended.result is None else msgspec.json.decode(ended.result)
+        return None if ended.result is None else decode(ended.result)
 
     async def status(self, task: int) -> TaskView:
         async with self.database.acquire() as conn:

@@ -25,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Bind = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
+Decode = Callable[[str], Any]
 
 
 class Using(NamedTuple):
@@ -42,21 +43,22 @@ class Using(NamedTuple):
 class Submitter(Generic[P, R]):
     """Submits tasks of one job."""
 
-    def __init__(self, app: App, name: str, bind: Bind, using: Using) -> None:
+    def __init__(self, app: App, name: str, bind: Bind, using: Using, decode: Decode) -> None:
         self._app = app
         self.name = name
         self._bind = bind
         self._using = using
+        self._decode = decode
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
         """Submit one task with these arguments."""
         id = await self._app.submit(self._one(args, kwargs), self._using.conn)
-        return Task(self._app, id, self.name)
+        return Task(self._app, id, self.name, self._decode)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
         """The same from sync code."""
         id = self._app.submit_sync(self._one(args, kwargs), self._using.conn)
-        return Task(self._app, id, self.name)
+        return Task(self._app, id, self.name, self._decode)
 
     async def enqueue_many(self, calls: Iterable[Any]) -> list[Task[R]]:
         """Submit many tasks in one statement.
@@ -71,7 +73,7 @@ class Submitter(Generic[P, R]):
             return []
         many = Submissions(self.name, args, using.priority, using.run_at, using.delay)
         ids = await self._app.submit(many, using.conn)
-        return [Task(self._app, id, self.name) for id in ids]
+        return [Task(self._app, id, self.name, self._decode) for id in ids]
 
     def _bind_item(self, number: int, call: Any) -> str:
         positional: tuple[Any, ...] = ()
@@ -104,9 +106,13 @@ class Submitter(Generic[P, R]):
 class Job(Submitter[P, R]):
     """A registered job. For a handler, `function` is the function itself, for direct calls in tests."""
 
-    def __init__(self, app: App, name: str, bind: Bind, function: Callable[P, Any] | None) -> None:
-        super().__init__(app, name, bind, Using())
+    def __init__(self, app: App, name: str, bind: Bind, function: Callable[P, Any] | None, decode: Decode) -> None:
+        super().__init__(app, name, bind, Using(), decode)
         self._function = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the handler itself, here and now: nothing is submitted."""
+        return self.function(*args, **kwargs)
 
     @property
     def function(self) -> Callable[P, Any]:
@@ -122,7 +128,7 @@ class Job(Submitter[P, R]):
         priority: str | int | None = None,
         key: str | None = None,
         key_ttl: Duration = "1d",
-        after: Task[Any] | Sequence[Task[Any]] | None = None,
+        after: Task[Any] | int | Sequence[Task[Any] | int] | None = None,
         conn: Any = None,
     ) -> Submitter[P, R]:
         """The same job, submitted otherwise.
@@ -143,10 +149,18 @@ class Job(Submitter[P, R]):
             delay=None if delay is None else timedelta(seconds=seconds(delay, field="delay")),
             key=None if key is None else check_name(key, field="key"),
             key_ttl=timedelta(seconds=seconds(key_ttl, field="key_ttl", at_least=0.001)),
-            after=None if after is None else [task.id for task in ([after] if isinstance(after, Task) else after)],
+            after=None if after is None else _task_ids(after),
             conn=conn,
         )
-        return Submitter(self._app, self.name, self._bind, using)
+        return Submitter(self._app, self.name, self._bind, using, self._decode)
+
+
+def _task_ids(after: Any) -> list[int]:
+    given = after if isinstance(after, (list, tuple)) else [after]
+    ids = [task.id if isinstance(task, Task) else task for task in given]
+    if not all(isinstance(id, int) and not isinstance(id, bool) and 0 < id < 2**63 for id in ids):
+        raise ValidationError(f"after: {after!r} is not a task, nor a list of tasks or their numbers", field="after")
+    return ids
 
 
 def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ class Signature:
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         self._decoder = self._make_decoder(function)
+        self.decode_result = _result_decoder(function)
 
     def _make_decoder(self, function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
         """A decoder for the annotated types; a parameter without annotation takes any JSON."""
@@ -107,6 +108,14 @@ def _foreign(info: Any) -> type | None:
                 value = getattr(node, name)
                 left += value if isinstance(value, tuple) else [value]
     return None
+
+
+def _result_decoder(function: Callable[..., Any]) -> Callable[[str], Any]:
+    """How a result comes back: as the annotated type, or as plain JSON where that cannot be."""
+    try:
+        return msgspec.json.Decoder(_hint(function, "return")).decode
+    except TypeError:
+        return msgspec.json.decode
 
 
 def encode_result(value: Any) -> str:

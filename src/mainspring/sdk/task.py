@@ -5,7 +5,10 @@ Next: sdk/waiting.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from mainspring.store.tasks import TaskView
 
@@ -18,19 +21,20 @@ R = TypeVar("R", covariant=True)
 class Task(Generic[R]):
     """`id` is the task's number. Everything else is asked of the database."""
 
-    __slots__ = ("_app", "id", "job")
+    __slots__ = ("_app", "_decode", "id", "job")
 
-    def __init__(self, app: App, id: int, job: str) -> None:
+    def __init__(self, app: App, id: int, job: str, decode: Callable[[str], Any] = msgspec.json.decode) -> None:
         self._app = app
+        self._decode = decode
         self.id = id
         self.job = job
 
     async def result(self, timeout: float | None = None) -> R:
-        """Wait until the task has ended, and return what its handler returned.
+        """Wait until the task has ended, and return what its handler returned, as the type it is annotated with.
 
         Raises TaskFailed if it did not succeed, WaitTimeout if it goes on after `timeout` seconds.
         """
-        value: R = await self._app.wait_for(self.id, timeout)
+        value: R = await self._app.wait_for(self.id, timeout, self._decode)
         return value
 
     async def status(self) -> TaskView:

@@ -142,7 +142,7 @@ class Gateway:
     def room(self, requirements: dict[str, str]) -> tuple[dict[int, int], int]:
         """Free places for due tasks by session, and the sum of the windows they are part of."""
         now = self._clock.now()
-        fitting = [seat for seat in self._seats.values() if fits(requirements, seat.labels)]
+        fitting = [s for s in self._seats.values() if fits(requirements, s.labels) and s.is_trusted(self._lease)]
         free = {seat.session: room for seat in fitting if (room := seat.room(now)) > 0}
         return free, sum(seat.window for seat in fitting)
 
@@ -152,7 +152,10 @@ class Gateway:
         return {
             seat.session: room
             for seat in self._seats.values()
-            if not seat.draining and fits(requirements, seat.labels) and (room := ARM_LIMIT - seat.ahead(now)) > 0
+            if not seat.draining
+            and seat.is_trusted(self._lease)
+            and fits(requirements, seat.labels)
+            and (room := ARM_LIMIT - seat.ahead(now)) > 0
         }
 
     async def arm(self, claim: Claim) -> None:

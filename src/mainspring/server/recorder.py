@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
     AgentMessage,
     Chunk,
@@ -80,6 +81,7 @@ class Recorder:
         self._catalogue = catalogue
         self._batch = Batch()
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before any other
+        self.is_behind = False  # the last flush failed: there are reports that the database has not seen
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -109,8 +111,13 @@ class Recorder:
             self._batch = Batch()
             batch.drop_ended_starts()
             self._failed = batch
-        async with self._line as conn:
-            ended, requeued = await self._write(conn, batch)
+        try:
+            async with self._line as conn:
+                ended, requeued = await self._write(conn, batch)
+        except StoreUnavailable:
+            self.is_behind = True
+            raise
+        self.is_behind = False
         self._failed = None
         for link, sequence in batch.settles.items():
             try:

@@ -65,6 +65,10 @@ class Seat:
         """How many due tasks it may hold: its slots, and what it finishes within the horizon."""
         return self.slots + int(self._rate * HORIZON)
 
+    def is_trusted(self, lease: float) -> bool:
+        """Whether its lease still has some time, as far as we know."""
+        return boottime() - self.renewed_at < lease * 5 / 6
+
     def room(self, now: float) -> int:
         busy = len(self.held) - len(self.reported) - self.ahead(now)
         return 0 if self.draining else self.window - busy

@@ -124,8 +124,16 @@ _connecting = _Translating(_not_connected)
 class Database:
     """One PostgreSQL, reached by `dsn`."""
 
-    def __init__(self, dsn: str, *, application: str = "mainspring", revive: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        application: str = "mainspring",
+        command_timeout: float | None = COMMAND_TIMEOUT,
+        revive: Callable[[], None] | None = None,
+    ) -> None:
         self.dsn = dsn
+        self._command_timeout = command_timeout
         self._revive = revive  # blocking; starts the server again where it is ours to start
         self._reviving = asyncio.Lock()
         self._application = application
@@ -133,9 +141,9 @@ class Database:
         self._idle: list[Connection] = []
         self._places = asyncio.Semaphore(POOL_SIZE)
 
-    def another(self, application: str) -> Database:
-        """The same database with a pool of its own, for users who may keep connections for long."""
-        return Database(self.dsn, application=application, revive=self._revive)
+    def for_handlers(self) -> Database:
+        """The same database with a pool of its own, for handlers, who may take as long as they like."""
+        return Database(self.dsn, application="mainspring handlers", command_timeout=None, revive=self._revive)
 
     async def connect(self) -> Connection:
         """A new connection of the caller's own, set up for the engine's statements."""
@@ -159,7 +167,7 @@ class Database:
             conn: Connection = await asyncpg.connect(
                 self.dsn,
                 timeout=CONNECT_TIMEOUT,
-                command_timeout=COMMAND_TIMEOUT,
+                command_timeout=self._command_timeout,
                 server_settings={"application_name": self._application, **settings},
             )
         version = conn.get_server_version().major

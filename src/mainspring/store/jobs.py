@@ -49,6 +49,7 @@ async def register(
     """Create jobs by name, and update those there are unless `replace` is false; returns whether any changed."""
     if not definitions:
         return False
+    await _check_owners(conn, definitions, namespace)
     requirements = [msgspec.json.encode(d.requires).decode() for d in definitions.values()]
     await conn.execute(_POOLS, requirements)
     status = await conn.execute(
@@ -61,6 +62,24 @@ async def register(
         replace,
     )
     return not status.endswith(" 0")
+
+
+_OWNERS = """
+    select name, definition->'requires'->>'app' as owner from mainspring.job
+     where namespace = $1 and name = any($2::text[]) and definition->'requires' ? 'app'
+"""
+
+
+async def _check_owners(conn: Connection, definitions: Mapping[str, Definition], namespace: str) -> None:
+    """A handler belongs to its application: another one must not take its name over."""
+    for row in await conn.fetch(_OWNERS, namespace, list(definitions)):
+        ours = definitions[row["name"]].requires.get("app")
+        if ours is not None and ours != row["owner"]:
+            raise Conflict(
+                f"a job named {row['name']!r} belongs to the application {row['owner']!r}; give this one another name, "
+                "or delete that one if it is gone for good",
+                field="name",
+            )
 
 
 async def create(conn: Connection, name: str, definition: Definition, *, replace: bool = False) -> bool:

@@ -20,7 +20,7 @@ async def stats(conn: Connection) -> dict[str, Any]:
     """)
     lateness = await conn.fetchval("""
         select percentile_cont(array[0.5, 0.99, 1])
-               within group (order by date_part('epoch', started_at - run_at) * 1000)
+               within group (order by date_part('epoch', started_at - greatest(run_at, created_at)) * 1000)
           from mainspring.task_history
          where recorded_at > mainspring.now() - interval '1 hour' and attempt = 1 and started_at is not null
     """)

@@ -67,13 +67,13 @@ class PythonExecutor:
                 value = await handler.function(**attempt.args)
             else:
                 value = await _Thread(handler.function, attempt).run(self._threads)
-        except (Control, KeyboardInterrupt, GeneratorExit):
+        except Control:
             raise
         except (asyncio.CancelledError, TaskCancelled) as error:
             if attempt.stopping is not None:
                 raise
             raise _failed(error) from error  # of the handler's own making: nobody told it to stop
-        except BaseException as error:
+        except BaseException as error:  # KeyboardInterrupt too: a real one comes as a signal, not from a handler
             raise _failed(error) from error
         if value is None:
             return None
@@ -119,6 +119,8 @@ class _Thread:
             self._thread = threading.get_ident()
         try:
             return self._function(**self._attempt.args)
+        except StopIteration as error:  # no future can hold one
+            raise RuntimeError("the handler raised StopIteration") from error
         finally:
             with self._lock:
                 self._thread = None
@@ -138,6 +140,9 @@ def _failed(error: BaseException) -> AttemptFailed:
     labels = tuple(label for kind in kinds for label in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))
     # The first frame is ours.
     trace = error.__traceback__.tb_next if error.__traceback__ else None
-    story = "".join(traceback.format_exception(type(error), error, trace))
-    headline = "".join(traceback.format_exception_only(error)).strip()
+    try:
+        story = "".join(traceback.format_exception(type(error), error, trace))
+        headline = "".join(traceback.format_exception_only(error)).strip()
+    except Exception:  # an exception of theirs that cannot be printed
+        headline, story = type(error).__name__, "(it cannot be printed)"
     return AttemptFailed("handler_error", f"{headline}\n\n{story}", labels=labels)

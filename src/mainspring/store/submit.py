@@ -73,6 +73,7 @@ _ENQUEUE = _Call(
 _ENQUEUE_MANY = _Call("enqueue_many", (("job", "text"), ("args", "jsonb[]"), *_OPTIONS, ("hint", "boolean")))
 
 _ASYNCPG, _PSYCOPG, _SQLALCHEMY = "${number}::{type}", "%s::{type}", "cast(:p{number} as {type})"
+_PLAIN = "select mainspring.enqueue($1, $2::jsonb, $3)"
 _SQL = {call: call.sql(_ASYNCPG) for call in (_ENQUEUE, _ENQUEUE_MANY)}
 
 
@@ -81,6 +82,8 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
     call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
     try:
         match _driver(conn):
+            case "asyncpg" if isinstance(submission, Submission) and submission.is_plain:
+                return await conn.fetchval(_PLAIN, submission.job, submission.args, submission.priority)
             case "asyncpg":
                 return await conn.fetchval(_SQL[call], *submission)
             case "psycopg async":

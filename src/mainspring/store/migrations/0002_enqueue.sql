@@ -1,34 +1,12 @@
 -- Submission from any language: select mainspring.enqueue('report', '{"day": "2026-11-15"}', priority => 'high').
 -- Errors carry a state of ours: MSV01 bad input, MSJ01 no such job. Nothing is written then.
 
-create function mainspring.find_job(name text, namespace text) returns mainspring.job
-    language plpgsql stable
-as $$
-declare
-    job mainspring.job;
-begin
-    select j.* into job from mainspring.job j
-     where j.namespace = find_job.namespace and j.name = find_job.name;
-    if job.id is null then
-        raise exception 'no job named %; jobs are registered when their application starts, or by `mainspring job create`',
-            coalesce(quote_literal(left(find_job.name, 200)), 'null') using errcode = 'MSJ01';
-    end if;
-    return job;
-end
-$$;
-
-create function mainspring.priority_level(priority text, otherwise smallint) returns smallint
-    language plpgsql immutable parallel safe
+create function mainspring.no_such_job(job text) returns void
+    language plpgsql immutable
 as $$
 begin
-    return case
-        when priority is null then otherwise
-        when priority ~ '^[0-9]$' then priority::smallint
-        when priority = 'low' then 2
-        when priority = 'normal' then 5
-        when priority = 'high' then 7
-        when priority = 'critical' then 9
-    end;
+    raise exception 'no job named %; jobs are registered when their application starts, or by `mainspring job create`',
+        coalesce(quote_literal(left(job, 200)), 'null') using errcode = 'MSJ01';
 end
 $$;
 
@@ -108,11 +86,17 @@ create function mainspring.is_suspect(args jsonb) returns boolean
         or (pg_column_size(args) > 24 and (octet_length(args::text) >= 128 or args::text ~ '[0-9]{16}'))
 $$;
 
-create function mainspring.check_priority(priority text, otherwise smallint) returns smallint
+create function mainspring.check_priority(priority text) returns smallint
     language plpgsql immutable parallel safe
 as $$
 declare
-    level smallint := mainspring.priority_level(priority, otherwise);
+    level smallint := case
+        when priority ~ '^[0-9]$' then priority::smallint
+        when priority = 'low' then 2
+        when priority = 'normal' then 5
+        when priority = 'high' then 7
+        when priority = 'critical' then 9
+    end;
 begin
     if level is null then
         raise exception 'priority: %; use low, normal, high, critical or 0 to 9', quote_literal(left(priority, 40))
@@ -202,12 +186,24 @@ create function mainspring.enqueue_many(
     language plpgsql volatile
 as $$
 declare
-    definition mainspring.job := mainspring.find_job(job, namespace);
-    level      smallint       := mainspring.check_priority(priority, definition.priority);
-    made       timestamptz    := mainspring.now();
-    due        timestamptz    := mainspring.due_at(run_at, delay, made);
+    definition record;
+    level      smallint;
+    made       timestamptz := mainspring.now();
+    due        timestamptz := made;
     ids        bigint[];
 begin
+    select j.id, j.pool, j.priority into definition from mainspring.job j
+     where j.namespace = enqueue_many.namespace and j.name = enqueue_many.job;
+    if not found then
+        perform mainspring.no_such_job(job);
+    end if;
+    level := definition.priority;
+    if priority is not null then
+        level := mainspring.check_priority(priority);
+    end if;
+    if run_at is not null or delay is not null then
+        due := mainspring.due_at(run_at, delay, made);
+    end if;
     perform mainspring.check_args(given) from unnest(args) given where mainspring.is_suspect(given);
     with inserted as (
         insert into mainspring.task as t (run_at, created_at, job_id, pool, state, priority, args)
@@ -241,15 +237,28 @@ create function mainspring.enqueue(
     language plpgsql volatile
 as $$
 declare
-    definition mainspring.job := mainspring.find_job(job, namespace);
-    level      smallint       := mainspring.check_priority(priority, definition.priority);
-    made       timestamptz    := mainspring.now();
-    due        timestamptz    := mainspring.due_at(run_at, delay, made);
-    task       bigint         := nextval('mainspring.task_id');
+    definition record;
+    level      smallint;
+    made       timestamptz := mainspring.now();
+    due        timestamptz := made;
+    task       bigint      := nextval('mainspring.task_id');
     holder     bigint;
-    waiting    integer        := 0;
+    waiting    integer     := 0;
     batch      bigint;
 begin
+    -- Most submissions have nothing but a job and arguments: they pay for one look-up and one insert.
+    select j.id, j.pool, j.priority into definition from mainspring.job j
+     where j.namespace = enqueue.namespace and j.name = enqueue.job;
+    if not found then
+        perform mainspring.no_such_job(job);
+    end if;
+    level := definition.priority;
+    if priority is not null then
+        level := mainspring.check_priority(priority);
+    end if;
+    if run_at is not null or delay is not null then
+        due := mainspring.due_at(run_at, delay, made);
+    end if;
     if mainspring.is_suspect(args) then
         perform mainspring.check_args(args);
     end if;

@@ -54,7 +54,6 @@ checkpoint_timeout = 15min
 wal_compression = on
 jit = off
 autovacuum_naptime = 10s              # queues leave dead rows quickly
-autovacuum_vacuum_cost_delay = 0
 timezone = 'UTC'
 log_timezone = 'UTC'
 log_line_prefix = '%m [%p] '

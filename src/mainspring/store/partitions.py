@@ -65,7 +65,8 @@ async def make_ahead(conn: Connection, days: int) -> int:
 async def _make(conn: Connection, parent: str, day: date) -> None:
     name = _name(parent, day)
     await conn.execute(f"""
-        create table mainspring.{name} (like mainspring.{parent} including defaults including constraints);
+        create table mainspring.{name} (like mainspring.{parent} including defaults including constraints)
+            with (autovacuum_vacuum_insert_threshold = 1000000);    -- nothing dies here: vacuum has little to do
         alter table mainspring.{parent} attach partition mainspring.{name}
             for values from ('{day:%Y-%m-%d} 00:00Z') to ('{day + timedelta(days=1):%Y-%m-%d} 00:00Z');
     """)

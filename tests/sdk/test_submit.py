@@ -300,12 +300,15 @@ app = mainspring.App(dsn={dsn!r})
 async def echo(value: int) -> int:
     return value
 
+ids = []
+
 def submit(value):
-    print(echo.using(delay="1h").enqueue_sync(value).id)
+    ids.append(echo.using(delay="1h").enqueue_sync(value).id)
 
 threads = [threading.Thread(target=submit, args=[number]) for number in range(5)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
+print(*ids)
 """
 
 

@@ -146,13 +146,14 @@ async def test_when_all_connections_are_cut_nothing_is_lost_and_nothing_runs_twi
     tasks = MANY // 2
     await story.app["work"].enqueue_many([()] * tasks)
     await story.worker()
+    cut = 0
     for part in (1, 2, 3):
         await story.until_written(tasks * part // 4)
-        cut = await conn.fetchval("""
+        cut += await conn.fetchval("""
             select count(pg_terminate_backend(pid)) from pg_stat_activity
              where datname = current_database() and application_name like 'mainspring%' and pid <> pg_backend_pid()
         """)
-        assert cut > 0
+    assert cut > 3  # in all: at one moment they may just be coming back
     assert story.written() < tasks, "it was in the middle"
     await story.until_all_ended(conn)
     effects = await assert_each_ended_once(conn, story, tasks)

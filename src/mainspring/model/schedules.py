@@ -1,0 +1,66 @@
+"""What a schedule is: when its job runs, and what happens when things go otherwise.
+
+Stored in `schedule`: kind, expression and timezone in columns of their own, the rest as JSON in `policies`.
+Next: model/timing.py, which tells the plan times; model/planning.py, which decides about them
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Kind = Literal["cron", "every", "once", "daemon"]
+Gap = Literal["skip", "shift"]
+Fold = Literal["first", "second", "both"]
+CatchUp = Literal["skip", "latest", "all"]
+Overlap = Literal["allow", "skip", "queue", "queue_all", "cancel_running", "terminate_running"]
+
+SEGMENTS = 100
+
+
+class Policies(Struct, frozen=True, omit_defaults=True):
+    """Durations are seconds."""
+
+    gap: Gap = "shift"  # a fixed time that the clocks leave out: first instant after it, or not at all
+    fold: Fold = "first"  # a fixed time that comes twice
+    anchor: datetime | None = None  # of `every`; any of its instants, 1970 if none is given
+    start: datetime | None = None  # no plan time before
+    end: datetime | None = None  # no plan time after
+    max_runs: int | None = None  # plan times that get a task
+    jitter: float = 0.0  # up to so much later, the same for a plan time whoever computes it
+    delay: float = 0.0  # eligible so long after its time
+    calendars: tuple[str, ...] = ()  # names of the calendars that `excluded` was copied from
+    excluded: tuple[str, ...] = ()  # days without plan times: 2026-12-25, 12-25 of every year, sun
+    scopes: tuple[str, ...] = ()
+    provider: str | None = None  # a function of the schedule's application that tells the scopes
+    scope_argument: str | None = None  # the argument in which the handler gets its scope
+    catch_up: CatchUp = "latest"
+    window: float = 86400.0  # how far back `all` goes; the last plan time counts however old
+    max_per_tick: int = 100  # late tasks in a second
+    misfire_after: float | None = None  # later than this is skipped, whatever the catch-up
+    overlap: Overlap = "allow"
+    args: dict[str, Any] = {}
+    description: str = ""
+
+
+class Schedule(Struct, frozen=True):
+    """`expression` is a cron expression, seconds, an instant, or the number of replicas, by kind."""
+
+    name: str
+    job: str
+    kind: Kind
+    expression: str
+    timezone: str = "UTC"
+    policies: Policies = Policies()
+
+    @property
+    def segment(self) -> int:
+        return stable_hash(self.name) % SEGMENTS
+
+
+def stable_hash(*parts: str) -> int:
+    """A number that is the same for these texts on every machine and in every run."""
+    return int.from_bytes(hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest(), "big")

@@ -2,8 +2,9 @@
 
     MainspringError
     ├── ValidationError        the caller's input is wrong; `field` names the part
-    ├── NotFound               no such job or task
+    ├── NotFound               no such job, schedule, task or calendar
     │   ├── JobNotFound
+    │   ├── ScheduleNotFound
     │   └── TaskNotFound
     ├── Conflict               the thing exists, or is in the wrong state
     │   ├── InvalidTransition
@@ -44,6 +45,10 @@ class NotFound(MainspringError):
 
 class JobNotFound(NotFound):
     code = "job_not_found"
+
+
+class ScheduleNotFound(NotFound):
+    code = "schedule_not_found"
 
 
 class TaskNotFound(NotFound):

@@ -140,7 +140,7 @@ async def test_who_is_to_be_cancelled_is_found_by_session(conn: Connection, make
     await conn.execute(
         "update mainspring.task set cancel_at = mainspring.now() where id = any($1)", [wanted, other, pending]
     )
-    assert await agents.cancelled(conn, [1, 3]) == [(1, wanted, 5)]
+    assert await agents.cancelled(conn, [1, 3]) == [(1, wanted, 5, None)]
     assert await agents.cancelled(conn, []) == []
 
 

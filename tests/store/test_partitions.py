@@ -96,6 +96,8 @@ async def test_each_outcome_is_kept_as_long_as_it_says(conn: Connection) -> None
         "attempt_20310501",
         "output_20310430",
         "output_20310501",
+        "fire_20310430",
+        "fire_20310501",
     ]
 
 

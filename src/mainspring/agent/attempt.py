@@ -36,6 +36,7 @@ class Attempt:
         "args",
         "armed",
         "chunks",
+        "grace",
         "handle",
         "job",
         "prepared",
@@ -60,6 +61,7 @@ class Attempt:
         self.handle: asyncio.Task[None] | None = None
         self.timer: Timer | None = None  # of its instant, then of its timeout
         self.chunks = 0  # of output, so far
+        self.grace = job.definition.grace  # that it has to end once it is told to
 
     @property
     def idempotency_key(self) -> str:

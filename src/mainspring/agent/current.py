@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -57,6 +58,17 @@ class CurrentTask:
     def idempotency_key(self) -> str:
         """The same for all attempts of this task."""
         return self._attempt.idempotency_key
+
+    @property
+    def plan_time(self) -> datetime | None:
+        """The plan time of its schedule that this task stands for; None without a schedule."""
+        at = self._attempt.armed.plan_time
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    @property
+    def scope(self) -> str | None:
+        """Its scope, such as a tenant, where its schedule has scopes."""
+        return self._attempt.armed.scope or None
 
     @property
     def lateness(self) -> float:

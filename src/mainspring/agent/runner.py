@@ -212,14 +212,14 @@ class Runner:
         if attempt.timer is not None:
             self._durations.disarm(attempt.timer)
         # One that does not let go is told again, until it does.
-        attempt.timer = self._durations.after(attempt.job.definition.grace + 1.0, self._insist, attempt)
+        attempt.timer = self._durations.after(attempt.grace + 1.0, self._insist, attempt)
 
     def _insist(self, attempt: Attempt) -> None:
         attempt.timer = None
         if attempt.handle is not None:
             log.warning("task %d does not stop; it is told again", attempt.armed.task)
             attempt.handle.cancel()
-            attempt.timer = self._durations.after(attempt.job.definition.grace + 1.0, self._insist, attempt)
+            attempt.timer = self._durations.after(attempt.grace + 1.0, self._insist, attempt)
 
     def _is_waiting(self, attempt: Attempt) -> bool:
         """Whether a held attempt waits for its instant or for a slot."""
@@ -239,12 +239,14 @@ class Runner:
         attempt = self._held.get(held.task)
         return attempt if attempt is not None and attempt.armed.token == held.token else None
 
-    def cancel(self, attempts: list[Held]) -> None:
-        """Somebody cancelled these: stop those that run, end those that wait."""
+    def cancel(self, attempts: list[Held], *, kill: bool = False) -> None:
+        """Somebody cancelled these: stop those that run, with `kill` at once, and end those that wait."""
         for held in attempts:
             attempt = self._find(held)
             if attempt is None:
                 continue
+            if kill:
+                attempt.grace = 0.0
             if self._is_waiting(attempt):
                 self._withdraw(attempt)
                 failure = AttemptFailed("cancelled", "cancelled before it started")
@@ -293,7 +295,7 @@ class Runner:
 
     async def settled(self) -> None:
         """Wait until nothing runs that was told to stop; not for ever: a handler can ignore it for good."""
-        grace = max((attempt.job.definition.grace for attempt in self._held.values()), default=0.0)
+        grace = max((attempt.grace for attempt in self._held.values()), default=0.0)
         try:
             async with asyncio.timeout(grace + STUBBORN):
                 await self.empty.wait()

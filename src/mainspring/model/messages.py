@@ -143,6 +143,8 @@ class Armed(Struct, array_like=True, gc=False):
     args: str  # JSON object
     checkpoint: str | None = None
     careful: bool = False  # an attempt ended with its agent before: the start must be durable before it runs
+    plan_time: float | None = None  # of its schedule
+    scope: str | None = None
 
 
 class Dispatch(Struct, tag="dispatch"):
@@ -159,9 +161,10 @@ class Recall(Struct, tag="recall"):
 
 
 class Cancel(Struct, tag="cancel"):
-    """Stop these now."""
+    """Stop these now; with `kill` they get no grace to end by themselves."""
 
     attempts: list[Held]
+    kill: bool = False
 
 
 class Drain(Struct, tag="drain"):

@@ -2,7 +2,7 @@
 
 Reads   messages of agents
 Writes  store.agents        (sessions and leases)
-Sends   Welcome, Configure, Dispatch, Cancel, Drain
+Sends   Welcome, Configure, Dispatch, Recall, Cancel, Drain
 Next:   wire/link.py, then agent/session.py
 """
 
@@ -28,6 +28,7 @@ from mainspring.model.messages import (
     Hello,
     Output,
     Progress,
+    Recall,
     Refused,
     ServerMessage,
     Started,
@@ -40,6 +41,7 @@ from mainspring.server.seat import ARM_LIMIT, Seat
 from mainspring.store import agents, claims
 from mainspring.store.claims import Claim
 from mainspring.store.database import STATEMENT_TIMEOUT, Database
+from mainspring.store.recalls import KILL, RECALL
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
@@ -256,15 +258,19 @@ class Gateway:
             return 0
         async with self._line as conn:
             wanted = await agents.cancelled(conn, list(self._seats))
-        for session, task, token in wanted:
-            seat = self._seats.get(session)
-            if seat is not None and token not in seat.cancelling:
-                seat.cancelling.add(token)
+        for attempt in wanted:
+            seat = self._seats.get(attempt.session)
+            asked = (attempt.token, attempt.mode)
+            if seat is not None and asked not in seat.cancelling:
+                seat.cancelling.add(asked)
+                held = [Held(attempt.task, attempt.token)]
                 try:
-                    await seat.link.send([Cancel([Held(task, token)])])
+                    await seat.link.send(
+                        [Recall(held) if attempt.mode == RECALL else Cancel(held, attempt.mode == KILL)]
+                    )
                 except ChannelClosed:
                     continue
-        live = {token for _, _, token in wanted}
+        live = {(attempt.token, attempt.mode) for attempt in wanted}
         for seat in self._seats.values():
             seat.cancelling &= live
         return 0

@@ -16,7 +16,7 @@ from mainspring.store.database import Database
 log = logging.getLogger("mainspring")
 
 DAYS_AHEAD = 3
-KEYS_AT_ONCE = 10_000
+AT_ONCE = 10_000
 
 
 class Janitor:
@@ -26,7 +26,7 @@ class Janitor:
         self._keep_failed = keep_failed
 
     async def step(self) -> int:
-        """One round; returns how many keys were forgotten, so that a backlog of them is worked off."""
+        """One round; returns how many rows were forgotten, so that a backlog of them is worked off."""
         async with self._database.acquire() as conn:
             await partitions.make_ahead(conn, DAYS_AHEAD)
             try:
@@ -37,5 +37,7 @@ class Janitor:
                 dropped = []  # somebody reads the old day right now: next time
             if dropped:
                 log.info("retention dropped %s", ", ".join(dropped))
-            await partitions.forget_sessions(conn, max(self._keep_succeeded, self._keep_failed))
-            return await partitions.forget_keys(conn, KEYS_AT_ONCE)
+            longest = max(self._keep_succeeded, self._keep_failed)
+            await partitions.forget_sessions(conn, longest)
+            forgotten = await partitions.forget_fires(conn, longest, AT_ONCE)
+            return forgotten + await partitions.forget_keys(conn, AT_ONCE)

@@ -33,7 +33,7 @@ from mainspring.model.messages import (
 from mainspring.model.states import TaskState
 from mainspring.model.verdict import Again, after_attempt
 from mainspring.server.catalogue import Catalogue
-from mainspring.store import claims, outcomes, partitions
+from mainspring.store import claims, outcomes, partitions, recalls
 from mainspring.store.database import Connection, Database, Line
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.link import Link
@@ -173,6 +173,7 @@ class Recorder:
     async def _give_back(self, conn: Connection, refused: list[Held]) -> None:
         moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])
         if moved < len(refused):
+            await recalls.confirm(conn, [a.task for a in refused], [a.token for a in refused])
             await self._cancel(conn, [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused])
 
     async def _cancel(self, conn: Connection, endings: list[Ending]) -> None:

@@ -28,7 +28,7 @@ class Seat:
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
         self.reported: set[int] = set()  # tokens of those that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
-        self.cancelling: set[int] = set()  # tokens it has been told to stop
+        self.cancelling: set[tuple[int, int | None]] = set()  # tokens it has been told to stop, and how
         self.draining = False
         self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
         self._ahead: list[float] = []  # instants of what it holds ahead of time

@@ -1,12 +1,13 @@
-"""Server: the loops that dispatch, record, rescue and tidy, and how they start and stop together.
+"""Server: the loops that plan, dispatch, record, rescue and tidy, and how they start and stop together.
 
-Next: server/dispatcher.py
+Next: server/planner.py
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 
 from mainspring.errors import StoreUnavailable
@@ -16,14 +17,19 @@ from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
 from mainspring.server.listener import Listener
+from mainspring.server.planner import Planner
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer
+from mainspring.server.scopes import Provider
 from mainspring.server.settler import Settler
+from mainspring.server.turnstile import Turnstile
 from mainspring.store import clock as store_clock
 from mainspring.store.database import Database
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
+
+PLAN_EVERY = 0.5  # seconds between looks of the planner, and of the turnstile
 
 
 class Server:
@@ -36,6 +42,8 @@ class Server:
         lease: float,
         keep_succeeded: timedelta,
         keep_failed: timedelta,
+        app: str | None = None,
+        providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.clock = Clock()
         self._poll = poll
@@ -47,6 +55,8 @@ class Server:
         self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock, lead)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
         self.settler = Settler(database)
+        self.planner = Planner(database, app, providers or {})
+        self.turnstile = Turnstile(database, lead)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.listener = Listener(
             database,
@@ -55,11 +65,16 @@ class Server:
                 "cancel": self.gateway.cancel_wake,
                 "job": self.catalogue.wake,
                 "dependency": self.settler.wake,
+                "schedule": self.planner.wake,
             },
         )
         self.recorder.on_ended.append(self.settler.ended)
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
+        self.recorder.on_ended.append(self.turnstile.ended)
         self.settler.on_requeued.append(self.dispatcher.wake.set)
+        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
+        self.turnstile.on_released.append(self.dispatcher.wake.set)
+        self.turnstile.on_stopping.append(self.gateway.cancel_wake.set)
         self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 
     async def start(self) -> None:
@@ -81,6 +96,9 @@ class Server:
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, self.rescuer.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
+            group.create_task(run_every(PLAN_EVERY, self.planner.step, self.planner.wake))
+            group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers))
+            group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
             group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
             group.create_task(run_every(2.0, self.listener.step))
             group.create_task(run_every(1.0, self.follow_clock))
@@ -107,7 +125,16 @@ class Server:
             self.loops.cancel()
             await asyncio.wait([self.loops])
         await self._last_words()
-        for part in (self.gateway, self.dispatcher, self.recorder, self.rescuer, self.settler, self.listener):
+        for part in (
+            self.gateway,
+            self.dispatcher,
+            self.recorder,
+            self.rescuer,
+            self.settler,
+            self.listener,
+            self.planner,
+            self.turnstile,
+        ):
             await part.close()
         await self._clock_line.close()
 

@@ -91,7 +91,8 @@ _GONE = """
 """
 
 _HELD = """
-    select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running, t.cancel_at is not null as cancelled,
+    select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running,
+           (t.cancel_at is not null and (t.state = 2 or t.cancel_mode is distinct from 1)) as cancelled,
            coalesce(date_part('epoch', t.started_at), 0) as started_at
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)
@@ -130,11 +131,20 @@ async def bury(conn: Connection, session: int) -> None:
 
 
 _CANCELLED = """
-    select session, id, token from mainspring.task
+    select session, id, token, cancel_mode from mainspring.task
      where session = any($1::bigint[]) and cancel_at is not null and state in (2, 3)
 """
 
 
-async def cancelled(conn: Connection, sessions: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(session, task, token) of what these sessions hold and somebody wants cancelled."""
-    return [tuple(row) for row in await conn.fetch(_CANCELLED, sessions)]
+class Wanted(NamedTuple):
+    """An attempt that somebody wants cancelled: any way, only if it has not started (RECALL), or at once (KILL)."""
+
+    session: int
+    task: int
+    token: int
+    mode: int | None
+
+
+async def cancelled(conn: Connection, sessions: Sequence[int]) -> list[Wanted]:
+    """What these sessions hold and somebody wants cancelled."""
+    return [Wanted(*row) for row in await conn.fetch(_CANCELLED, sessions)]

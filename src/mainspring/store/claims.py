@@ -20,7 +20,7 @@ BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more f
 
 _COLUMNS = """
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
-    t.session, t.priority
+    date_part('epoch', t.plan_time) as plan_time, t.scope, t.session, t.priority
 """
 
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
@@ -75,8 +75,8 @@ class Claim(NamedTuple):
 def _claim(rows: Sequence[Any]) -> Claim:
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
-    for id, token, job, attempt, run_at, args, checkpoint, crashes, session, priority in rows:
-        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0)
+    for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, session, priority in rows:
+        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope)
         if session in tasks:
             tasks[session].append(armed)
         else:

@@ -145,9 +145,9 @@ class Database:
         """The same database with a pool of its own, for handlers, who may take as long as they like."""
         return Database(self.dsn, application="mainspring handlers", command_timeout=None, revive=self._revive)
 
-    async def connect(self) -> Connection:
+    async def connect(self, *, hash_joins: bool = False) -> Connection:
         """A new connection of the caller's own, set up for the engine's statements."""
-        return await self._connect(_ENGINE)
+        return await self._connect(_ENGINE | {"enable_hashjoin": "on"} if hash_joins else _ENGINE)
 
     async def _connect(self, settings: dict[str, str]) -> Connection:
         try:
@@ -211,8 +211,9 @@ class Database:
         else:
             self._idle.append(conn)
 
-    def line(self) -> Line:
-        return Line(self)
+    def line(self, *, hash_joins: bool = False) -> Line:
+        """A connection of its own; with `hash_joins` for statements that join what they are given with itself."""
+        return Line(self, hash_joins)
 
     async def close(self) -> None:
         self._closed = True
@@ -234,8 +235,9 @@ class Line:
     `async with line as conn:` is for one user at a time; others wait.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, hash_joins: bool = False) -> None:
         self._database = database
+        self._hash_joins = hash_joins
         self._conn: Connection | None = None
         self._busy = asyncio.Lock()
 
@@ -243,7 +245,7 @@ class Line:
         await self._busy.acquire()
         try:
             if self._conn is None or self._conn.is_closed():
-                self._conn = await self._database.connect()
+                self._conn = await self._database.connect(hash_joins=self._hash_joins)
             return self._conn
         except BaseException:
             self._busy.release()

@@ -6,6 +6,7 @@ Next: server/janitor.py
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
@@ -15,8 +16,11 @@ import asyncpg
 
 from mainspring.store.database import Connection
 
-PARENTS = ("task_history_succeeded", "task_history_failed", "attempt", "output")
+PARENTS = ("task_history_succeeded", "task_history_failed", "attempt", "output", "fire")
+WITH_DEFAULT = ("fire",)  # what has no partition of its day lies in the default one
 T = TypeVar("T")
+
+log = logging.getLogger("mainspring")
 
 _LOCK = 0x70617274  # "part"
 
@@ -26,7 +30,7 @@ _EXISTING = """
       join pg_class parent on parent.oid = inhparent
       join pg_class child on child.oid = inhrelid
       join pg_namespace space on space.oid = parent.relnamespace
-     where space.nspname = 'mainspring' and parent.relname = any($1::text[])
+     where space.nspname = 'mainspring' and parent.relname = any($1::text[]) and child.relname !~ '_default$'
 """
 
 
@@ -58,18 +62,38 @@ async def make_ahead(conn: Connection, days: int) -> int:
             existing = await _existing(conn)  # somebody may have made them while we waited
             for parent, day in missing:
                 if _name(parent, day) not in existing[parent]:
-                    await _make(conn, parent, day)
+                    await (_make_beside_default if parent in WITH_DEFAULT else _make)(conn, parent, day)
     return len(missing)
 
 
 async def _make(conn: Connection, parent: str, day: date) -> None:
     name = _name(parent, day)
+    begin, end = f"'{day:%Y-%m-%d} 00:00Z'", f"'{day + timedelta(days=1):%Y-%m-%d} 00:00Z'"
+    move = f"""
+        with moved as (
+            delete from mainspring.{parent}_default where plan_time >= {begin} and plan_time < {end} returning *
+        )
+        insert into mainspring.{name} select * from moved;
+    """
     await conn.execute(f"""
         create table mainspring.{name} (like mainspring.{parent} including defaults including constraints)
             with (autovacuum_vacuum_insert_threshold = 1000000);    -- nothing dies here: vacuum has little to do
-        alter table mainspring.{parent} attach partition mainspring.{name}
-            for values from ('{day:%Y-%m-%d} 00:00Z') to ('{day + timedelta(days=1):%Y-%m-%d} 00:00Z');
+        {move if parent in WITH_DEFAULT else ""}
+        alter table mainspring.{parent} attach partition mainspring.{name} for values from ({begin}) to ({end});
     """)
+
+
+async def _make_beside_default(conn: Connection, parent: str, day: date) -> None:
+    """The default partition must be nobody's for a moment. If somebody reads it for long, it does for that day."""
+    try:
+        async with conn.transaction():
+            await conn.execute(f"""
+                set local lock_timeout = '2s';
+                lock table mainspring.{parent}_default in access exclusive mode;
+            """)
+            await _make(conn, parent, day)
+    except asyncpg.LockNotAvailableError:
+        log.warning("the partition of %s for %s is made later: somebody reads the default one", parent, day)
 
 
 async def write(conn: Connection, statement: Callable[[], Awaitable[T]]) -> T:
@@ -111,6 +135,23 @@ async def forget_keys(conn: Connection, limit: int) -> int:
             select job_id, key from mainspring.task_key where expires_at <= mainspring.now()
              order by expires_at limit $1 for update skip locked)
         """,
+        limit,
+    )
+    return int(status.rpartition(" ")[2])
+
+
+async def forget_fires(conn: Connection, older_than: timedelta, limit: int) -> int:
+    """Delete what the default partition of the ledger has of days past retention, and versions of that time."""
+    await conn.execute(
+        "delete from mainspring.schedule_version where until < mainspring.now() - $1::interval", older_than
+    )
+    status = await conn.execute(
+        """
+        delete from mainspring.fire_default where ctid = any (array(
+            select ctid from mainspring.fire_default where plan_time < mainspring.now() - $1::interval
+               and decided_at < mainspring.now() - $1::interval limit $2))
+        """,
+        older_than,
         limit,
     )
     return int(status.rpartition(" ")[2])

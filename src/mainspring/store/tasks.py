@@ -37,6 +37,9 @@ class TaskView(msgspec.Struct, frozen=True):
     error_code: str | None
     error: str | None
     key: str | None
+    schedule: str | None
+    scope: str | None
+    plan_time: datetime | None
     waiting_for: list[int]
 
 
@@ -55,13 +58,16 @@ class AttemptView(msgspec.Struct, frozen=True):
 _LIVE = """
     select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
-           null::text as error_code, null::text as error, t.key
+           null::text as error_code, null::text as error, t.key, s.name as schedule, t.scope, t.plan_time
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
+      left join mainspring.schedule s on s.id = t.schedule_id
 """
 _FINISHED = """
     select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
-           t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key
+           t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
+           s.name as schedule, t.scope, t.plan_time
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
+      left join mainspring.schedule s on s.id = t.schedule_id
 """
 
 
@@ -92,6 +98,9 @@ def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
         error_code=row["error_code"],
         error=row["error"],
         key=row["key"],
+        schedule=row["schedule"],
+        scope=row["scope"] or None,
+        plan_time=row["plan_time"],
         waiting_for=list(waiting_for),
     )
 
@@ -185,15 +194,17 @@ _CANCEL_WAITING = """
     )
     insert into mainspring.task_history
         (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes, args,
-         checkpoint, progress, error_code, error, key)
+         checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope)
     select id, run_at, created_at, mainspring.now(), mainspring.now(), job_id, abs(pool), 13, priority, attempt,
-           crashes, args, checkpoint, progress, 'cancelled', 'cancelled before it started', key
+           crashes, args, checkpoint, progress, 'cancelled', 'cancelled before it started', key,
+           schedule_id, plan_time, scope
       from ended
     returning id
 """
 _CANCEL_HELD = """
     with asked as (
-        update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now())
+        update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now()),
+               cancel_mode = nullif(cancel_mode, 1)              -- asked back before: now it is to stop in any case
          where id = $1 and state in (2, 3) returning id
     )
     select id, pg_notify('mainspring', 'cancel') from asked
@@ -233,8 +244,11 @@ _RUN_AGAIN = """
          where h.id = given.id and h.recorded_at = given.recorded_at
         returning h.id
     )
-    insert into mainspring.task (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key)
-    select given.id, mainspring.now(), created_at, job_id, pool, 1, priority, 0, args, checkpoint, key
+    insert into mainspring.task
+        (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
+         schedule_id, plan_time, scope)
+    select given.id, mainspring.now(), created_at, job_id, pool, 1, priority, 0, args, checkpoint, key,
+           schedule_id, plan_time, scope
       from given join removed using (id)
     returning id
 """

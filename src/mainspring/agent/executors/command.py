@@ -43,7 +43,7 @@ class CommandExecutor:
         program = _program(attempt, definition.run)
         capture = Capture(attempt.output, head=self._head, tail=self._tail)
         try:
-            exit_code = await self._run(program, capture, definition.grace)
+            exit_code = await self._run(program, capture, attempt)
         except OSError as error:
             raise _not_startable(program, error) from None
         except GuardianLost as error:
@@ -60,11 +60,11 @@ class CommandExecutor:
         if self._guardian is not None:
             await self._guardian.close()
 
-    async def _run(self, program: Program, capture: Capture, grace: float) -> int:
+    async def _run(self, program: Program, capture: Capture, attempt: Attempt) -> int:
         guardian = self._living_guardian()
         child = await guardian.spawn(program, capture)
         try:
-            await _end_of(child, guardian, grace)
+            await _end_of(child, guardian, attempt)
         finally:
             child.pipes.close()
         return child.exit.result()
@@ -75,7 +75,7 @@ class CommandExecutor:
         return self._guardian
 
 
-async def _end_of(child: Child, guardian: GuardianProcess, grace: float) -> None:
+async def _end_of(child: Child, guardian: GuardianProcess, attempt: Attempt) -> None:
     """Wait until no process of the child is left. Being cancelled speeds this up, never skips it."""
     cancelled: asyncio.CancelledError | None = None
     while not child.exit.done():
@@ -83,7 +83,7 @@ async def _end_of(child: Child, guardian: GuardianProcess, grace: float) -> None
             await asyncio.wait([child.exit])
         except asyncio.CancelledError as error:
             cancelled = error
-            guardian.stop(child, grace)
+            guardian.stop(child, attempt.grace)
     if cancelled is not None:
         child.exit.exception()  # seen: how it ended no longer matters
         raise cancelled
@@ -101,6 +101,9 @@ def _program(attempt: Attempt, command: Command) -> Program:
         "MAINSPRING_IDEMPOTENCY_KEY": attempt.idempotency_key,
         "MAINSPRING_FIRE_AT": datetime.fromtimestamp(armed.fire_at, UTC).isoformat(),
     }
+    if armed.plan_time is not None:
+        ours["MAINSPRING_PLAN_TIME"] = datetime.fromtimestamp(armed.plan_time, UTC).isoformat()
+        ours["MAINSPRING_SCOPE"] = armed.scope or ""
     if len(f"MAINSPRING_ARGS={armed.args}\0".encode()) > LONGEST_VARIABLE:
         raise AttemptFailed(
             "bad_arguments",

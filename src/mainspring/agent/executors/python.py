@@ -107,7 +107,7 @@ class _Thread:
         except asyncio.CancelledError:
             self._interrupt()
             # A thread in a blocking call cannot be stopped: after the grace it is left to itself.
-            await asyncio.wait([future], timeout=self._attempt.job.definition.grace)
+            await asyncio.wait([future], timeout=self._attempt.grace)
             if future.done() and not future.cancelled():
                 future.exception()  # looked at
             raise

@@ -1,0 +1,207 @@
+"""Schedules from what people give: every option checked, with an error that names it.
+
+Next: sdk/app.py; the stored form is in model/schedules.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypedDict, TypeVar, cast, get_args
+
+from mainspring.errors import ValidationError
+from mainspring.model import phrases
+from mainspring.model.durations import Duration, seconds
+from mainspring.model.instants import check_instant, parse_instant
+from mainspring.model.names import check_name, check_text
+from mainspring.model.payload import encode
+from mainspring.model.schedules import CatchUp, Fold, Gap, Kind, Overlap, Policies, Schedule
+from mainspring.model.timing import timing
+
+MAX_RUNS = 1_000_000_000
+MAX_PER_TICK = 1000
+MAX_REPLICAS = 1000
+MAX_SCOPES = 10_000
+
+T = TypeVar("T")
+
+
+class When(TypedDict, total=False):
+    """When a job runs, as its author writes it: one of the first seven, and the policies around it."""
+
+    cron: str
+    every: Duration
+    once: datetime | str
+    daily: str
+    weekly: str
+    monthly: str
+    daemon: int
+    tz: str
+    gap: Gap
+    fold: Fold
+    anchor: datetime | str
+    start: datetime | str
+    end: datetime | str
+    max_runs: int
+    jitter: Duration
+    delay: Duration
+    calendars: Sequence[str]
+    scopes: Sequence[str] | Callable[..., Any]
+    catch_up: CatchUp
+    window: Duration
+    max_per_tick: int
+    misfire_after: Duration
+    overlap: Overlap
+
+
+KINDS = ("cron", "every", "once", "daily", "weekly", "monthly", "daemon")
+
+
+def has_schedule(options: Mapping[str, Any]) -> bool:
+    """Whether any option says when to run."""
+    return any(name in options for name in When.__annotations__)
+
+
+def define_schedule(
+    name: str,
+    job: str,
+    options: When,
+    *,
+    args: Mapping[str, Any] | None = None,
+    provider: str | None = None,
+    scope_argument: str | None = None,
+    description: str = "",
+) -> Schedule:
+    """The schedule; ValidationError names the option that is wrong and says what to write."""
+    unknown = sorted(options.keys() - When.__annotations__.keys())
+    if unknown:
+        known = ", ".join(When.__annotations__)
+        raise ValidationError(f"{unknown[0]}: no such option; there are {known}", field=unknown[0])
+    kind, expression = _kind(options)
+    if "anchor" in options and kind != "every":
+        raise ValidationError("anchor: belongs to `every`; cron and once have fixed times", field="anchor")
+    given = options.get("scopes", ())
+    schedule = Schedule(
+        check_name(name, field="name"),
+        check_name(job, field="job"),
+        kind,
+        expression,
+        options.get("tz", "UTC"),
+        Policies(
+            gap=_choice(options, "gap", "shift", get_args(Gap)),
+            fold=_choice(options, "fold", "first", get_args(Fold)),
+            anchor=_instant(options, "anchor"),
+            start=_instant(options, "start"),
+            end=_instant(options, "end"),
+            max_runs=_count(options, "max_runs", None, MAX_RUNS),
+            jitter=seconds(options.get("jitter", 0.0), field="jitter"),
+            delay=seconds(options.get("delay", 0.0), field="delay"),
+            calendars=_names(options.get("calendars", ())),
+            scopes=() if callable(given) else check_scopes(given),
+            provider=provider,
+            scope_argument=scope_argument,
+            catch_up=_choice(options, "catch_up", "latest", get_args(CatchUp)),
+            window=seconds(options.get("window", 86400.0), field="window", at_least=1.0),
+            max_per_tick=_count(options, "max_per_tick", 100, MAX_PER_TICK) or 100,
+            misfire_after=_optional_seconds(options, "misfire_after"),
+            overlap=_choice(options, "overlap", "allow", get_args(Overlap)),
+            args=_arguments(args or {}),
+            description=check_text(description, field="description"),
+        ),
+    )
+    return check_schedule(schedule)
+
+
+def check_schedule(schedule: Schedule) -> Schedule:
+    """What its parts have to do with each other."""
+    policies = schedule.policies
+    if policies.start is not None and policies.end is not None and policies.end <= policies.start:
+        raise ValidationError(f"end: {policies.end} is not after the start, {policies.start}", field="end")
+    if policies.scope_argument is not None and policies.scope_argument in policies.args:
+        raise ValidationError(f"args: {policies.scope_argument} is the scope's own argument", field="args")
+    timing(schedule)  # refuses what cannot be
+    return schedule
+
+
+def check_fires(schedule: Schedule, now: datetime) -> None:
+    """Refuse what would never run."""
+    if schedule.kind != "daemon" and timing(schedule).after(now) is None:
+        field = "end" if schedule.policies.end is not None else schedule.kind
+        raise ValidationError(
+            f"{field}: no plan time would ever come: {timing(schedule).words}; look at it with"
+            " `mainspring schedule preview`, and at its end and its calendars",
+            field=field,
+        )
+
+
+def _kind(options: When) -> tuple[Kind, str]:
+    given = [kind for kind in KINDS if kind in options]
+    if len(given) != 1:
+        said = f"{', '.join(given)} were given" if given else "nothing says when to run"
+        raise ValidationError(f"{said}; give one of {', '.join(KINDS)}", field=given[0] if given else "cron")
+    match given[0]:
+        case "cron":
+            return "cron", options["cron"]
+        case "daily":
+            return "cron", phrases.daily(options["daily"])
+        case "weekly":
+            return "cron", phrases.weekly(options["weekly"])
+        case "monthly":
+            return "cron", phrases.monthly(options["monthly"])
+        case "every":
+            period = seconds(options["every"], field="every", at_least=phrases.MIN_PERIOD)
+            return "every", phrases.period_text(period)
+        case "once":
+            return "once", cast(datetime, _instant(options, "once")).isoformat()
+        case _:
+            return "daemon", str(_count(options, "daemon", 1, MAX_REPLICAS))
+
+
+def _choice(options: When, field: str, default: str, allowed: tuple[str, ...]) -> Any:
+    value = options.get(field, default)
+    if value not in allowed:
+        raise ValidationError(f"{field}: {value!r}; use {', '.join(allowed)}", field=field)
+    return value
+
+
+def _instant(options: When, field: str) -> datetime | None:
+    value = options.get(field)
+    if value is None:
+        return None
+    instant = parse_instant(value, field=field) if isinstance(value, str) else check_instant(value, field=field)  # type: ignore[arg-type]
+    return instant.astimezone(UTC)
+
+
+def _count(options: When, field: str, default: int | None, most: int) -> int | None:
+    value = options.get(field, default)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ValidationError(f"{field}: {value!r}; give 1 to {most:,}", field=field)
+    return value
+
+
+def _optional_seconds(options: When, field: str) -> float | None:
+    value = options.get(field)
+    return None if value is None else seconds(cast(Duration, value), field=field, at_least=0.001)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValidationError(f"calendars: {given!r}; give a list of names", field="calendars")
+    return tuple(dict.fromkeys(check_name(name, field="calendars") for name in given))
+
+
+def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:
+    encode(args, "args")
+    return dict(args)
+
+
+def check_scopes(given: Any) -> tuple[str, ...]:
+    """Scopes as they are kept: short visible texts, each once."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValidationError(f"scopes: {given!r}; give a list of texts such as ['eu', 'us']", field="scopes")
+    scopes = tuple(dict.fromkeys(check_name(scope, field="scopes") for scope in given))
+    if len(scopes) > MAX_SCOPES:
+        raise ValidationError(f"scopes: {len(scopes)} of them; at most {MAX_SCOPES}", field="scopes")
+    return scopes

@@ -1,0 +1,143 @@
+"""Planner: decide about the plan times of schedules that are due within the window, and make their tasks.
+
+Reads   store.plans.due       schedules whose time to look has come: idle ones cost nothing
+Asks    model.planning        which plan times get a task
+Writes  store.plans.plan      fires, tasks and cursors in one statement
+Next:   store/plans.py, then server/dispatcher.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from mainspring.errors import MainspringError, ValidationError
+from mainspring.model.planning import Decision, decide, run_at
+from mainspring.server.scopes import Provider, ask
+from mainspring.store import plans
+from mainspring.store.database import Connection, Database
+from mainspring.store.plans import Due, Fire, Move
+
+log = logging.getLogger("mainspring")
+
+BATCH = 200  # schedules in one step
+FIRES = 5000  # rows that one schedule may add to a step
+BREATH = 10  # schedules computed before others on this event loop get their turn
+UNPLANNABLE = 60.0  # seconds until a schedule that cannot be computed is looked at again
+PROVIDER_FAILED = 5.0  # the same for one whose scopes could not be told
+
+
+class Planner:
+    """`providers` are the functions that tell scopes, by name, of the application `app`."""
+
+    def __init__(self, database: Database, app: str | None, providers: Mapping[str, Provider]) -> None:
+        self._line = database.line(hash_joins=True)
+        self._app = app
+        self._providers = providers
+        self._asking: dict[int, asyncio.Task[None]] = {}  # by schedule: a slow provider holds up nobody else
+        self.wake = asyncio.Event()
+        self.on_planned: list[Callable[[], None]] = []
+
+    async def step(self) -> int:
+        """Plan a batch; returns how many schedules were looked at."""
+        async with self._line as conn:
+            found = await plans.due(conn, BATCH)
+            if not found:
+                return 0
+            moves: list[Move] = []
+            fires: list[Fire] = []
+            for number, due in enumerate(found, 1):
+                decision = await self._decide(conn, due, len(due.schedule.policies.scopes))
+                if decision is not None:
+                    moves.append(_move(due, decision))
+                    fires += _fires(due, decision, due.schedule.policies.scopes or ("",))
+                if number % BREATH == 0:
+                    await asyncio.sleep(0)
+            await self._write(conn, moves, fires)
+        return len(found)
+
+    async def _decide(self, conn: Connection, due: Due, scopes: int) -> Decision | None:
+        """None: it cannot be computed, which is noted for people to see."""
+        try:
+            versions = await plans.versions(conn, due)
+            limit = max(1, min(500, FIRES // max(scopes, 1)))
+            decision = decide(versions, due.cursor, due.now, runs=due.runs, limit=limit)
+        except ValidationError as error:  # a timezone that is unknown on this host, for one
+            log.error("schedule %s cannot be planned: %s", due.schedule.name, error)
+            await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE)
+            return None
+        _tell_of_skips(due, decision)
+        return decision
+
+    async def _write(self, conn: Connection, moves: list[Move], fires: list[Fire]) -> None:
+        if moves:
+            await plans.plan(conn, moves, fires)
+            if fires:
+                for on_planned in self.on_planned:
+                    on_planned()
+
+    # ── scopes that a function tells ────────────────────────────────────────────────────────────
+
+    async def ask_providers(self) -> int:
+        """Start to plan the schedules whose scopes our application tells, each by itself."""
+        if not self._providers or self._app is None:
+            return 0
+        async with self._line as conn:
+            found = await plans.due(conn, BATCH, providers=[self._app])
+        for due in found:
+            if due.id not in self._asking:
+                asking = self._asking[due.id] = asyncio.create_task(self._plan_with_provider(due))
+                asking.add_done_callback(lambda _, id=due.id: self._asked(id))  # type: ignore[misc]
+        return 0
+
+    def _asked(self, id: int) -> None:
+        asking = self._asking.pop(id)
+        if not asking.cancelled() and (error := asking.exception()) is not None:
+            log.warning("a schedule with a provider was not planned: %s; trying again", error)
+
+    async def _plan_with_provider(self, due: Due) -> None:
+        name = due.schedule.policies.provider
+        provider = self._providers.get(name or "")
+        try:
+            if provider is None:
+                raise ValidationError(f"the application has no function {name!r} that tells scopes", field="scopes")
+            scopes = await ask(provider, due.cursor)
+        except MainspringError as error:
+            log.error("schedule %s: its scopes could not be told: %s", due.schedule.name, error)
+            async with self._line as conn:
+                await plans.trouble(conn, due, error.message, again_in=PROVIDER_FAILED)
+            return
+        async with self._line as conn:
+            decision = await self._decide(conn, due, len(scopes))
+            if decision is not None:
+                await self._write(conn, [_move(due, decision)], _fires(due, decision, scopes))
+
+    async def close(self) -> None:
+        for asking in list(self._asking.values()):
+            asking.cancel()
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await self._line.close()
+
+
+def _move(due: Due, decision: Decision) -> Move:
+    return Move(due.id, due.number, due.cursor, decision.cursor, decision.look_at)
+
+
+def _fires(due: Due, decision: Decision, scopes: tuple[str, ...]) -> list[Fire]:
+    """One fire per plan time and scope; a plan time without any scope is kept too, with that reason."""
+    jitter = due.schedule.policies.jitter
+    if not scopes:
+        return [Fire(due.id, one.plan_time, "", one.due, one.reason or "no_scopes") for one in decision.plan_times]
+    return [
+        Fire(due.id, one.plan_time, scope, run_at(due.schedule.name, one, scope, jitter), one.reason)
+        for one in decision.plan_times
+        for scope in scopes
+    ]
+
+
+def _tell_of_skips(due: Due, decision: Decision) -> None:
+    skipped = Counter(one.reason for one in decision.plan_times if one.reason is not None)
+    for reason, count in skipped.items():
+        log.warning("schedule %s: %d plan times without a task (%s)", due.schedule.name, count, reason)

@@ -1,0 +1,123 @@
+"""Recalls: what was planned and has not started is taken back when its schedule is changed, paused or deleted.
+
+What no agent has is taken back at once. What an agent holds is asked back (`cancel_mode` 1): the agent gives it
+back if it has not started, and `confirm` takes it back then; one that has started goes on.
+
+A plan time that is taken back is undecided again, and the cursor goes back to it: the planner decides anew, by the
+version that is in force then. A plan time that had passed before the change stays decided, as paused.
+Next: server/recorder.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from mainspring.store import partitions
+from mainspring.store.database import Connection
+
+RECALL, KILL = 1, 2  # task.cancel_mode
+
+
+class Recalled(NamedTuple):
+    """What became of the tasks of a schedule."""
+
+    taken_back: int  # planned, and taken back
+    asked_back: int  # armed on an agent, and taken back unless it starts first
+    running: int  # started: they go on
+
+
+# What follows the tasks that were taken back (`gone`), in the same statement. The schedule may be gone too.
+_UNDECIDE = """
+    , kept as (
+        insert into mainspring.task_history
+            (id, run_at, created_at, finished_at, recorded_at, token, session, job_id, pool, state, priority, attempt,
+             crashes, args, error_code, error, key, schedule_id, plan_time, scope)
+        select id, run_at, created_at, mainspring.now(), mainspring.now(), token, session, job_id, abs(pool), 13,
+               priority, 0, crashes, args, 'recalled', 'its schedule was changed before it started', key,
+               schedule_id, plan_time, scope
+          from gone
+    ), undecided as (
+        delete from mainspring.fire f using gone
+         where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
+           and f.task_id = gone.id
+           and gone.plan_time > (select s.since from mainspring.schedule s where s.id = gone.schedule_id)
+        returning f.schedule_id, f.plan_time
+    ), paused as (
+        update mainspring.fire f set task_id = null, reason = 'paused'
+          from gone
+         where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
+           and f.task_id = gone.id
+           and gone.plan_time <= (select s.since from mainspring.schedule s where s.id = gone.schedule_id)
+    ), rewound as (
+        update mainspring.schedule s
+           set next_plan_at = least(s.next_plan_at, back.first),
+               look_at = case when s.enabled then mainspring.now() end,
+               runs = greatest(s.runs - back.runs, 0)
+          from (select schedule_id, min(plan_time) as first, count(distinct plan_time) as runs
+                  from undecided group by schedule_id) back
+         where s.id = back.schedule_id
+        returning s.id
+    )
+    select id, (select max(pg_notify('mainspring', 'schedule')::text) from (select from rewound limit 1) any_rewound)
+      from gone
+"""
+
+# Never started: no attempt is counted, and none was recorded that did not count. Asked for by nobody but the plan.
+_UNSTARTED = """
+    t.schedule_id = $1 and ($2::timestamptz is null or t.plan_time > $2)
+    and not exists (select from mainspring.attempt a where a.task_id = t.id)
+    and exists (select from mainspring.fire f
+                 where f.schedule_id = t.schedule_id and f.plan_time = t.plan_time and f.scope = t.scope
+                   and f.task_id = t.id and f.origin = 'plan')
+"""
+
+_TAKE_BACK = f"""
+    with gone as (
+        delete from mainspring.task t where {_UNSTARTED} and t.state in (0, 1) and t.attempt = 0 returning t.*
+    )
+    {_UNDECIDE}
+"""
+
+_ASK_BACK = f"""
+    with asked as (
+        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RECALL}
+         where {_UNSTARTED} and t.state = 2 and t.attempt = 1 and t.cancel_at is null
+        returning t.id
+    )
+    select id, pg_notify('mainspring', 'cancel') from asked
+"""
+
+_RUNNING = "select count(*) from mainspring.task where schedule_id = $1 and state = 3"
+
+
+async def recall(conn: Connection, schedule_id: int, *, after: datetime | None = None) -> Recalled:
+    """Take back what has not started, all of it or the plan times after an instant.
+
+    The caller holds the schedule's row, and has moved it to its new version.
+    """
+    taken_back = asked_back = 0
+    while True:
+        gone = await partitions.write(conn, lambda: conn.fetch(_TAKE_BACK, schedule_id, after))
+        asked = await conn.fetch(_ASK_BACK, schedule_id, after)
+        taken_back += len(gone)
+        asked_back += len(asked)
+        if not gone and not asked:  # one may have been claimed, or given back, between the two
+            return Recalled(taken_back, asked_back, await conn.fetchval(_RUNNING, schedule_id))
+
+
+_CONFIRM = f"""
+    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), gone as (
+        delete from mainspring.task t using given
+         where t.id = any (array[given.id]) and t.token = given.token and t.state = 2 and t.cancel_mode = {RECALL}
+        returning t.*
+    )
+    {_UNDECIDE}
+"""
+
+
+async def confirm(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """An agent gave these back unstarted: those that were asked back are taken back. Returns them."""
+    rows = await partitions.write(conn, lambda: conn.fetch(_CONFIRM, tasks, tokens))
+    return [row["id"] for row in rows]

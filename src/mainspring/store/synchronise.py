@@ -1,0 +1,85 @@
+"""Synchronise: the schedules that an application's code defines, brought into the database when it starts.
+
+Additive: nothing is deleted. Code and people are kept apart: a schedule that was made by hand is not taken over, and
+what people changed stays until the code itself says something new. Many replicas may do this at once.
+Next: store/schedules.py
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from mainspring.errors import Conflict
+from mainspring.model.schedules import Schedule
+from mainspring.store import calendars, schedules
+from mainspring.store.database import Connection
+from mainspring.store.schedules import Stored
+
+log = logging.getLogger("mainspring")
+
+_SAID = """
+    update mainspring.schedule set code = $2, app_version = $3, synced_at = mainspring.now() where id = $1
+"""
+_SEEN = """
+    update mainspring.schedule set synced_at = mainspring.now() where id = any($1::integer[])
+"""
+
+
+async def synchronise(conn: Connection, app: str, version: int, given: Sequence[Schedule]) -> list[str]:
+    """Make or change the schedules of an application; returns the names of those that changed.
+
+    A deployment with a lower version leaves alone what a higher one has said.
+    """
+    known = {stored.schedule.name: stored for stored in await schedules.listing(conn)} if given else {}
+    changed = []
+    unchanged = []
+    for schedule in given:
+        stored = known.get(schedule.name)
+        if stored is not None and stored.app == app and stored.code == schedule and stored.app_version >= version:
+            unchanged.append(stored.id)
+        elif await _apply(conn, app, version, schedule):
+            changed.append(schedule.name)
+    if unchanged:
+        await conn.execute(_SEEN, unchanged)
+    return changed
+
+
+async def _apply(conn: Connection, app: str, version: int, schedule: Schedule) -> bool:
+    if await schedules.create(conn, schedule, enabled=True, app=app, app_version=version):
+        return True
+    async with conn.transaction():
+        stored = await schedules.find(conn, schedule.name, lock=True)
+        _check_owner(stored, app)
+        if stored.app_version > version:
+            return False
+        await conn.execute(_SAID, stored.id, msgspec.json.encode(schedule).decode(), version)
+        if stored.code == schedule:
+            return False
+        if stored.drift is not None:
+            log.warning("schedule %s: the code changed; what was edited by hand is replaced", schedule.name)
+        await schedules.change_held(conn, stored, schedule)
+    return True
+
+
+def _check_owner(stored: Stored, app: str) -> None:
+    if stored.app == app:
+        return
+    name = stored.schedule.name
+    owner = "was made by hand" if stored.app is None else f"belongs to the application {stored.app!r}"
+    raise Conflict(
+        f"a schedule named {name!r} {owner}; give the one in the code another name, or delete that one"
+        f" with `mainspring schedule delete {name}`",
+        field="schedule",
+    )
+
+
+async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]]) -> None:
+    """Make calendars or change their days, and with them the schedules that use them."""
+    for name, days in given.items():
+        async with conn.transaction():
+            if await calendars.put(conn, name, days):
+                for user in await calendars.users(conn, name):
+                    await schedules.change(conn, user, lambda schedule: schedule)

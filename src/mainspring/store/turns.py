@@ -1,0 +1,146 @@
+"""Turns: tasks of schedules that must not overlap wait, blocked, until nothing else of their lane lives.
+
+A lane is a schedule and scope. Its tasks are found by an index of their own, which holds only those that wait.
+Every move is guarded by the state it leaves: of two servers that decide at once, one finds nothing to move.
+Next: server/turnstile.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from mainspring.model.overlap import Turn
+from mainspring.model.schedules import Overlap
+from mainspring.store import partitions
+from mainspring.store.database import Connection
+from mainspring.store.recalls import KILL
+
+WAITING_OF_A_LANE = 100  # looked at in one step
+
+
+class Lane(NamedTuple):
+    overlap: Overlap
+    turns: list[Turn]
+
+
+# Hops from lane to lane along the index, so that a long queue in one does not hide the others. Of each lane all
+# that was released (the whole index of its schedule's live tasks is short), and the first of those that wait.
+_LANES = """
+    with recursive lane as (
+        (select schedule_id, scope from mainspring.task
+          where schedule_id is not null and pool < 0 order by schedule_id, scope limit 1)
+        union all
+        select next.schedule_id, next.scope from lane cross join lateral (
+            select t.schedule_id, t.scope from mainspring.task t
+             where t.schedule_id is not null and t.pool < 0
+               and (t.schedule_id, t.scope) > (lane.schedule_id, lane.scope)
+             order by t.schedule_id, t.scope limit 1) next
+    ), soon as materialized (
+        select lane.*, first.run_at from lane cross join lateral (
+            select t.run_at from mainspring.task t
+             where t.schedule_id = lane.schedule_id and t.schedule_id is not null
+               and t.scope = lane.scope and t.pool < 0
+             order by t.plan_time limit 1) first
+         where first.run_at <= (select mainspring.now()) + make_interval(secs => $1)
+    )
+    select soon.schedule_id, soon.scope, turn.*, coalesce(s.policies->>'overlap', 'allow') as overlap
+      from soon
+      join mainspring.schedule s on s.id = any (array[soon.schedule_id])
+     cross join lateral (
+        (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
+                t.cancel_at is not null as stopping, t.plan_time
+           from mainspring.task t
+          where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0)
+         union all
+        (select t.id, true, t.run_at <= (select mainspring.now()), t.cancel_at is not null, t.plan_time
+           from mainspring.task t
+          where t.schedule_id = soon.schedule_id and t.scope = soon.scope and t.pool < 0 and t.schedule_id is not null
+          order by t.plan_time limit $2)
+     ) turn
+     order by soon.schedule_id, soon.scope, turn.plan_time
+"""
+
+
+async def lanes(conn: Connection, *, within: float) -> list[Lane]:
+    """The lanes in which a task waits that is due within so many seconds."""
+    rows = await conn.fetch(_LANES, within, WAITING_OF_A_LANE)
+    return [
+        Lane(tasks[0]["overlap"], [Turn(t["id"], t["waits"], t["is_due"], t["stopping"]) for t in tasks])
+        for tasks in (list(group) for _, group in groupby(rows, key=lambda row: (row["schedule_id"], row["scope"])))
+    ]
+
+
+# With the lane free as it was when somebody looked: another may have released a task of it since.
+_RELEASE = """
+    with given as (select * from unnest($1::bigint[]) as given(id))
+    update mainspring.task t set state = 1, pool = -t.pool
+      from given
+     where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
+       and ($2 or not exists (select from mainspring.task other
+                               where other.schedule_id = t.schedule_id and other.schedule_id is not null
+                                 and other.scope = t.scope and other.pool > 0))
+    returning t.id
+"""
+
+
+async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool = False) -> int:
+    """blocked → pending for tasks whose turn it is, or for all of them where overlap is allowed now."""
+    return len(await conn.fetch(_RELEASE, tasks, beside_others))
+
+
+_SKIP = """
+    with given as (select * from unnest($1::bigint[]) as given(id)), gone as (
+        delete from mainspring.task t using given
+         where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
+        returning t.*
+    ), noted as (
+        update mainspring.fire f set task_id = null, reason = 'overlap', decided_at = mainspring.now()
+          from gone
+         where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
+           and f.task_id = gone.id
+    )
+    insert into mainspring.task_history
+        (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes, args,
+         error_code, error, key, schedule_id, plan_time, scope)
+    select id, run_at, created_at, mainspring.now(), mainspring.now(), job_id, abs(pool), 14, priority, 0, crashes,
+           args, 'overlap', 'the task before it was still there at its instant', key, schedule_id, plan_time, scope
+      from gone
+"""
+
+
+async def skip(conn: Connection, tasks: Sequence[int]) -> int:
+    """blocked → skipped: the ledger keeps the reason."""
+    status = await partitions.write(conn, lambda: conn.execute(_SKIP, tasks))
+    return int(status.rpartition(" ")[2])
+
+
+# One that waits for a retry is cancelled at once; the others are their agents' to stop.
+_STOP = f"""
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {KILL} end
+      from unnest($1::bigint[]) as given(id)
+     where t.id = any (array[given.id]) and t.state in (2, 3) and t.cancel_at is null
+    returning t.id
+"""
+_END = """
+    with gone as (
+        delete from mainspring.task t using unnest($1::bigint[]) as given(id)
+         where t.id = any (array[given.id]) and t.state = 1
+        returning t.*
+    )
+    insert into mainspring.task_history
+        (id, run_at, created_at, finished_at, recorded_at, token, session, job_id, pool, state, priority, attempt,
+         crashes, args, checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope)
+    select id, run_at, created_at, mainspring.now(), mainspring.now(), token, session, job_id, pool, 13, priority,
+           attempt, crashes, args, checkpoint, progress, 'cancelled', 'the next task of its schedule took its place',
+           key, schedule_id, plan_time, scope
+      from gone
+"""
+
+
+async def stop(conn: Connection, tasks: Sequence[int], *, kill: bool) -> int:
+    """Make room: those that run are to stop, with or without their grace; those that do not are cancelled."""
+    stopping = len(await conn.fetch(_STOP, tasks, kill))
+    status = await partitions.write(conn, lambda: conn.execute(_END, tasks))
+    return stopping + int(status.rpartition(" ")[2])

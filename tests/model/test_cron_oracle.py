@@ -171,6 +171,7 @@ def check(expression: Expression, zone: str, real: Walk, gap: Gap, fold: Fold) -
         found.append(following)
         instant = following
     assert found == expected
+    assert cron.words
     # And asked at any moment, not only at its own plan times.
     waiting = iter([*expected, None])
     upcoming = next(waiting)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
+from mainspring.model.cron import Cron
 from mainspring.model.excluded import check_excluded
 from mainspring.model.schedules import Kind, Policies, Schedule
 from mainspring.model.timing import Timing, timing
@@ -30,7 +31,7 @@ def fires(timing: Timing, count: int, after: datetime = START) -> list[datetime]
 
 
 class TestEvery:
-    @pytest.mark.parametrize("seconds", ["0.1", "0.3", "1", "7", "86400", "0.123457"])
+    @pytest.mark.parametrize("seconds", ["0.1", "0.3", "1", "1.001", "7", "86400", "0.123457"])
     def test_it_never_drifts(self, seconds: str) -> None:
         period = timedelta(microseconds=round(float(seconds) * 1e6))
         every = made("every", seconds)
@@ -143,6 +144,17 @@ class TestExcluded:
     )
     def test_what_is_always_excluded_never_comes(self, kind: Kind, expression: str, excluded: tuple[str, ...]) -> None:
         assert made(kind, expression, excluded=excluded).after(START) is None
+
+    def test_the_search_for_a_day_that_is_not_excluded_ends(self) -> None:
+        class Counting(Cron):
+            asked = 0
+
+            def after(self, instant: datetime) -> datetime | None:
+                Counting.asked += 1
+                return super().after(instant)
+
+        assert Timing(Counting("0 0 25 12 *", "UTC"), "UTC", excluded=("12-25",)).after(START) is None
+        assert Counting.asked < 60
 
     def test_a_day_that_comes_back_is_still_told_from_the_next(self) -> None:
         """At 00:01 on the 7th the clocks went back to 23:01 on the 6th."""

@@ -79,6 +79,10 @@ def test_a_day_begins_where_the_clocks_let_it() -> None:
     assert start_of_day(ZoneInfo("Pacific/Apia"), date(2011, 12, 30), after=long_ago) == datetime(
         2011, 12, 30, 10, tzinfo=UTC
     )
+    # From 23:30 to 00:30: the day begins with its second half hour.
+    assert start_of_day(
+        ZoneInfo("America/Toronto"), date(1919, 3, 31), after=datetime(1919, 1, 1, tzinfo=UTC)
+    ) == datetime(1919, 3, 31, 4, 30, tzinfo=UTC)
     # At 00:01 the clocks went back to 23:01: the 7th began, ended, and began again.
     johns, first = ZoneInfo("America/St_Johns"), datetime(2010, 11, 7, 2, 30, tzinfo=UTC)
     assert start_of_day(johns, date(2010, 11, 7), after=long_ago) == first

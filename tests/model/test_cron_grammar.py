@@ -109,3 +109,18 @@ def test_what_is_not_cron_is_refused_with_advice(expression: Any, advice: str) -
         Cron(expression, "UTC")
     assert caught.value.field == "cron"
     assert len(caught.value.message) < 700
+
+
+@pytest.mark.parametrize(
+    ("policy", "advice"),
+    [
+        ({"gap": "first"}, "gap: 'first'; use skip, shift"),
+        ({"fold": "third"}, "fold: 'third'; use first, second, both"),
+    ],
+)
+def test_an_unknown_policy_is_refused_at_once_and_not_on_the_night_of_the_change(
+    policy: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(ValidationError, match=advice) as caught:
+        Cron("0 9 * * *", "UTC", **policy)
+    assert caught.value.field in policy

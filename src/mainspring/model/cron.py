@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 from cronsim import CronSim, CronSimError
 
@@ -37,6 +38,10 @@ class Cron:
         seed: str = "",
         field: str = "cron",
     ) -> None:
+        if gap not in get_args(Gap):
+            raise ValidationError(f"gap: {gap!r}; use {', '.join(get_args(Gap))}", field="gap")
+        if fold not in get_args(Fold):
+            raise ValidationError(f"fold: {fold!r}; use {', '.join(get_args(Fold))}", field="fold")
         resolved = resolve(expression, seed=seed, field=field)
         self._zone = check_zone(zone)
         try:

@@ -22,6 +22,7 @@ MAX_TIMINGS = 10_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _HORIZON = timedelta(days=366 * YEARS)
+_MAX_JUMPS = 1_000  # over excluded days that are not in a row: a schedule that never fires must not hold up others
 _UNITS = (("day", "d", 86_400), ("hour", "h", 3_600), ("minute", "min", 60), ("second", "s", 1))
 
 
@@ -124,14 +125,16 @@ class Timing:
     def _after_excluded(self, instant: datetime) -> datetime | None:
         try:
             found = self.rule.after(instant)
-            while found is not None and self.is_excluded(found):
+            for _ in range(_MAX_JUMPS):
+                if found is None or not self.is_excluded(found):
+                    return found
                 resume = self._end_of_exclusion(found)
                 if resume is None or resume - instant > _HORIZON:
                     return None
                 found = self.rule.after(resume - _TICK)
         except OverflowError:  # the calendar ends with 9999
             return None
-        return found
+        return None
 
     def _end_of_exclusion(self, instant: datetime) -> datetime | None:
         """The first instant after this excluded one that may be a plan time."""

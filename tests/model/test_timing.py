@@ -176,7 +176,7 @@ class TestExcluded:
             ("Africa/Cairo", "2026-10-29"),
             ("Pacific/Apia", "2011-12-29"),
             ("Pacific/Apia", "2011-12-30"),
-            ("America/Havana", "2026-11-01"),
+            ("America/Havana", "2025-11-02"),
             ("America/Sao_Paulo", "2018-02-17"),
         ],
     )

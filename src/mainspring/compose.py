@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mainspring.agent.attempt import Attempt, Transactions
 from mainspring.agent.executors.command import CommandExecutor
@@ -21,10 +21,12 @@ from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable
 from mainspring.model.jobs import Command, Definition, Python
 from mainspring.model.messages import Ending
+from mainspring.model.schedules import Schedule
 from mainspring.model.states import TaskState
 from mainspring.server.rescuer import process_identity
+from mainspring.server.scopes import Provider
 from mainspring.server.server import Server
-from mainspring.store import jobs, outcomes
+from mainspring.store import jobs, outcomes, synchronise
 from mainspring.store.database import Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
@@ -63,15 +65,34 @@ async def _in_thread(call: Callable[[], None]) -> None:
         call()
 
 
-async def register(database: Database, definitions: Mapping[str, Definition]) -> None:
+class Timetable(Protocol):
+    """What an application says about time."""
+
+    all: dict[str, Schedule]
+    calendars: dict[str, tuple[str, ...]]
+
+
+async def register(
+    database: Database, definitions: Mapping[str, Definition], app: str, version: int, timetable: Timetable
+) -> None:
+    """Bring what an application defines into the database: jobs, calendars, schedules."""
     async with database.acquire() as conn:
         await jobs.register(conn, definitions)
+        await synchronise.put_calendars(conn, timetable.calendars)
+        await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
 
 
 class Engine:
     """A server and an agent in this process, joined by a channel in memory."""
 
-    def __init__(self, settings: Settings, database: Database, handlers: Mapping[str, Handler], labels: dict[str, str]):
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        handlers: Mapping[str, Handler],
+        labels: dict[str, str],
+        providers: Mapping[str, Provider],
+    ) -> None:
         self.server = Server(
             database,
             poll=settings.poll,
@@ -79,6 +100,8 @@ class Engine:
             lease=settings.lease,
             keep_succeeded=timedelta(seconds=settings.keep_succeeded),
             keep_failed=timedelta(seconds=settings.keep_failed),
+            app=labels.get("app"),
+            providers=providers,
         )
         self._settings = settings
         self._labels = labels
@@ -128,7 +151,8 @@ class Engine:
         """The database's clock was set: follow it now, not at the next measurement."""
         await self.server.follow_clock()
         self.agent.follow(self.server.clock)
-        self.server.dispatcher.wake.set()
+        for loop in (self.server.planner, self.server.turnstile, self.server.dispatcher):
+            loop.wake.set()
 
     async def stop(self) -> None:
         """Running attempts may end within the patience; then they are stopped, which costs them no attempt."""
@@ -153,10 +177,14 @@ class Engine:
 
 @asynccontextmanager
 async def engine(
-    settings: Settings, database: Database, handlers: Mapping[str, Handler], labels: dict[str, str]
+    settings: Settings,
+    database: Database,
+    handlers: Mapping[str, Handler],
+    labels: dict[str, str],
+    providers: Mapping[str, Provider],
 ) -> AsyncIterator[Engine]:
     """Run a server and an agent until the block ends; then drain, stop and record. A bug in them ends the block."""
-    running = Engine(settings, database, handlers, labels)
+    running = Engine(settings, database, handlers, labels, providers)
     owner = asyncio.current_task()
     assert owner is not None
     failed: list[asyncio.Task[None]] = []

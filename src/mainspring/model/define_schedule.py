@@ -69,7 +69,6 @@ def define_schedule(
     *,
     args: Mapping[str, Any] | None = None,
     provider: str | None = None,
-    scope_argument: str | None = None,
     description: str = "",
 ) -> Schedule:
     """The schedule; ValidationError names the option that is wrong and says what to write."""
@@ -99,7 +98,6 @@ def define_schedule(
             calendars=_names(options.get("calendars", ())),
             scopes=() if callable(given) else check_scopes(given),
             provider=provider,
-            scope_argument=scope_argument,
             catch_up=_choice(options, "catch_up", "latest", get_args(CatchUp)),
             window=seconds(options.get("window", 86400.0), field="window", at_least=1.0),
             max_per_tick=_count(options, "max_per_tick", 100, MAX_PER_TICK) or 100,
@@ -117,8 +115,6 @@ def check_schedule(schedule: Schedule) -> Schedule:
     policies = schedule.policies
     if policies.start is not None and policies.end is not None and policies.end <= policies.start:
         raise ValidationError(f"end: {policies.end} is not after the start, {policies.start}", field="end")
-    if policies.scope_argument is not None and policies.scope_argument in policies.args:
-        raise ValidationError(f"args: {policies.scope_argument} is the scope's own argument", field="args")
     timing(schedule)  # refuses what cannot be
     return schedule
 

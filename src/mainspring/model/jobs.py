@@ -33,6 +33,7 @@ class Python(Struct, frozen=True, tag="python", omit_defaults=True):
     """A handler that the agent's application registered under this name."""
 
     handler: str
+    takes: tuple[str, ...] = ()  # which of schedules.FILLED are parameters of its
 
 
 Run = Command | Python

@@ -15,7 +15,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple, Protocol
 
-from mainspring.model.schedules import Policies, stable_hash
+import msgspec
+
+from mainspring.model.schedules import Policies, Schedule, stable_hash
+from mainspring.model.zones import check_zone
 
 GRACE = timedelta(seconds=5)
 AHEAD = timedelta(seconds=10)  # plan times up to here get their tasks
@@ -123,6 +126,16 @@ def _reason(version: Version, lateness: timedelta, is_outage: bool, is_last: boo
             return None if is_last else "coalesced"
         case "all":
             return None if is_last or lateness <= timedelta(seconds=policies.window) else "misfire"
+
+
+def arguments(schedule: Schedule, plan_time: datetime, scope: str) -> str | None:
+    """The arguments that the plan gives by itself, as JSON; those of the schedule go before them."""
+    fills = schedule.policies.fills
+    if not fills:
+        return None
+    local = plan_time.astimezone(check_zone(schedule.timezone))
+    known = {"scope": scope, "day": local.date().isoformat(), "plan_time": local.isoformat()}
+    return msgspec.json.encode({name: known[name] for name in fills}).decode()
 
 
 def run_at(schedule: str, decided: Decided, scope: str, jitter: float) -> datetime:

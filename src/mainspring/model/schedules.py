@@ -19,6 +19,7 @@ CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["allow", "skip", "queue", "queue_all", "cancel_running", "terminate_running"]
 
 SEGMENTS = 100
+FILLED = ("scope", "day", "plan_time")  # arguments that a plan gives by itself to a handler that names them
 
 
 class Policies(Struct, frozen=True, omit_defaults=True):
@@ -36,7 +37,7 @@ class Policies(Struct, frozen=True, omit_defaults=True):
     excluded: tuple[str, ...] = ()  # days without plan times: 2026-12-25, 12-25 of every year, sun
     scopes: tuple[str, ...] = ()
     provider: str | None = None  # a function of the schedule's application that tells the scopes
-    scope_argument: str | None = None  # the argument in which the handler gets its scope
+    fills: tuple[str, ...] = ()  # which of FILLED its job takes
     catch_up: CatchUp = "latest"
     window: float = 86400.0  # how far back `all` goes; the last plan time counts however old
     max_per_tick: int = 100  # late tasks in a second

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -16,11 +16,12 @@ import msgspec
 from mainspring import compose
 from mainspring.agent.executors.python import Handler
 from mainspring.errors import JobNotFound, TaskFailed, ValidationError
-from mainspring.model.define import Options, command, define
+from mainspring.model.define import command, define
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.names import check_name
 from mainspring.model.states import TaskState
-from mainspring.sdk.job import Job, bind_command
+from mainspring.sdk.job import Job, bind_command, check_command
+from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.signature import Signature, encode_result
 from mainspring.sdk.sync import SyncBridge
 from mainspring.sdk.waiting import Waiting
@@ -52,10 +53,13 @@ class App:
 
     `dsn` names an external PostgreSQL; without it MAINSPRING_DSN counts, and without that the embedded one.
     `name` tells applications apart that share a database: a handler runs only where its application runs.
+    `version` orders deployments: one with a lower version leaves the schedules alone that a higher one has defined.
     """
 
-    def __init__(self, name: str = "default", *, dsn: str | None = None, **settings: Any) -> None:
+    def __init__(self, name: str = "default", *, version: int = 0, dsn: str | None = None, **settings: Any) -> None:
         self.name = check_name(name, field="name")
+        self.version = version
+        self.schedules = Schedules()
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
         self._definitions: dict[str, Definition] = {}
         self._handlers: dict[str, Handler] = {}
@@ -75,9 +79,9 @@ class App:
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, *, name: str | None = None, **options: Unpack[Options]) -> Decorator: ...
+    def job(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> Decorator: ...
     def job(self, *functions: Any, name: str | None = None, **options: Any) -> Any:
-        """Make a function a job: `@app.job` or `@app.job(retries=5, timeout="10m", …)`."""
+        """Make a function a job: `@app.job` or `@app.job(cron="0 9 * * *", retries=5, timeout="10m", …)`."""
 
         def register(function: Callable[..., Any]) -> Job[..., Any]:
             return self._handler(function, name, options)
@@ -91,11 +95,12 @@ class App:
         if function.__doc__ and "description" not in options:
             options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
         signature = Signature(name, function)
-        self._define(name, define(Python(name), options, requires={"app": self.name}))
+        options = self.schedules.take(name, options, signature.check)
+        self._define(name, define(Python(name, signature.takes), options, requires={"app": self.name}))
         self._handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
         )
-        job: Job[..., Any] = Job(self, name, signature.bind, function, signature.decode_result)
+        job: Job[..., Any] = Job(self, name, signature.bind, function, signature.decode_result, signature.check)
         self._jobs[name] = job
         return job
 
@@ -108,14 +113,19 @@ class App:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[JobOptions],
     ) -> Job[..., Any]:
-        """A job that runs a program: `app.command("backup", ["pg_dump", "shop"])`."""
+        """A job that runs a program: `app.command("backup", ["pg_dump", "shop"], cron="@daily")`."""
         name = check_name(name, field="name")
-        self._define(name, define(command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), options))
-        job: Job[..., Any] = Job(self, name, bind_command, None, msgspec.json.decode)
+        policies = self.schedules.take(name, options, check_command)
+        self._define(name, define(command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), policies))
+        job: Job[..., Any] = Job(self, name, bind_command, None, msgspec.json.decode, check_command)
         self._jobs[name] = job
         return job
+
+    def calendar(self, name: str, days: Iterable[Any]) -> None:
+        """Days on which schedules that name this calendar do not run: dates, "12-25" of every year, "sun"."""
+        self.schedules.calendar(name, days)
 
     def _define(self, name: str, definition: Definition) -> None:
         if name in self._definitions:
@@ -161,7 +171,7 @@ class App:
         async with AsyncExitStack() as stack:
             settings = self.settings(**overrides)
             database = await stack.enter_async_context(compose.open_database(settings))
-            await compose.register(database, self._definitions)
+            await compose.register(database, self._definitions, self.name, self.version, self.schedules)
             self._database = database
             self.loop = asyncio.get_running_loop()
             self._waiting = Waiting(database)
@@ -193,7 +203,8 @@ class App:
         try:
             settings = self.settings(**overrides)
             labels = {**settings.labels, "app": self.name}
-            async with compose.engine(settings, self._database, self._handlers, labels) as engine:
+            providers = self.schedules.providers
+            async with compose.engine(settings, self._database, self._handlers, labels, providers) as engine:
                 self._engine = engine
                 engine.server.recorder.on_ended.append(self._ended)
                 try:

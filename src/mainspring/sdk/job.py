@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack
 
 from mainspring.errors import ValidationError
 from mainspring.model.define import priority_level
+from mainspring.model.define_schedule import When
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.instants import check_instant
 from mainspring.model.names import check_name
-from mainspring.model.payload import encode
+from mainspring.model.payload import decode, encode
+from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Task
 from mainspring.store.submit import Submission, Submissions
 
@@ -106,9 +108,16 @@ class Submitter(Generic[P, R]):
 class Job(Submitter[P, R]):
     """A registered job. For a handler, `function` is the function itself, for direct calls in tests."""
 
-    def __init__(self, app: App, name: str, bind: Bind, function: Callable[P, Any] | None, decode: Decode) -> None:
+    def __init__(
+        self, app: App, name: str, bind: Bind, function: Callable[P, Any] | None, decode: Decode, check: Check
+    ) -> None:
         super().__init__(app, name, bind, Using(), decode)
         self._function = function
+        self._check = check
+
+    def schedule(self, name: str, *, args: Mapping[str, Any] | None = None, **when: Unpack[When]) -> None:
+        """A further schedule of this job, under a name of its own: `report.schedule("report-eu", cron=…)`."""
+        self._app.schedules.add(check_name(name, field="name"), self.name, when, args or {}, self._check)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the handler itself, here and now: nothing is submitted."""
@@ -168,3 +177,9 @@ def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     if args:
         raise ValidationError("args: a command takes named arguments only", field="args")
     return encode(dict(kwargs), "args") if kwargs else "{}"
+
+
+def check_command(args: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a schedule of a command: any, by name."""
+    plain: dict[str, Any] = decode(bind_command((), args), "args")
+    return plain

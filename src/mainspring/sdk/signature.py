@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from mainspring.errors import ValidationError
 from mainspring.model.payload import encode
+from mainspring.model.schedules import FILLED
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -71,6 +72,23 @@ class Signature:
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 given |= given.pop(parameter.name, {})
         return encode(given, "args")
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The parameters that a plan fills by itself."""
+        return tuple(name for name in FILLED if name in self._names)
+
+    def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a schedule, as JSON has them; the plan adds those of `takes`."""
+        filled = dict.fromkeys(self.takes, "")
+        try:
+            self.bind((), {**filled, **args})
+        except ValidationError as error:
+            raise ValidationError(
+                f"{error.message}; a schedule needs args={{…}} for parameters without a default", field="args"
+            ) from None
+        plain: dict[str, Any] = msgspec.json.decode(encode(dict(args), "args"))
+        return plain
 
     def decode(self, text: str) -> dict[str, Any]:
         """The arguments for a call. Raises ValueError if they do not fit."""

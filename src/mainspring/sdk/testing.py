@@ -78,6 +78,7 @@ class Run:
                                    or state = 1 and run_at <= mainspring.now())
                     or exists (select from mainspring.dependency d
                                 where not exists (select from mainspring.task t where t.id = d.parent))
+                    or exists (select from mainspring.schedule where look_at <= mainspring.now() and problem is null)
             """)
         return busy
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.model.planning import Decision, decide, run_at
+from mainspring.model.planning import Decision, arguments, decide, run_at
 from mainspring.server.scopes import Provider, ask
 from mainspring.store import plans
 from mainspring.store.database import Connection, Database
@@ -37,7 +37,9 @@ class Planner:
         self._app = app
         self._providers = providers
         self._asking: dict[int, asyncio.Task[None]] = {}  # by schedule: a slow provider holds up nobody else
+        self._skipped: dict[int, Counter[str]] = {}  # by schedule: told when it has caught up
         self.wake = asyncio.Event()
+        self.provider_wake = asyncio.Event()
         self.on_planned: list[Callable[[], None]] = []
 
     async def step(self) -> int:
@@ -68,7 +70,7 @@ class Planner:
             log.error("schedule %s cannot be planned: %s", due.schedule.name, error)
             await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE)
             return None
-        _tell_of_skips(due, decision)
+        self._tell_of_skips(due, decision)
         return decision
 
     async def _write(self, conn: Connection, moves: list[Move], fires: list[Fire]) -> None:
@@ -94,16 +96,13 @@ class Planner:
 
     def _asked(self, id: int) -> None:
         asking = self._asking.pop(id)
+        self.provider_wake.set()  # there may be more to plan
         if not asking.cancelled() and (error := asking.exception()) is not None:
             log.warning("a schedule with a provider was not planned: %s; trying again", error)
 
     async def _plan_with_provider(self, due: Due) -> None:
-        name = due.schedule.policies.provider
-        provider = self._providers.get(name or "")
         try:
-            if provider is None:
-                raise ValidationError(f"the application has no function {name!r} that tells scopes", field="scopes")
-            scopes = await ask(provider, due.cursor)
+            scopes = await self._scopes(due)
         except MainspringError as error:
             log.error("schedule %s: its scopes could not be told: %s", due.schedule.name, error)
             async with self._line as conn:
@@ -113,6 +112,23 @@ class Planner:
             decision = await self._decide(conn, due, len(scopes))
             if decision is not None:
                 await self._write(conn, [_move(due, decision)], _fires(due, decision, scopes))
+
+    async def _scopes(self, due: Due) -> tuple[str, ...]:
+        name = due.schedule.policies.provider
+        provider = self._providers.get(name or "")
+        if provider is None:
+            raise ValidationError(f"the application has no function {name!r} that tells scopes", field="scopes")
+        return await ask(provider, due.cursor)
+
+    def _tell_of_skips(self, due: Due, decision: Decision) -> None:
+        """One line for all that a schedule has skipped, once it is through with it."""
+        skipped = self._skipped.pop(due.id, Counter())
+        skipped.update(one.reason for one in decision.plan_times if one.reason is not None)
+        if decision.look_at is not None and decision.look_at <= due.now:
+            self._skipped[due.id] = skipped
+        elif skipped:
+            told = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
+            log.warning("schedule %s: plan times without a task: %s", due.schedule.name, told)
 
     async def close(self) -> None:
         for asking in list(self._asking.values()):
@@ -131,13 +147,14 @@ def _fires(due: Due, decision: Decision, scopes: tuple[str, ...]) -> list[Fire]:
     if not scopes:
         return [Fire(due.id, one.plan_time, "", one.due, one.reason or "no_scopes") for one in decision.plan_times]
     return [
-        Fire(due.id, one.plan_time, scope, run_at(due.schedule.name, one, scope, jitter), one.reason)
+        Fire(
+            due.id,
+            one.plan_time,
+            scope,
+            run_at(due.schedule.name, one, scope, jitter),
+            one.reason,
+            arguments(due.schedule, one.plan_time, scope),
+        )
         for one in decision.plan_times
         for scope in scopes
     ]
-
-
-def _tell_of_skips(due: Due, decision: Decision) -> None:
-    skipped = Counter(one.reason for one in decision.plan_times if one.reason is not None)
-    for reason, count in skipped.items():
-        log.warning("schedule %s: %d plan times without a task (%s)", due.schedule.name, count, reason)

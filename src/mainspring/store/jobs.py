@@ -148,5 +148,8 @@ _DELETE = """
 
 async def delete(conn: Connection, name: str, *, namespace: str = "default") -> bool:
     """Remove a job without live tasks; False if it has some."""
-    await find(conn, name, namespace=namespace)
+    found = await find(conn, name, namespace=namespace)
+    used = await conn.fetchval("select name from mainspring.schedule where job_id = $1 limit 1", found.id)
+    if used is not None:
+        raise Conflict(f"{name!r} has a schedule, {used!r}; delete that first", field="job")
     return await conn.fetchval(_DELETE, namespace, name) is not None

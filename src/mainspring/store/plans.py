@@ -107,6 +107,7 @@ class Fire(NamedTuple):
     scope: str
     run_at: datetime
     reason: str | None
+    filled: str | None = None  # JSON of the arguments that the plan gives by itself
 
 
 # A task of a schedule that must not overlap is born blocked, out of every claim's way (see store/turns.py), unless
@@ -124,8 +125,8 @@ _PLAN = """
            for update of s skip locked
     ), fire as materialized (
         select held.*, f.*, case when f.reason is null then nextval('mainspring.task_id') end as task_id
-          from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[])
-            as f(schedule_id, plan_time, scope, run_at, reason)
+          from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[], $11::text[])
+            as f(schedule_id, plan_time, scope, run_at, reason, filled)
           join held on held.id = f.schedule_id
     ), decided as (
         insert into mainspring.fire as f (schedule_id, plan_time, scope, task_id, reason, decided_at)
@@ -143,8 +144,7 @@ _PLAN = """
             (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope)
         select q.task_id, q.run_at, (select mainspring.now()), j.id, case when q.waits then -j.pool else j.pool end,
                case when q.waits then 0 else 1 end, j.priority,
-               coalesce(q.policies->'args', '{}') || case when q.policies ? 'scope_argument'
-                   then jsonb_build_object(q.policies->>'scope_argument', q.scope) else '{}' end,
+               coalesce(q.filled::jsonb, '{}') || coalesce(q.policies->'args', '{}'),
                q.schedule_id, q.plan_time, q.scope
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
     ), made as (
@@ -173,6 +173,7 @@ async def plan(conn: Connection, moves: Sequence[Move], fires: Sequence[Fire]) -
         [f.scope for f in fires],
         [f.run_at for f in fires],
         [f.reason for f in fires],
+        [f.filled for f in fires],
     )
     return {row["id"] for row in rows}
 

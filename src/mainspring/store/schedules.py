@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound
 from mainspring.model.define_schedule import check_fires
-from mainspring.model.planning import LOOK_BEFORE
+from mainspring.model.planning import LOOK_BEFORE, arguments
 from mainspring.model.schedules import Policies, Schedule
 from mainspring.model.timing import timing
 from mainspring.store import calendars, recalls
@@ -47,7 +47,7 @@ class Stored(NamedTuple):
     @property
     def drift(self) -> str | None:
         """How it differs from the code it comes from."""
-        if self.code is None or same_but_days(self.schedule, self.code):
+        if self.code is None or _as_written(self.schedule) == self.code:
             return None
         return "edited"
 
@@ -73,13 +73,9 @@ def _stored(row: Any) -> Stored:
     )
 
 
-def same_but_days(one: Schedule, other: Schedule) -> bool:
-    """Equal, whatever days their calendars have."""
-    return _without_days(one) == _without_days(other)
-
-
-def _without_days(schedule: Schedule) -> Schedule:
-    return replace(schedule, policies=replace(schedule.policies, excluded=()))
+def _as_written(schedule: Schedule) -> Schedule:
+    """Without what it takes from calendars and from its job."""
+    return replace(schedule, policies=replace(schedule.policies, excluded=(), fills=()))
 
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
@@ -117,7 +113,7 @@ async def create(
 
     Its first plan time comes after now: what lies before its making is never replayed.
     """
-    schedule_now = await calendars.with_days(conn, schedule)
+    schedule_now = await _resolved(conn, schedule)
     now: datetime = await conn.fetchval("select mainspring.now()")
     if app is None:
         check_fires(schedule_now, now)
@@ -137,8 +133,6 @@ async def create(
         app_version,
         None if app is None else msgspec.json.encode(schedule).decode(),
     )
-    if created is None:
-        await _job_id(conn, schedule.job)
     return created is not None
 
 
@@ -152,17 +146,26 @@ def _look_at(schedule: Schedule, next_plan_at: datetime | None, *, enabled: bool
     return next_plan_at + timedelta(seconds=schedule.policies.delay) - LOOK_BEFORE
 
 
-async def _job_id(conn: Connection, job: str) -> int:
-    id: int | None = await conn.fetchval("select id from mainspring.job where namespace = 'default' and name = $1", job)
-    if id is None:
-        raise JobNotFound(f"no job named {job!r}; make it first with `mainspring job create`", field="job")
-    return id
+_TAKES = """
+    select definition->'run'->'takes' as takes from mainspring.job where namespace = 'default' and name = $1
+"""
+
+
+async def _resolved(conn: Connection, schedule: Schedule) -> Schedule:
+    """The schedule with what it takes from elsewhere: the days of its calendars, the arguments its job names."""
+    row = await conn.fetchrow(_TAKES, schedule.job)
+    if row is None:
+        raise JobNotFound(f"no job named {schedule.job!r}; make it first with `mainspring job create`", field="job")
+    fills = () if row["takes"] is None else msgspec.json.decode(row["takes"], type=tuple[str, ...])
+    schedule = replace(schedule, policies=replace(schedule.policies, fills=fills))
+    return await calendars.with_days(conn, schedule)
 
 
 _CHANGE = """
     update mainspring.schedule
-       set job_id = $2, kind = $3, expression = $4, timezone = $5, policies = $6, enabled = $7, next_plan_at = $8,
-           look_at = $9, since = $10, updated_at = $10, version = version + 1, problem = null,
+       set job_id = (select id from mainspring.job where namespace = 'default' and name = $2), kind = $3,
+           expression = $4, timezone = $5, policies = $6, enabled = $7, next_plan_at = $8, look_at = $9,
+           since = $10, updated_at = $10, version = version + 1, problem = null,
            provider_app = case when $11 then app end
      where id = $1
     returning pg_notify('mainspring', 'schedule')
@@ -185,7 +188,7 @@ async def change(
 
 async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, enabled: bool | None = None) -> Changed:
     """The same for a schedule whose row the caller's transaction holds."""
-    schedule = await calendars.with_days(conn, schedule)
+    schedule = await _resolved(conn, schedule)
     enabled = stored.enabled if enabled is None else enabled
     if schedule == stored.schedule and enabled == stored.enabled:
         return Changed(stored, None)
@@ -198,7 +201,7 @@ async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, e
     await conn.execute(
         _CHANGE,
         stored.id,
-        await _job_id(conn, schedule.job),
+        schedule.job,
         *_columns(schedule),
         enabled,
         cursor,
@@ -222,7 +225,8 @@ async def delete(conn: Connection, name: str) -> Recalled:
 
 _RUN_NOW = """
     with scope as (
-        select scope, nextval('mainspring.task_id') as task_id from unnest($2::text[]) as given(scope)
+        select scope, filled, nextval('mainspring.task_id') as task_id
+          from unnest($2::text[], $4::text[]) as given(scope, filled)
     ), decided as (
         insert into mainspring.fire (schedule_id, plan_time, scope, task_id, origin)
         select $1, $3, scope, task_id, 'manual' from scope
@@ -230,8 +234,7 @@ _RUN_NOW = """
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope)
     select scope.task_id, $3, $3, j.id, j.pool, 1, j.priority,
-           coalesce(s.policies->'args', '{}') || case when s.policies ? 'scope_argument'
-               then jsonb_build_object(s.policies->>'scope_argument', scope.scope) else '{}' end,
+           coalesce(scope.filled::jsonb, '{}') || coalesce(s.policies->'args', '{}'),
            s.id, $3, scope.scope
       from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
@@ -251,7 +254,9 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
             f"the scopes of {name!r} are told by its application; name those to run with --scope", field="scope"
         )
     _check_known(wanted, policies, name)
-    rows = await conn.fetch(_RUN_NOW, stored.id, wanted or ("",), stored.now)
+    wanted = wanted or ("",)
+    filled = [arguments(stored.schedule, stored.now, scope) for scope in wanted]
+    rows = await conn.fetch(_RUN_NOW, stored.id, wanted, stored.now, filled)
     return [row["id"] for row in rows]
 
 

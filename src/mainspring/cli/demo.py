@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from shutil import which
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,11 +23,9 @@ if TYPE_CHECKING:
 
     from mainspring.cli.demo_jobs import Scene, Stage
     from mainspring.model.messages import Ending
-    from mainspring.sdk.job import Job
     from mainspring.store.tasks import AttemptView
 
-INSTANTS = (0.0, 0.125, 0.25, 0.5, 0.75, 0.9)  # of each second
-AHEAD = 0.65  # seconds between the submission of a second's ticks and that second: not on an instant itself
+BETWEEN = 0.35  # seconds after a full one: scenes and schedules do not meet
 LAST_SCENE = 2.0  # seconds before the end
 PATIENCE = 15.0  # seconds for what was submitted to end
 STOP_PATIENCE = 0.5  # seconds for what runs when the demo is interrupted
@@ -73,15 +73,16 @@ async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Sc
     from mainspring.cli.runtime import Signals, settle_memory
 
     signals = Signals()
-    stage, tick, scenes = set_stage()
+    stage, scenes = set_stage()
     note(f"demo: {seconds} s of every kind of job, on {overrides.get('data_directory') or 'the given database'}")
     async with stage.app.running(**overrides, stop_patience=STOP_PATIENCE) as app:
         assert app.engine is not None
-        score = Score(stage, as_json=as_json)
+        began = datetime.fromtimestamp(app.engine.server.clock.now() - 5.0, UTC)
+        score = Score(stage, began, as_json=as_json)
         app.engine.server.recorder.on_recorded.append(score.recorded)
         settle_memory()
         watching = asyncio.create_task(score.watch())
-        playing = asyncio.create_task(_perform(seconds, stage, tick, scenes))
+        playing = asyncio.create_task(_perform(seconds, stage, scenes))
         asked = asyncio.create_task(signals.asked.wait())
         await asyncio.wait([watching, playing, asked], return_when=asyncio.FIRST_COMPLETED)
         if playing.done():
@@ -99,34 +100,32 @@ async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Sc
     return score
 
 
-async def _perform(seconds: int, stage: Stage, tick: Job[..., Any], scenes: Sequence[Scene]) -> None:
-    """Submit each second's ticks ahead of it, and spread the scenes over the time there is."""
+async def _perform(seconds: int, stage: Stage, scenes: Sequence[Scene]) -> None:
+    """Spread the scenes over the time there is, between the seconds, on which the schedules fire."""
     import asyncio
 
     assert stage.app.engine is not None
     clock = stage.app.engine.server.clock
-    begin = math.ceil(clock.now() + 0.3)
+    begin = math.floor(clock.now()) + BETWEEN
     per_second = math.ceil(len(scenes) / max(1.0, seconds - LAST_SCENE))
     position = 0
     for second in range(seconds):
-        for instant in INSTANTS:
-            await stage.submit_at(tick, begin + second + instant)
         if second == 0 or second <= seconds - LAST_SCENE:
             for number in range(position, position + per_second):
                 await scenes[number % len(scenes)]()
             position += per_second
-        await asyncio.sleep(max(0.0, begin + second + 1 - AHEAD - clock.now()))
-    await asyncio.sleep(max(0.0, begin + seconds - clock.now()))
+        await asyncio.sleep(max(0.0, begin + second + 1 - clock.now()))
     await stage.finish()
 
 
 class Score:
     """What has happened: printed as it happens, and summed up at the end."""
 
-    def __init__(self, stage: Stage, *, as_json: bool) -> None:
+    def __init__(self, stage: Stage, began: datetime, *, as_json: bool) -> None:
         import asyncio
 
         self._stage = stage
+        self._began = began
         self._as_json = as_json
         self._endings: asyncio.Queue[Ending] = asyncio.Queue()
         self._fired = 0
@@ -143,10 +142,13 @@ class Score:
 
         while True:
             ending = await self._endings.get()
-            if self._stage.tasks and ending.task >= self._stage.tasks[0].id:  # not left over from an earlier demo
-                async with self._stage.app.database.acquire() as conn:
-                    attempts = await tasks.attempts(conn, ending.task)
-                    view = await tasks.get(conn, ending.task)
+            async with self._stage.app.database.acquire() as conn:
+                view = await tasks.get(conn, ending.task)
+                attempts = await tasks.attempts(conn, ending.task)
+            if view.created_at >= self._began:  # not left over from an earlier demo
+                if view.plan_time is not None:
+                    self._stage.exact.add(view.id)
+                    self._stage.planned.add(view.id)
                 attempt = next((a for a in attempts if a.token == ending.token), None)
                 if attempt is not None and attempt.started_at is not None:
                     self._fired += 1
@@ -185,8 +187,9 @@ class Score:
                     await self._endings.join()
             except TimeoutError:
                 note(f"some tasks have not ended {PATIENCE:g} s after the last instant")
+        ours = [*(task.id for task in submitted), *self._stage.planned]
         async with self._stage.app.database.acquire() as conn:
-            for outcome in (await tasks.ended(conn, [task.id for task in submitted])).values():
+            for outcome in (await tasks.ended(conn, ours)).values():
                 self._states[outcome.state.label] = self._states.get(outcome.state.label, 0) + 1
 
     def summary(self) -> dict[str, Any]:
@@ -226,11 +229,15 @@ def _tell(score: Score, overrides: dict[str, str]) -> None:
             f"{late['p50']:.2f} ms (median), {late['p99']:.2f} ms (99 %), {late['max']:.2f} ms (most)."
         )
     where = f" --data {overrides['data_directory']}" if "data_directory" in overrides else " --dsn …"
+    program = "mainspring" if which("mainspring") else sys.argv[0]
     note(
         f"""
 What next:
-  mainspring task list{where}    what just ran; task show and task logs tell more
-  mainspring up                  a scheduler of your own
-  mainspring --help              everything else
+  {program} task list{where}
+                                     what just ran; task show and task logs tell more
+  {program} schedule preview weekdays at 09:00 --tz Europe/Paris
+                                     when an expression fires, in words and times
+  {program} up                       a scheduler of your own
+  {program} --help                   everything else
 """
     )

@@ -1,4 +1,4 @@
-"""The jobs of the demo, and the scenes that submit them: one for each thing a task can do.
+"""The jobs of the demo: some on schedules, and scenes that submit the others, one for each thing a task can do.
 
 Next: cli/demo.py
 """
@@ -9,16 +9,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from mainspring.agent.control import RetryAfter, Snooze
 from mainspring.agent.current import current_task
-from mainspring.errors import InvalidTransition
+from mainspring.errors import InvalidTransition, ScheduleNotFound
 from mainspring.sdk.app import App
 from mainspring.sdk.job import Job
 from mainspring.sdk.task import Task
-from mainspring.store import tasks
+from mainspring.store import schedules, tasks
 
 PREFIX = "demo."  # so that the demo does not take names in a database that it shares
 
@@ -30,6 +29,7 @@ class Stage:
         self.app = App("demo")
         self.tasks: list[Task[Any]] = []
         self.exact: set[int] = set()  # tasks with an instant of their own
+        self.planned: set[int] = set()  # tasks of schedules, as they are seen
         self.shows: dict[str, str] = {}  # what each job is there to show
         self._later: list[asyncio.Task[None]] = []
 
@@ -50,9 +50,6 @@ class Stage:
             self.exact.add(task.id)
         return task
 
-    async def submit_at(self, job: Job[..., Any], instant: float) -> None:
-        await self.submit(job, run_at=datetime.fromtimestamp(instant, UTC))
-
     def later(self, delay: float, call: Callable[[], Awaitable[None]]) -> None:
         """Do something while the demo goes on."""
 
@@ -63,16 +60,25 @@ class Stage:
         self._later.append(asyncio.create_task(wait_and_call()))
 
     async def finish(self) -> None:
-        """Wait for what was to be done later."""
+        """Wait for what was to be done later; no more plan times."""
         await asyncio.gather(*self._later)
+        await self._remove_schedules()
+
+    async def _remove_schedules(self) -> None:
+        async with self.app.database.acquire() as conn:
+            for name in self.app.schedules.all:
+                with suppress(ScheduleNotFound):
+                    await schedules.delete(conn, name)
 
     async def clear(self) -> None:
         """Cancel what has not ended, so that the next demo finds nothing left over."""
         for later in self._later:
             later.cancel()
+        await self._remove_schedules()
         async with self.app.database.acquire() as conn:
-            live = await tasks.exist(conn, [task.id for task in self.tasks])
-        left = [task for task in self.tasks if task.id in live]
+            ours = [*self.tasks, *(Task[Any](self.app, id, "", lambda text: text) for id in self.planned)]
+            live = await tasks.exist(conn, [task.id for task in ours])
+        left = [task for task in ours if task.id in live]
         for task in left:
             with suppress(InvalidTransition):  # it has ended just now
                 await task.cancel()
@@ -84,16 +90,25 @@ class Stage:
 Scene = Callable[[], Awaitable[object]]
 
 
-def set_stage() -> tuple[Stage, Job[..., Any], list[Scene]]:
-    """The stage, the job that ticks on exact instants, and the scenes to play."""
+def set_stage() -> tuple[Stage, list[Scene]]:
+    """The stage, and the scenes to play; what is on schedules plays by itself."""
     stage = Stage()
+    _schedules(stage)
+    return stage, [*_simple_scenes(stage), *_scenes_of_trouble(stage), *_scenes_of_order(stage)]
 
-    @stage.job("tick", "armed ahead, fired on the instant", retries=0)
+
+def _schedules(stage: Stage) -> None:
+    @stage.job("tick", "every second: armed ahead, fired on the instant", every="1s", catch_up="skip")
     async def tick() -> None:
         return None
 
-    scenes = [*_simple_scenes(stage), *_scenes_of_trouble(stage), *_scenes_of_order(stage)]
-    return stage, tick, scenes
+    @stage.job("tenants", "cron, one task per scope", cron="*/2 * * * * *", scopes=["eu", "us"], catch_up="skip")
+    async def tenants(scope: str) -> str:
+        return scope
+
+    @stage.job("cleanup", "takes longer than its interval: overlap=skip", every="1s", overlap="skip", catch_up="skip")
+    async def cleanup() -> None:
+        await asyncio.sleep(2.4)
 
 
 def _simple_scenes(stage: Stage) -> list[Scene]:

@@ -39,7 +39,7 @@ class Stored(NamedTuple):
     app: str | None
     app_version: int
     code: Schedule | None  # what the application's code says
-    synced_at: datetime | None
+    is_orphan: bool  # its application has started without it since
     created_at: datetime
     updated_at: datetime
     now: datetime
@@ -47,16 +47,19 @@ class Stored(NamedTuple):
     @property
     def drift(self) -> str | None:
         """How it differs from the code it comes from."""
-        if self.code is None or _as_written(self.schedule) == self.code:
-            return None
-        return "edited"
+        if self.is_orphan:
+            return "gone from the code"
+        return None if self.code is None or _as_written(self.schedule) == self.code else "edited"
 
 
 _STORED = """
+    with synced as (select app, max(synced_at) as at from mainspring.schedule where app is not null group by app)
     select s.id, s.name, j.name as job, s.kind, s.expression, s.timezone, s.policies, s.enabled, s.version, s.since,
-           s.next_plan_at, s.runs, s.problem, s.app, s.app_version, s.code, s.synced_at, s.created_at, s.updated_at,
-           mainspring.now() as now
-      from mainspring.schedule s join mainspring.job j on j.id = s.job_id
+           s.next_plan_at, s.runs, s.problem, s.app, s.app_version, s.code, s.created_at, s.updated_at,
+           coalesce(s.synced_at < synced.at, false) as is_orphan, mainspring.now() as now
+      from mainspring.schedule s
+      join mainspring.job j on j.id = s.job_id
+      left join synced on synced.app = s.app
      where s.namespace = 'default'
 """
 
@@ -89,8 +92,13 @@ async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
     return stored._replace(now=await conn.fetchval("select mainspring.now()")) if lock else stored
 
 
-async def listing(conn: Connection, *, job: str | None = None) -> list[Stored]:
-    rows = await conn.fetch(f"{_STORED} and ($1::text is null or j.name = $1) order by s.name", job)
+async def listing(conn: Connection, *, job: str | None = None, names: Sequence[str] | None = None) -> list[Stored]:
+    """All schedules by name, or those of a job, or those named."""
+    rows = await conn.fetch(
+        f"{_STORED} and ($1::text is null or j.name = $1) and ($2::text[] is null or s.name = any($2)) order by s.name",
+        job,
+        names,
+    )
     return [_stored(row) for row in rows]
 
 

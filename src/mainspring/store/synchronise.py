@@ -21,10 +21,12 @@ from mainspring.store.schedules import Stored
 log = logging.getLogger("mainspring")
 
 _SAID = """
-    update mainspring.schedule set code = $2, app_version = $3, synced_at = mainspring.now() where id = $1
+    update mainspring.schedule set code = $2, app_version = $3 where id = $1
 """
+# One instant for all of them: what an application no longer has stays behind it.
 _SEEN = """
-    update mainspring.schedule set synced_at = mainspring.now() where id = any($1::integer[])
+    update mainspring.schedule set synced_at = (select mainspring.now())
+     where namespace = 'default' and app = $1 and name = any($2::text[])
 """
 
 
@@ -33,17 +35,16 @@ async def synchronise(conn: Connection, app: str, version: int, given: Sequence[
 
     A deployment with a lower version leaves alone what a higher one has said.
     """
-    known = {stored.schedule.name: stored for stored in await schedules.listing(conn)} if given else {}
+    names = [schedule.name for schedule in given]
+    known = {stored.schedule.name: stored for stored in await schedules.listing(conn, names=names)}
     changed = []
-    unchanged = []
     for schedule in given:
         stored = known.get(schedule.name)
         if stored is not None and stored.app == app and stored.code == schedule and stored.app_version >= version:
-            unchanged.append(stored.id)
-        elif await _apply(conn, app, version, schedule):
+            continue
+        if await _apply(conn, app, version, schedule):
             changed.append(schedule.name)
-    if unchanged:
-        await conn.execute(_SEEN, unchanged)
+    await conn.execute(_SEEN, app, names)
     return changed
 
 

@@ -68,6 +68,7 @@ class Stage:
         async with self.app.database.acquire() as conn:
             for name in self.app.schedules.all:
                 with suppress(ScheduleNotFound):
+                    self.planned.update(await schedules.live_tasks(conn, name))
                     await schedules.delete(conn, name)
 
     async def clear(self) -> None:

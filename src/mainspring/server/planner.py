@@ -26,6 +26,8 @@ BATCH = 200  # schedules in one step
 FIRES = 5000  # rows that one schedule may add to a step
 BREATH = 10  # schedules computed before others on this event loop get their turn
 UNPLANNABLE = 60.0  # seconds until a schedule that cannot be computed is looked at again
+OVERDUE = 30.0  # seconds after which a schedule that nobody looks at is told of
+TOLD_AT_ONCE = 20
 PROVIDER_FAILED = 5.0  # the same for one whose scopes could not be told
 
 
@@ -129,6 +131,15 @@ class Planner:
         elif skipped:
             told = ", ".join(f"{count} {reason}" for reason, count in skipped.items())
             log.warning("schedule %s: plan times without a task: %s", due.schedule.name, told)
+
+    async def tell_overdue(self) -> int:
+        """Schedules that no planner can plan are told of: their application is not running, or cannot follow."""
+        async with self._line as conn:
+            found = await plans.overdue(conn, by=OVERDUE, limit=TOLD_AT_ONCE)
+        for schedule in found:
+            why = f"; the application {schedule.provider_app!r} tells its scopes" if schedule.provider_app else ""
+            log.warning("schedule %s is overdue since %s: nobody plans it%s", schedule.name, schedule.since, why)
+        return 0
 
     async def close(self) -> None:
         for asking in list(self._asking.values()):

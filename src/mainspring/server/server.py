@@ -98,6 +98,7 @@ class Server:
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
             group.create_task(run_every(PLAN_EVERY, self.planner.step, self.planner.wake))
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
+            group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
             group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
             group.create_task(run_every(2.0, self.listener.step))

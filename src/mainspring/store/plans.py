@@ -178,6 +178,25 @@ async def plan(conn: Connection, moves: Sequence[Move], fires: Sequence[Fire]) -
     return {row["id"] for row in rows}
 
 
+_OVERDUE = """
+    select name, next_plan_at, provider_app from mainspring.schedule
+     where look_at < mainspring.now() - make_interval(secs => $1) and next_plan_at is not null
+     order by look_at limit $2
+"""
+
+
+class Overdue(NamedTuple):
+    """A schedule that nobody has looked at though its time has come."""
+
+    name: str
+    since: datetime
+    provider_app: str | None
+
+
+async def overdue(conn: Connection, *, by: float, limit: int) -> list[Overdue]:
+    return [Overdue(*row) for row in await conn.fetch(_OVERDUE, by, limit)]
+
+
 _TROUBLE = """
     update mainspring.schedule
        set problem = $4, look_at = mainspring.now() + make_interval(secs => $5)

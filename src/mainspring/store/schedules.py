@@ -222,6 +222,13 @@ async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, e
     return Changed(await find(conn, schedule.name), recalled)
 
 
+async def live_tasks(conn: Connection, name: str) -> list[int]:
+    """Tasks of a schedule that have not ended."""
+    stored = await find(conn, name)
+    rows = await conn.fetch("select id from mainspring.task where schedule_id = $1", stored.id)
+    return [row["id"] for row in rows]
+
+
 async def delete(conn: Connection, name: str) -> Recalled:
     """Remove a schedule; what it planned and has not started is taken back. Its ledger stays until retention."""
     async with conn.transaction():

@@ -136,8 +136,9 @@ _PLAN = """
     ), queued as (
         select fire.*, takes_turns and (
                    row_number() over (partition by fire.schedule_id, scope order by fire.plan_time) > 1
-                   or exists (select from mainspring.task t
-                               where t.schedule_id = fire.schedule_id and t.scope = fire.scope)) as waits
+                   or (select true from mainspring.task t         -- a probe per row: EXISTS might read all tasks
+                        where t.schedule_id = fire.schedule_id and t.schedule_id is not null and t.scope = fire.scope
+                        limit 1) is not null) as waits
           from decided join fire on fire.task_id = decided.task_id
     ), tasks as (
         insert into mainspring.task

@@ -78,9 +78,10 @@ _RELEASE = """
     update mainspring.task t set state = 1, pool = -t.pool
       from given
      where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
-       and ($2 or not exists (select from mainspring.task other
-                               where other.schedule_id = t.schedule_id and other.schedule_id is not null
-                                 and other.scope = t.scope and other.pool > 0))
+       and ($2 or (select true from mainspring.task other         -- a probe per row: EXISTS might read all tasks
+                    where other.schedule_id = t.schedule_id and other.schedule_id is not null
+                      and other.scope = t.scope and other.pool > 0
+                    limit 1) is null)
     returning t.id
 """
 

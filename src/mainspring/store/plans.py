@@ -136,7 +136,10 @@ _PLAN = """
         select fire.*, takes_turns and (
                    row_number() over (partition by fire.schedule_id, scope order by fire.plan_time) > 1
                    or exists (select from mainspring.task t
-                               where t.schedule_id = fire.schedule_id and t.scope = fire.scope)) as waits
+                               where t.schedule_id = fire.schedule_id and t.scope = fire.scope
+                                 and not exists (select from mainspring.fire f   -- a backfill runs beside the plan
+                                                  where f.schedule_id = t.schedule_id and f.plan_time = t.plan_time
+                                                    and f.scope = t.scope and f.origin = 'backfill'))) as waits
           from decided join fire on fire.task_id = decided.task_id
     ), tasks as (
         insert into mainspring.task

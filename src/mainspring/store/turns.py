@@ -25,9 +25,16 @@ class Lane(NamedTuple):
     turns: list[Turn]
 
 
+# Whether a task `{task}` was made by a backfill: it runs beside the plan, and no lane counts it.
+IS_BACKFILL = """
+    exists (select from mainspring.fire f
+             where f.schedule_id = {task}.schedule_id and f.plan_time = {task}.plan_time and f.scope = {task}.scope
+               and f.origin = 'backfill')
+"""
+
 # Hops from lane to lane along the index, so that a long queue in one does not hide the others. Of each lane all
 # that was released (the whole index of its schedule's live tasks is short), and the first of those that wait.
-_LANES = """
+_LANES = f"""
     with recursive lane as (
         (select schedule_id, scope from mainspring.task
           where schedule_id is not null and pool < 0 order by schedule_id, scope limit 1)
@@ -52,7 +59,8 @@ _LANES = """
         (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
                 t.cancel_at is not null as stopping, t.plan_time
            from mainspring.task t
-          where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0)
+          where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0
+            and not {IS_BACKFILL.format(task="t")})
          union all
         (select t.id, true, t.run_at <= (select mainspring.now()), t.cancel_at is not null, t.plan_time
            from mainspring.task t
@@ -73,14 +81,15 @@ async def lanes(conn: Connection, *, within: float) -> list[Lane]:
 
 
 # With the lane free as it was when somebody looked: another may have released a task of it since.
-_RELEASE = """
+_RELEASE = f"""
     with given as (select * from unnest($1::bigint[]) as given(id))
     update mainspring.task t set state = 1, pool = -t.pool
       from given
      where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
        and ($2 or not exists (select from mainspring.task other
                                where other.schedule_id = t.schedule_id and other.schedule_id is not null
-                                 and other.scope = t.scope and other.pool > 0))
+                                 and other.scope = t.scope and other.pool > 0
+                                 and not {IS_BACKFILL.format(task="other")}))
     returning t.id
 """
 

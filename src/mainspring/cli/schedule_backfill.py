@@ -67,7 +67,7 @@ async def backfill(
     plan = {"schedule": name, "total": len(slots), "already": len(slots) - len(to_run), "to_run": len(to_run)}
     note(f"{len(slots):,} runs in the range: {plan['already']:,} have a task already, {len(to_run):,} are to run")
     if dry_run:
-        _tell_plan(plan, to_run)
+        _tell_plan(plan, stored, to_run)
         return
     outcome = await _Backfill(client, stored, len(slots), to_run, max_parallel).run()
     if shared().json:
@@ -78,12 +78,15 @@ async def backfill(
         click.get_current_context().exit(FAILED)
 
 
-def _tell_plan(plan: dict[str, Any], to_run: list[Slot]) -> None:
-    ends = {"first": to_run[0][0], "last": to_run[-1][0]} if to_run else {"first": None, "last": None}
+def _tell_plan(plan: dict[str, Any], stored: Stored, to_run: list[Slot]) -> None:
+    from mainspring.model.timing import timing
+
+    zone = timing(stored.schedule).zone
+    first, last = (to_run[end][0].astimezone(zone) if to_run else None for end in (0, -1))
     if shared().json:
-        print_json(plan | ends)
+        print_json(plan | {"first": first, "last": last})
     elif to_run:
-        note(f"from {ends['first']} to {ends['last']}; run it without --dry-run")
+        note(f"from {first} to {last}; run it without --dry-run")
 
 
 class _Backfill:

@@ -114,39 +114,46 @@ class DatabaseSchedules:
             return [view(stored) for stored in await schedules.listing(conn, job=job)]
 
     async def show(self, name: str) -> Shown:
+        _checked(name)
         async with self._conn() as conn:
-            stored = await schedules.find(conn, _checked(name))
+            stored = await schedules.find(conn, name)
             last = await ledger.fires(conn, stored.id, stored.created_at, stored.now, FIRES_SHOWN)
         return Shown(view(stored), coming(stored, FIRES_SHOWN), last)
 
     async def edit(self, name: str, edit: Edit) -> tuple[ScheduleView, Recalled | None]:
+        _checked(name)
         async with self._conn() as conn:
-            changed = await schedules.change(conn, _checked(name), lambda schedule: edited(schedule, edit))
+            changed = await schedules.change(conn, name, lambda schedule: edited(schedule, edit))
         return view(changed.stored), changed.recalled
 
     async def enable(self, name: str, enabled: bool) -> tuple[ScheduleView, Recalled | None]:
+        _checked(name)
         async with self._conn() as conn:
-            changed = await schedules.change(conn, _checked(name), lambda schedule: schedule, enabled=enabled)
+            changed = await schedules.change(conn, name, lambda schedule: schedule, enabled=enabled)
         return view(changed.stored), changed.recalled
 
     async def delete(self, name: str) -> tuple[ScheduleView, Recalled]:
+        _checked(name)
         async with self._conn() as conn:
-            stored = await schedules.find(conn, _checked(name))
+            stored = await schedules.find(conn, name)
             return view(stored), await schedules.delete(conn, name)
 
     async def run_now(self, name: str, scopes: Sequence[str]) -> list[int]:
         for scope in scopes:
             check_name(scope, field="scope")
+        _checked(name)
         async with self._conn() as conn:
-            return await schedules.run_now(conn, _checked(name), tuple(dict.fromkeys(scopes)))
+            return await schedules.run_now(conn, name, tuple(dict.fromkeys(scopes)))
 
     async def find(self, name: str) -> Stored:
+        _checked(name)
         async with self._conn() as conn:
-            return await schedules.find(conn, _checked(name))
+            return await schedules.find(conn, name)
 
     async def explain(self, name: str, at: datetime | None) -> tuple[Stored, list[Story]]:
+        _checked(name)
         async with self._conn() as conn:
-            stored = await schedules.find(conn, _checked(name))
+            stored = await schedules.find(conn, name)
             return stored, await ledger.explain(conn, stored, at)
 
     async def check(self, name: str | None, since: timedelta) -> list[Checked]:
@@ -155,7 +162,7 @@ class DatabaseSchedules:
         async with self._conn() as conn:
             found = await schedules.listing(conn) if name is None else [await schedules.find(conn, name)]
             back = min(since, self.keep)  # what retention dropped cannot be told from what is missing
-            return [await missing.missing(conn, stored, stored.now - back, stored.now) for stored in found]
+            return [await _check(conn, stored, back) for stored in found]
 
     async def still_open(self, stored: Stored, slots: Sequence[Slot]) -> list[Slot]:
         async with self._conn() as conn:
@@ -197,8 +204,16 @@ class DatabaseSchedules:
             await calendars.delete(conn, name)
 
 
-def _checked(name: str) -> str:
-    return check_name(name, field="schedule")
+async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:
+    try:
+        return await missing.missing(conn, stored, stored.now - back, stored.now)
+    except ValidationError as error:  # a timezone that this host does not know
+        return missing.unknown(stored, error.message)
+
+
+def _checked(name: str) -> None:
+    """Before anybody is asked."""
+    check_name(name, field="schedule")
 
 
 def coming(stored: Stored, count: int) -> list[datetime]:
@@ -231,6 +246,6 @@ def view(stored: Stored) -> ScheduleView:
         next=following[0] if following else None,
         drift=[difference._asdict() for difference in code],
         problem=problem,
-        policies=msgspec.to_builtins(schedule.policies),
+        policies=msgspec.structs.asdict(schedule.policies),
         **{name: getattr(stored, name) for name in _AS_STORED},
     )

@@ -63,31 +63,15 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
         note("H is spread by the schedule's name; give it with --name")
 
 
-def _schedule(
-    expression: str,
-    name: str,
-    *,
-    tz: str,
-    gap: Any,
-    fold: Any,
-    anchor: str | None,
-    start: str | None,
-    end: str | None,
-    exclude: tuple[str, ...],
-) -> Schedule:
-    from mainspring.errors import ValidationError
+def _schedule(expression: str, name: str, *, exclude: tuple[str, ...], **options: Any) -> Schedule:
+    from msgspec.structs import replace
+
     from mainspring.model import phrases
-    from mainspring.model.define_schedule import check_schedule
+    from mainspring.model.define_schedule import define_schedule
     from mainspring.model.excluded import check_excluded
-    from mainspring.model.instants import parse_instant
-    from mainspring.model.names import check_name
-    from mainspring.model.schedules import Policies, Schedule
 
     kind, parsed = phrases.parse(expression)
-    if anchor is not None and kind != "every":
-        raise ValidationError("anchor: belongs to `every`; cron and once have fixed times", field="anchor")
-    given = {"anchor": anchor, "start": start, "end": end}
-    instants = {field: None if text is None else parse_instant(text, field=field) for field, text in given.items()}
+    given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}
+    schedule = define_schedule(name, "preview", given)
     excluded = tuple(check_excluded(day, field="exclude") for day in exclude)
-    policies = Policies(gap=gap, fold=fold, excluded=excluded, **instants)  # type: ignore[arg-type]
-    return check_schedule(Schedule(check_name(name, field="name"), "preview", kind, parsed, tz, policies))
+    return replace(schedule, policies=replace(schedule.policies, excluded=excluded))

@@ -61,7 +61,7 @@ async def check(client: Client, name: str | None, since: str) -> None:
     from datetime import timedelta
 
     found = await client.schedules.check(name, timedelta(seconds=duration(since, field="since")))
-    bad = [one for one in found if one.missing]
+    bad = [one for one in found if one.missing or one.why is not None]
     if shared().json:
         print_json({"ok": not bad, "schedules": bad if name is None else found})
     else:
@@ -77,10 +77,13 @@ def _tell(found: list[Checked], bad: list[Checked]) -> None:
         empty="",
     )
     for one in bad:
+        if not one.missing:
+            note(f"{one.schedule}: it cannot be checked: {one.why}")
+            continue
         more = f", of which {len(one.missing)} are shown" if one.more else ""
         note(f"{one.schedule}: {len(one.missing) + one.more} missing{more}; {one.why}")
     for one in found:
-        if not one.complete:
+        if not one.complete and one.expected:
             note(
                 f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; check a shorter time with --since"
             )

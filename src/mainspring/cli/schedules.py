@@ -63,6 +63,14 @@ def _remark(view: ScheduleView) -> str:
     return "; ".join(part for part in (view.problem, drift) if part)
 
 
+def _policies(view: ScheduleView) -> dict[str, Any]:
+    """Those that somebody has chosen."""
+    from mainspring.model.schedules import Policies
+
+    default = Policies()
+    return {name: value for name, value in view.policies.items() if value != getattr(default, name)}
+
+
 def shown(at: datetime | None) -> str:
     """A plan time, which already is in the schedule's own timezone."""
     return "" if at is None else at.isoformat(sep=" ")
@@ -94,7 +102,7 @@ async def show(client: Client, name: str) -> None:
             )
             or None,
             "runs": view.runs,
-            **view.policies,
+            **_policies(view),
             "version": view.version,
             "made": view.created_at,
             "changed": view.updated_at if view.version > 1 else None,

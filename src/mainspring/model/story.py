@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from mainspring.model.planning import AHEAD, GRACE, INSTANT, LOOK_BEFORE, Decided, Reason, Version, run_at
+from mainspring.model.planning import GRACE, INSTANT, LOOK_BEFORE, Decided, Reason, Version, run_at
 from mainspring.model.timing import Timing
 
 Origin = Literal["plan", "backfill", "manual"]
@@ -153,13 +153,13 @@ def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
     """Why an expected plan time has no row in the ledger."""
     due = at + timedelta(seconds=past.version.policies.delay)
     is_open = cursor.next_plan_at is not None and cursor.next_plan_at <= at
-    if cursor.exhausted is not None and not is_open:
+    if cursor.exhausted is not None and (is_open or cursor.next_plan_at is None):
         return "not_expected", f"not expected: its {cursor.exhausted} runs (max_runs) were used up before"
     if not cursor.enabled and (not past.version.enabled or due > cursor.now):
         return "undecided", "the schedule is disabled: nothing is planned; `mainspring schedule enable` goes on"
     if due > cursor.now:
-        ahead = f"{local(due - LOOK_BEFORE, past.timing)} or up to {(AHEAD - LOOK_BEFORE).total_seconds():g} s earlier"
-        return "undecided", f"not decided yet: it lies in the future, and will be planned at {ahead}"
+        look_at = local(due - LOOK_BEFORE, past.timing)
+        return "undecided", f"not decided yet: it lies in the future, and will be planned by {look_at}"
     if cursor.now - due <= GRACE:
         return "undecided", "not decided yet: its time has just come"
     if cursor.problem is not None:

@@ -99,7 +99,7 @@ async def _story(conn: Connection, stored: Stored, at: datetime) -> Story:
     expected, status, said = _expected(stored, past, at, decided)
     timing_then = timing(stored.schedule) if past is None else past.timing
     before = story.last_before(timing_then, at)
-    after = timing_then.after(at)
+    after = timing_then.after(max(at, stored.created_at))
     return Story(
         plan_time=at.astimezone(timing_then.zone),
         expected=expected,

@@ -54,7 +54,8 @@ async def missing(
 ) -> Checked:
     """Compare what was expected between two instants with the ledger; never before the schedule was made."""
     since = max(since, stored.created_at)
-    until = min(until, stored.now - GRACE)
+    until = max(since, min(until, stored.now - GRACE))
+    zone = timing(stored.schedule).zone
     coming = await _expected(conn, stored, since, until)
     found: list[Missing] = []
     count = checked = 0
@@ -64,21 +65,26 @@ async def missing(
         known = await _known(conn, stored.id, chunk[0].plan_time, chunk[-1].plan_time)
         for one in chunk:
             checked += len(one.scope_sets[0])
-            gaps = [Missing(one.plan_time, scope) for scope in _gaps(one, known[one.plan_time])]
+            gaps = [Missing(one.plan_time.astimezone(zone), scope) for scope in _gaps(one, known[one.plan_time])]
             count += len(gaps)
             found += gaps[: max(0, limit - len(found))]
         reached = chunk[-1].plan_time
     complete = next(coming, None) is None
     return Checked(
         schedule=stored.schedule.name,
-        since=since,
-        until=until if complete else reached,
+        since=since.astimezone(zone),
+        until=(until if complete else reached).astimezone(zone),
         expected=checked,
         missing=found,
         more=count - len(found),
         complete=complete,
         why=_why(stored) if found else None,
     )
+
+
+def unknown(stored: Stored, problem: str) -> Checked:
+    """What to say of a schedule whose plan times cannot be told here."""
+    return Checked(stored.schedule.name, stored.now, stored.now, 0, [], 0, complete=False, why=problem)
 
 
 async def _expected(conn: Connection, stored: Stored, since: datetime, until: datetime) -> Iterator[_Expected]:

@@ -11,6 +11,98 @@ from tests.cli.conftest import Cli, process
 HUGE = "9" * 5000
 CREATE = ("job", "create", "x")
 
+SCHEDULE = ("schedule", "create", "s", "x")
+EVERY = (*SCHEDULE, "--every", "1h")
+PREVIEW = ("schedule", "preview")
+RANGE = ("--from", "2026-01-01T00:00:00Z", "--to", "2026-02-01T00:00:00Z")
+
+SCHEDULES: list[tuple[str, ...]] = [
+    SCHEDULE,
+    (*EVERY, "--cron", "@daily"),
+    (*SCHEDULE, "--cron", "0 0 30 2 *"),
+    (*SCHEDULE, "--cron", "61 * * * *"),
+    (*SCHEDULE, "--cron", ""),
+    (*SCHEDULE, "--cron", HUGE),
+    (*SCHEDULE, "--every", "0"),
+    (*SCHEDULE, "--every", "-1s"),
+    (*SCHEDULE, "--every", "1ms"),
+    (*SCHEDULE, "--every", HUGE),
+    (*SCHEDULE, "--once", "tomorrow"),
+    (*SCHEDULE, "--once", "2026-11-15T09:00:00"),
+    (*SCHEDULE, "--daily", "25:00"),
+    (*SCHEDULE, "--weekly", "09:00"),
+    (*SCHEDULE, "--monthly", "31 09:00"),
+    (*SCHEDULE, "--daemon", "0"),
+    (*SCHEDULE, "--daemon", "1001"),
+    (*EVERY, "--tz", "Paris"),
+    (*EVERY, "--tz", ""),
+    (*EVERY, "--gap", "jump"),
+    (*EVERY, "--fold", "third"),
+    (*EVERY, "--anchor", "x"),
+    (*SCHEDULE, "--cron", "@daily", "--anchor", "2026-01-01T00:00:00Z"),
+    (*EVERY, "--start", "2026-02-01T00:00:00Z", "--end", "2026-01-01T00:00:00Z"),
+    (*EVERY, "--max-runs", "0"),
+    (*EVERY, "--max-runs", "-5"),
+    (*EVERY, "--jitter", "-1"),
+    (*EVERY, "--delay", "later"),
+    (*EVERY, "--calendar", ""),
+    (*EVERY, "--scope", "a\x00b"),
+    (*EVERY, "--catch-up", "some"),
+    (*EVERY, "--window", "0"),
+    (*EVERY, "--max-per-tick", "31536000"),
+    (*EVERY, "--misfire-after", "0"),
+    (*EVERY, "--overlap", "never"),
+    (*EVERY, "--arg", "x"),
+    (*EVERY, "--args", "[1]"),
+    (*EVERY, "--description", "\x00"),
+    ("schedule", "create", " s ", "x", "--every", "1h"),
+    ("schedule", "create", "s", "\udcff", "--every", "1h"),
+    ("schedule", "edit", "s"),
+    ("schedule", "edit", "s", "--every", "0"),
+    ("schedule", "edit", "s", "--overlap", "never"),
+    ("schedule", "edit", "s", "--clear", "everything"),
+    ("schedule", "edit", "s", "--jitter", "1s", "--clear", "jitter"),
+    ("schedule", "edit", "s", "--job", ""),
+    ("schedule", "show", "a\x00b"),
+    ("schedule", "list", "--job", "\udcff"),
+    ("schedule", "run-now", "s", "--scope", ""),
+    ("schedule", "explain", "s", "--at", "yesterday"),
+    ("schedule", "explain", "s", "--at", "2026-11-15T09:00:00"),
+    ("schedule", "check", "--since", "-1h"),
+    ("schedule", "check", "--since", HUGE),
+    ("schedule", "check", "\udcff"),
+    ("schedule", "backfill", "s"),
+    ("schedule", "backfill", "s", "--from", "2026-02-01T00:00:00Z", "--to", "2026-01-01T00:00:00Z"),
+    ("schedule", "backfill", "s", "--from", "x", "--to", "2026-01-01T00:00:00Z"),
+    ("schedule", "backfill", "s", *RANGE, "--max-parallel", "0"),
+    ("schedule", "backfill", "s", *RANGE, "--max-parallel", HUGE),
+    ("schedule", "backfill", "s", *RANGE, "--scope", "a\x00b"),
+    ("schedule", "calendar", "set", "c"),
+    ("schedule", "calendar", "set", "c", "13-01"),
+    ("schedule", "calendar", "set", "c", "2026-02-30"),
+    ("schedule", "calendar", "set", "c", "\udcff"),
+    ("schedule", "calendar", "set", "", "sun"),
+    ("schedule", "calendar", "show", "\udcff"),
+    PREVIEW,
+    (*PREVIEW, ""),
+    (*PREVIEW, "sometimes"),
+    (*PREVIEW, "0 0 30 2 *"),
+    (*PREVIEW, "every 0s"),
+    (*PREVIEW, HUGE),
+    (*PREVIEW, "\udcff"),
+    (*PREVIEW, "@daily", "-n", "0"),
+    (*PREVIEW, "@daily", "-n", "1001"),
+    (*PREVIEW, "@daily", "--tz", "Europe/Nowhere"),
+    (*PREVIEW, "@daily", "--after", "2026-01-01"),
+    (*PREVIEW, "@daily", "--anchor", "2026-01-01T00:00:00Z"),
+    (*PREVIEW, "@daily", "--gap", "x"),
+    (*PREVIEW, "@daily", "--fold", "x"),
+    (*PREVIEW, "@daily", "--exclude", "someday"),
+    (*PREVIEW, "@daily", "--start", "2026-02-01T00:00:00Z", "--end", "2026-01-01T00:00:00Z"),
+    (*PREVIEW, "@daily", "--name", "a\x00b"),
+    (*PREVIEW, "every", "1h", "--gap", "x"),
+]
+
 LINES: list[tuple[str, ...]] = [
     ("nothing",),
     ("task", "nothing"),
@@ -92,6 +184,7 @@ LINES: list[tuple[str, ...]] = [
     (*CREATE, "--description", "d" * 10_001, "--", "true"),
     (*CREATE, "--cwd", "\udcff", "--", "true"),
     (*CREATE, "--stdin", "s" * (2**20 + 1), "--", "true"),
+    *SCHEDULES,
     ("demo", "--seconds", "0"),
     ("demo", "--seconds", HUGE),
     ("up", "no_such_module_of_ours:app"),
@@ -134,3 +227,28 @@ def test_no_option_lets_a_terminal_be_steered(offline: Cli, line: tuple[str, ...
     outcome = offline(*line)
     assert outcome.code == 2
     assert "\x1b" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "advice"),
+    [
+        ((*SCHEDULE, "--every", "0"), "every", "give between 0.1 s"),
+        ((*EVERY, "--tz", "Paris"), "tz", "did you mean Europe/Paris?"),
+        ((*EVERY, "--overlap", "never"), "overlap", "use allow, skip, queue"),
+        ((*EVERY, "--max-per-tick", "31536000"), "max_per_tick", "give 1 to 1,000"),
+        ((*EVERY, "--start", "2026-02-01T00:00:00Z", "--end", "2026-01-01T00:00:00Z"), "end", "not after the start"),
+        (("schedule", "explain", "s", "--at", "noon"), "at", "write 2026-11-15T09:00:00+01:00"),
+        (("schedule", "backfill", "s", "--from", "x", "--to", "y"), "from", "write 2026-11-15T09:00:00+01:00"),
+        (("schedule", "check", "--since", "long"), "since", "write seconds (90)"),
+        (("schedule", "calendar", "set", "c", "someday"), "day", "write 2026-12-25"),
+        ((*PREVIEW, "sometimes"), "expression", "write cron such as"),
+        ((*PREVIEW, "every", "1h", "--fold", "x"), "fold", "use first, second, both"),
+        ((*PREVIEW, "@daily", "--exclude", "someday"), "exclude", "write 2026-12-25"),
+    ],
+)
+def test_what_is_wrong_with_a_schedule_is_named_with_what_to_write(
+    offline: Cli, line: tuple[str, ...], field: str, advice: str
+) -> None:
+    told = json.loads(offline("--json", *line).err)
+    assert told["field"] == field
+    assert advice in told["message"]

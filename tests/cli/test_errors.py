@@ -15,6 +15,7 @@ EXPECTED = {
     "ValidationError": 2,
     "NotFound": 3,
     "JobNotFound": 3,
+    "ScheduleNotFound": 3,
     "TaskNotFound": 3,
     "Conflict": 4,
     "InvalidTransition": 4,

@@ -32,7 +32,9 @@ def test_every_command_has_help_with_the_shared_options(path: tuple[str, ...], o
     assert all(option in outcome.out for option in ("--dsn", "--data", "--json"))
 
 
-@pytest.mark.parametrize("path", [path for path in _paths(root) if path not in {("job",), ("task",)}], ids=" ".join)
+@pytest.mark.parametrize(
+    "path", [path for path in _paths(root) if path not in {("job",), ("task",), ("schedule",)}], ids=" ".join
+)
 def test_every_command_shows_an_example(path: tuple[str, ...], offline: Cli) -> None:
     assert "mainspring " + " ".join(path) in offline(*path, "--help").out.partition("Examples:")[2]
 

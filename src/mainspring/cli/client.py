@@ -1,18 +1,20 @@
 """The client: what commands ask for, and its implementation straight on the database.
 
 Uses   store.jobs, store.tasks, store.submit
-Next:  cli/render.py
+Next:  cli/schedule_client.py for schedules; cli/render.py
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from typing import Any, Protocol
 
 import asyncpg
 import msgspec
 
+from mainspring.cli.schedule_client import DatabaseSchedules, Schedules
 from mainspring.compose import Settings, load, open_database
 from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
 from mainspring.model.jobs import Definition
@@ -59,6 +61,8 @@ class Client(Protocol):
         """The task once it has ended; WaitTimeout if it goes on."""
 
     async def has_agent(self) -> bool: ...
+    @property
+    def schedules(self) -> Schedules: ...
     async def stats(self) -> dict[str, Any]: ...
 
 
@@ -69,6 +73,12 @@ class DatabaseClient:
         self._settings = settings
         self._stack = AsyncExitStack()
         self._opened: Database | None = None
+        keep = timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed))
+        self._schedules = DatabaseSchedules(self._conn, keep)
+
+    @property
+    def schedules(self) -> Schedules:
+        return self._schedules
 
     async def _database(self) -> Database:
         """The embedded PostgreSQL is our own, so its schema is brought up to date.

@@ -17,6 +17,7 @@ from mainspring.cli.demo import demo
 from mainspring.cli.errors import INTERRUPTED, USAGE, report
 from mainspring.cli.jobs import job
 from mainspring.cli.run import up, worker
+from mainspring.cli.schedules import schedule
 from mainspring.cli.status import migrate, stats
 from mainspring.cli.tasks import task
 
@@ -29,6 +30,7 @@ from mainspring.cli.tasks import task
         "mainspring up                                PostgreSQL, a server and an agent, in one process",
         "mainspring job create hello -- echo hello    a job that runs a command",
         "mainspring task submit hello --wait          one run of it",
+        "mainspring schedule preview daily at 09:00   when it would run",
         "mainspring worker shop:app                   run the jobs of a Python application",
     ),
 )
@@ -37,7 +39,7 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, worker, demo, migrate, job, task, stats):
+for command in (up, worker, demo, migrate, job, schedule, task, stats):
     cli.add_command(command)
 
 

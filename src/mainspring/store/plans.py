@@ -138,15 +138,16 @@ _PLAN = """
                    row_number() over (partition by fire.schedule_id, scope order by fire.plan_time) > 1
                    or (select true from mainspring.task t         -- a probe per row: EXISTS might read all tasks
                         where t.schedule_id = fire.schedule_id and t.schedule_id is not null and t.scope = fire.scope
+                          and t.origin is distinct from 'backfill'
                         limit 1) is not null) as waits
           from decided join fire on fire.task_id = decided.task_id
     ), tasks as (
         insert into mainspring.task
-            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope)
+            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
         select q.task_id, q.run_at, (select mainspring.now()), j.id, case when q.waits then -j.pool else j.pool end,
                case when q.waits then 0 else 1 end, j.priority,
                coalesce(q.filled::jsonb, '{}') || coalesce(q.policies->'args', '{}'),
-               q.schedule_id, q.plan_time, q.scope
+               q.schedule_id, q.plan_time, q.scope, 'plan'
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
     ), made as (
         select schedule_id, count(distinct plan_time) as runs from decided

@@ -68,9 +68,7 @@ _UNDECIDE = """
 _UNSTARTED = """
     t.schedule_id = $1 and ($2::timestamptz is null or t.plan_time > $2)
     and not exists (select from mainspring.attempt a where a.task_id = t.id)
-    and exists (select from mainspring.fire f
-                 where f.schedule_id = t.schedule_id and f.plan_time = t.plan_time and f.scope = t.scope
-                   and f.task_id = t.id and f.origin = 'plan')
+    and t.origin = 'plan'
 """
 
 _TAKE_BACK = f"""

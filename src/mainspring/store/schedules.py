@@ -45,11 +45,9 @@ class Stored(NamedTuple):
     now: datetime
 
     @property
-    def drift(self) -> str | None:
-        """How it differs from the code it comes from."""
-        if self.is_orphan:
-            return "gone from the code"
-        return None if self.code is None or _as_written(self.schedule) == self.code else "edited"
+    def is_edited(self) -> bool:
+        """Whether people changed what the code says."""
+        return self.code is not None and _as_written(self.schedule) != self.code
 
 
 _STORED = """
@@ -247,10 +245,10 @@ _RUN_NOW = """
         select $1, $3, scope, task_id, 'manual' from scope
     )
     insert into mainspring.task
-        (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope)
+        (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
     select scope.task_id, $3, $3, j.id, j.pool, 1, j.priority,
            coalesce(scope.filled::jsonb, '{}') || coalesce(s.policies->'args', '{}'),
-           s.id, $3, scope.scope
+           s.id, $3, scope.scope, 'manual'
       from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
     returning id, pg_notify('mainspring', 'due')

@@ -59,7 +59,7 @@ async def _apply(conn: Connection, app: str, version: int, schedule: Schedule) -
         await conn.execute(_SAID, stored.id, msgspec.json.encode(schedule).decode(), version)
         if stored.code == schedule:
             return False
-        if stored.drift is not None:
+        if stored.is_edited:
             log.warning("schedule %s: the code changed; what was edited by hand is replaced", schedule.name)
         await schedules.change_held(conn, stored, schedule)
     return True

@@ -52,7 +52,8 @@ _LANES = """
         (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
                 t.cancel_at is not null as stopping, t.plan_time
            from mainspring.task t
-          where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0)
+          where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0
+            and t.origin is distinct from 'backfill')
          union all
         (select t.id, true, t.run_at <= (select mainspring.now()), t.cancel_at is not null, t.plan_time
            from mainspring.task t
@@ -80,7 +81,7 @@ _RELEASE = """
      where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
        and ($2 or (select true from mainspring.task other         -- a probe per row: EXISTS might read all tasks
                     where other.schedule_id = t.schedule_id and other.schedule_id is not null
-                      and other.scope = t.scope and other.pool > 0
+                      and other.scope = t.scope and other.pool > 0 and other.origin is distinct from 'backfill'
                     limit 1) is null)
     returning t.id
 """

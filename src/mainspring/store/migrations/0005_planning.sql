@@ -75,6 +75,7 @@ alter table mainspring.task
     add column schedule_id integer,
     add column plan_time   timestamptz,
     add column scope       text,
+    add column origin      text     check (origin in ('plan', 'backfill', 'manual')),
     add column cancel_mode smallint check (cancel_mode in (1, 2));   -- 1: only if it has not started, 2: without grace
 alter table mainspring.task_history
     add column schedule_id integer,

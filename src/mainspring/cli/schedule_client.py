@@ -1,0 +1,251 @@
+"""What the commands about schedules ask for, and its implementation straight on the database.
+
+Uses   store.schedules, store.ledger, store.missing, store.backfill, store.calendars
+Next:  cli/schedule_render.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from mainspring.errors import Conflict, NotFound, ValidationError
+from mainspring.model.edit_schedule import Edit, differences, edited
+from mainspring.model.excluded import check_excluded
+from mainspring.model.names import check_name
+from mainspring.model.schedules import Schedule
+from mainspring.model.story import Story
+from mainspring.model.timing import timing
+from mainspring.store import backfill, calendars, jobs, ledger, missing, schedules, synchronise, tasks
+from mainspring.store.backfill import Filled, Slot
+from mainspring.store.database import Connection
+from mainspring.store.ledger import FireRow
+from mainspring.store.missing import Checked
+from mainspring.store.recalls import Recalled
+from mainspring.store.schedules import Stored
+from mainspring.store.tasks import Ended
+
+FIRES_SHOWN = 3
+_AS_STORED = ("enabled", "runs", "app", "version", "since", "created_at", "updated_at", "is_orphan")
+
+
+class ScheduleView(msgspec.Struct, frozen=True):
+    """A schedule as people see it."""
+
+    name: str
+    job: str
+    words: str
+    kind: str
+    expression: str
+    timezone: str
+    enabled: bool
+    next: datetime | None  # plan time, by the clocks of its timezone
+    runs: int
+    app: str | None
+    drift: list[dict[str, Any]]
+    problem: str | None
+    version: int
+    since: datetime
+    created_at: datetime
+    updated_at: datetime
+    is_orphan: bool  # its application has started without it
+    policies: dict[str, Any]
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One schedule with what comes next and what came last."""
+
+    schedule: ScheduleView
+    next: list[datetime]
+    last: list[FireRow]
+
+
+class Schedules(Protocol):
+    """What the commands need to know and do about schedules."""
+
+    async def create(self, schedule: Schedule, *, enabled: bool) -> ScheduleView: ...
+    async def listing(self, job: str | None) -> list[ScheduleView]: ...
+    async def show(self, name: str) -> Shown: ...
+    async def edit(self, name: str, edit: Edit) -> tuple[ScheduleView, Recalled | None]: ...
+    async def enable(self, name: str, enabled: bool) -> tuple[ScheduleView, Recalled | None]: ...
+    async def delete(self, name: str) -> tuple[ScheduleView, Recalled]: ...
+    async def run_now(self, name: str, scopes: Sequence[str]) -> list[int]: ...
+    async def find(self, name: str) -> Stored: ...
+    async def explain(self, name: str, at: datetime | None) -> tuple[Stored, list[Story]]: ...
+    async def check(self, name: str | None, since: timedelta) -> list[Checked]: ...
+    async def still_open(self, stored: Stored, slots: Sequence[Slot]) -> list[Slot]: ...
+    async def fill(self, stored: Stored, slots: Sequence[Slot], max_parallel: int) -> Filled: ...
+    async def ended(self, tasks: Sequence[int]) -> dict[int, Ended]: ...
+    async def calendars(self) -> dict[str, list[str]]: ...
+    async def calendar(self, name: str) -> tuple[list[str], list[str]]:
+        """Its days, and the schedules that use it."""
+
+    async def put_calendar(self, name: str, days: Sequence[str]) -> list[str]: ...
+    async def delete_calendar(self, name: str) -> None: ...
+
+
+class DatabaseSchedules:
+    """On the database itself; the ledger goes back for as long as `keep`."""
+
+    def __init__(self, conn: Callable[[], AbstractAsyncContextManager[Connection]], keep: timedelta) -> None:
+        self._conn = conn
+        self.keep = keep
+
+    async def create(self, schedule: Schedule, *, enabled: bool) -> ScheduleView:
+        name = schedule.name
+        async with self._conn() as conn:
+            if not await schedules.create(conn, schedule, enabled=enabled):
+                raise Conflict(
+                    f"there is a schedule named {name!r}; change it with `mainspring schedule edit {name}`",
+                    field="name",
+                )
+            return view(await schedules.find(conn, name))
+
+    async def listing(self, job: str | None) -> list[ScheduleView]:
+        if job is not None:
+            check_name(job, field="job")
+        async with self._conn() as conn:
+            if job is not None:
+                await jobs.find(conn, job)  # a misspelt name is an error, not an empty list
+            return [view(stored) for stored in await schedules.listing(conn, job=job)]
+
+    async def show(self, name: str) -> Shown:
+        _checked(name)
+        async with self._conn() as conn:
+            stored = await schedules.find(conn, name)
+            last = await ledger.fires(conn, stored.id, stored.created_at, stored.now, FIRES_SHOWN)
+        return Shown(view(stored), coming(stored, FIRES_SHOWN), last)
+
+    async def edit(self, name: str, edit: Edit) -> tuple[ScheduleView, Recalled | None]:
+        _checked(name)
+        async with self._conn() as conn:
+            changed = await schedules.change(conn, name, lambda schedule: edited(schedule, edit))
+        return view(changed.stored), changed.recalled
+
+    async def enable(self, name: str, enabled: bool) -> tuple[ScheduleView, Recalled | None]:
+        _checked(name)
+        async with self._conn() as conn:
+            changed = await schedules.change(conn, name, lambda schedule: schedule, enabled=enabled)
+        return view(changed.stored), changed.recalled
+
+    async def delete(self, name: str) -> tuple[ScheduleView, Recalled]:
+        _checked(name)
+        async with self._conn() as conn:
+            stored = await schedules.find(conn, name)
+            return view(stored), await schedules.delete(conn, name)
+
+    async def run_now(self, name: str, scopes: Sequence[str]) -> list[int]:
+        for scope in scopes:
+            check_name(scope, field="scope")
+        _checked(name)
+        async with self._conn() as conn:
+            return await schedules.run_now(conn, name, tuple(dict.fromkeys(scopes)))
+
+    async def find(self, name: str) -> Stored:
+        _checked(name)
+        async with self._conn() as conn:
+            return await schedules.find(conn, name)
+
+    async def explain(self, name: str, at: datetime | None) -> tuple[Stored, list[Story]]:
+        _checked(name)
+        async with self._conn() as conn:
+            stored = await schedules.find(conn, name)
+            return stored, await ledger.explain(conn, stored, at)
+
+    async def check(self, name: str | None, since: timedelta) -> list[Checked]:
+        if name is not None:
+            _checked(name)
+        async with self._conn() as conn:
+            found = await schedules.listing(conn) if name is None else [await schedules.find(conn, name)]
+            back = min(since, self.keep)  # what retention dropped cannot be told from what is missing
+            return [await _check(conn, stored, back) for stored in found]
+
+    async def still_open(self, stored: Stored, slots: Sequence[Slot]) -> list[Slot]:
+        async with self._conn() as conn:
+            return await backfill.still_open(conn, stored, slots)
+
+    async def fill(self, stored: Stored, slots: Sequence[Slot], max_parallel: int) -> Filled:
+        async with self._conn() as conn:
+            return await backfill.fill(conn, stored, slots, max_parallel)
+
+    async def ended(self, given: Sequence[int]) -> dict[int, Ended]:
+        async with self._conn() as conn:
+            return await tasks.ended(conn, given)
+
+    async def calendars(self) -> dict[str, list[str]]:
+        async with self._conn() as conn:
+            return await calendars.listing(conn)
+
+    async def calendar(self, name: str) -> tuple[list[str], list[str]]:
+        check_name(name, field="calendar")
+        async with self._conn() as conn:
+            found = await calendars.listing(conn)
+            if name not in found:
+                raise NotFound(
+                    f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is",
+                    field="calendar",
+                )
+            return found[name], await calendars.users(conn, name)
+
+    async def put_calendar(self, name: str, days: Sequence[str]) -> list[str]:
+        check_name(name, field="calendar")
+        checked = list(dict.fromkeys(check_excluded(day.lower(), field="day") for day in days))
+        async with self._conn() as conn:
+            await synchronise.put_calendars(conn, {name: checked})
+            return await calendars.users(conn, name)
+
+    async def delete_calendar(self, name: str) -> None:
+        check_name(name, field="calendar")
+        async with self._conn() as conn:
+            await calendars.delete(conn, name)
+
+
+async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:
+    try:
+        return await missing.missing(conn, stored, stored.now - back, stored.now)
+    except ValidationError as error:  # a timezone that this host does not know
+        return missing.unknown(stored, error.message)
+
+
+def _checked(name: str) -> None:
+    """Before anybody is asked."""
+    check_name(name, field="schedule")
+
+
+def coming(stored: Stored, count: int) -> list[datetime]:
+    """The next plan times by the clocks of its timezone; none if it is disabled, or has used up its runs."""
+    most = stored.schedule.policies.max_runs
+    if not stored.enabled or (most is not None and stored.runs >= most):
+        return []
+    times = timing(stored.schedule)
+    end = datetime.max.replace(tzinfo=stored.now.tzinfo)
+    return [at.astimezone(times.zone) for at in times.between(stored.now, end, count)]
+
+
+def view(stored: Stored) -> ScheduleView:
+    schedule = stored.schedule
+    words, problem = schedule.expression, stored.problem
+    following: list[datetime] = []
+    try:
+        words = timing(schedule).words
+        following = coming(stored, 1)
+    except ValidationError as error:  # a timezone that this host does not know
+        problem = error.message
+    code = () if stored.code is None else differences(stored.code, schedule)
+    return ScheduleView(
+        name=schedule.name,
+        job=schedule.job,
+        words=words,
+        kind=schedule.kind,
+        expression=schedule.expression,
+        timezone=schedule.timezone,
+        next=following[0] if following else None,
+        drift=[difference._asdict() for difference in code],
+        problem=problem,
+        policies=msgspec.structs.asdict(schedule.policies),
+        **{name: getattr(stored, name) for name in _AS_STORED},
+    )

@@ -1,0 +1,77 @@
+"""What a schedule would do: `mainspring schedule preview`. Asks no database.
+
+Next: model/preview.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.render import note, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.model.schedules import Schedule
+
+MAX_FIRES = 1000
+
+
+@click.command(
+    "preview",
+    cls=Command,
+    epilog=examples(
+        "mainspring schedule preview '0 9 * * MON-FRI' --tz Europe/Paris",
+        "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27T00:00:00Z -n 4",
+        "mainspring schedule preview every 90m --anchor 2026-01-01T00:15:00Z --exclude sun --exclude 12-25",
+    ),
+)
+@click.argument("expression", nargs=-1, required=True, metavar="EXPR...")
+@click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="IANA timezone, such as Europe/Paris.")
+@click.option("--after", metavar="INSTANT", help="Plan times after this; ISO 8601 with an offset. Now.")
+@click.option("-n", "count", type=click.IntRange(1, MAX_FIRES), default=10, show_default=True, help="How many.")
+@click.option("--gap", default="shift", metavar="HOW", help="A time that the clocks leave out: shift or skip.")
+@click.option("--fold", default="first", metavar="HOW", help="A time that comes twice: first, second or both.")
+@click.option("--anchor", metavar="INSTANT", help="Any instant of `every`.")
+@click.option("--start", metavar="INSTANT", help="No plan time before.")
+@click.option("--end", metavar="INSTANT", help="No plan time after.")
+@click.option("--exclude", multiple=True, metavar="DAY", help="2026-12-25, 12-25 or sun; repeatable.")
+@click.option("--name", metavar="NAME", help="Of the schedule: H is spread by it.")
+def preview(expression: tuple[str, ...], after: str | None, count: int, name: str | None, **options: Any) -> None:
+    """Show in words what EXPR means, and when it fires next: cron, "every 30s", "daily at 09:00", an instant."""
+    from datetime import UTC, datetime
+
+    from mainspring.model.instants import parse_instant
+    from mainspring.model.preview import preview as foresee
+
+    schedule = _schedule(" ".join(expression), name or "preview", **options)
+    found = foresee(schedule, datetime.now(UTC) if after is None else parse_instant(after, field="after"), count)
+    if shared().json:
+        print_json(found)
+        return
+    click.echo(found.words)
+    table(
+        ["AT", "UTC", "NOTE"],
+        [
+            [f"{fire.at:%a} {fire.at.isoformat(sep=' ')}", f"{fire.utc:%Y-%m-%d %H:%M:%S}Z", fire.note]
+            for fire in found.fires
+        ],
+        empty="no plan time comes after that",
+    )
+    if name is None and "H resolved" in found.words:
+        note("H is spread by the schedule's name; give it with --name")
+
+
+def _schedule(expression: str, name: str, *, exclude: tuple[str, ...], **options: Any) -> Schedule:
+    from msgspec.structs import replace
+
+    from mainspring.model import phrases
+    from mainspring.model.define_schedule import define_schedule
+    from mainspring.model.excluded import check_excluded
+
+    kind, parsed = phrases.parse(expression)
+    given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}
+    schedule = define_schedule(name, "preview", given)
+    excluded = tuple(check_excluded(day, field="exclude") for day in exclude)
+    return replace(schedule, policies=replace(schedule.policies, excluded=excluded))

@@ -1,0 +1,92 @@
+"""What became of plan times: `mainspring schedule explain | check`.
+
+Next: store/ledger.py, store/missing.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.parse import duration
+from mainspring.cli.render import note, print_json, table, visible
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.store.missing import Checked
+
+MISSING = 1  # the exit code
+
+
+@click.command(
+    "explain",
+    cls=Command,
+    epilog=examples(
+        "mainspring schedule explain nightly", "mainspring schedule explain nightly --at 2026-11-15T03:00:00+01:00"
+    ),
+)
+@click.argument("name")
+@click.option("--at", metavar="INSTANT", help="The plan time; ISO 8601 with an offset. Else the last and the next.")
+@with_client
+async def explain(client: Client, name: str, at: str | None) -> None:
+    """Tell the story of a plan time: expected or not, planned, armed, fired how late, or why not."""
+    from mainspring.model.instants import parse_instant
+    from mainspring.model.story import as_lines
+    from mainspring.model.timing import timing
+
+    instant = None if at is None else parse_instant(at, field="at")
+    stored, stories = await client.schedules.explain(name, instant)
+    if shared().json:
+        print_json({"schedule": name, "plan_times": stories})
+        return
+    for story in stories:
+        for line in as_lines(name, story, timing(stored.schedule)):
+            click.echo(visible(line))
+    if not stories:
+        note("nothing was decided yet, and no plan time comes: `mainspring schedule show` tells its state")
+
+
+@click.command(
+    "check",
+    cls=Command,
+    epilog=examples("mainspring schedule check", "mainspring schedule check nightly --since 7d || alert"),
+)
+@click.argument("name", required=False)
+@click.option("--since", metavar="DURATION", default="24h", show_default=True, help="So far back.")
+@with_client
+async def check(client: Client, name: str | None, since: str) -> None:
+    """Compare the plan times that were expected with those that were decided; the exit code is 1 if any is missing."""
+    from datetime import timedelta
+
+    found = await client.schedules.check(name, timedelta(seconds=duration(since, field="since")))
+    bad = [one for one in found if one.missing or one.why is not None]
+    if shared().json:
+        print_json({"ok": not bad, "schedules": bad if name is None else found})
+    else:
+        _tell(found, bad)
+    if bad:
+        click.get_current_context().exit(MISSING)
+
+
+def _tell(found: list[Checked], bad: list[Checked]) -> None:
+    table(
+        ["SCHEDULE", "PLAN TIME", "SCOPE"],
+        [[one.schedule, gap.plan_time.isoformat(sep=" "), gap.scope] for one in bad for gap in one.missing],
+        empty="",
+    )
+    for one in bad:
+        if not one.missing:
+            note(f"{one.schedule}: it cannot be checked: {one.why}")
+            continue
+        more = f", of which {len(one.missing)} are shown" if one.more else ""
+        note(f"{one.schedule}: {len(one.missing) + one.more} missing{more}; {one.why}")
+    for one in found:
+        if not one.complete and one.expected:
+            note(
+                f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; check a shorter time with --since"
+            )
+    if not bad:
+        expected = sum(one.expected for one in found)
+        note(f"nothing is missing: {expected:,} fires of {len(found):,} schedules were expected")

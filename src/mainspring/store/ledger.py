@@ -1,0 +1,226 @@
+"""The ledger read back: what was decided about plan times, and the story of each.
+
+Next: store/missing.py, which compares it with what was expected; the sentences are in model/story.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import NamedTuple
+
+from mainspring.errors import TaskNotFound
+from mainspring.model import story
+from mainspring.model.planning import Reason, Version
+from mainspring.model.story import Cursor, FireStory, Origin, Past, Story, local
+from mainspring.model.timing import Timing, timing
+from mainspring.store import plans, tasks
+from mainspring.store.database import Connection
+from mainspring.store.schedules import Stored
+from mainspring.store.tasks import AttemptView, TaskView
+
+SCOPES_TOLD = 20  # scopes whose tasks are told one by one
+
+
+class FireRow(NamedTuple):
+    """A decided plan time of one scope."""
+
+    plan_time: datetime
+    scope: str
+    task_id: int | None
+    reason: Reason | None
+    origin: Origin
+    decided_at: datetime
+
+
+_FIRES = """
+    select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
+     where schedule_id = $1 and plan_time >= $2 and plan_time <= $3
+     order by plan_time desc, scope limit $4
+"""
+
+
+async def fires(conn: Connection, schedule_id: int, since: datetime, until: datetime, limit: int) -> list[FireRow]:
+    """What was decided about the plan times from `since` up to and with `until`, the latest first."""
+    return [FireRow(*row) for row in await conn.fetch(_FIRES, schedule_id, since, until, limit)]
+
+
+async def versions(conn: Connection, stored: Stored, since: datetime) -> list[Past]:
+    """All versions that were in force at `since` or later, in order; the last one is in force."""
+    told = timing(stored.schedule)
+    older: Sequence[Version] = ()
+    if since <= stored.since:
+        older = await plans.older_versions(conn, stored.id, stored.schedule.name, since)
+    current = Version(told, stored.schedule.policies, stored.enabled, stored.since)
+    return [_past(version) for version in (*older, current)]
+
+
+def _past(version: Version) -> Past:
+    assert isinstance(version.timing, Timing)  # the store makes no other
+    return Past(version, version.timing)
+
+
+_LAST = """
+    select max(plan_time) from mainspring.fire
+     where schedule_id = $1 and plan_time <= $2 and origin <> 'manual'
+"""
+
+
+async def last_decided(conn: Connection, stored: Stored) -> datetime | None:
+    """The last plan time up to now about which something was decided."""
+    at: datetime | None = await conn.fetchval(_LAST, stored.id, stored.now)
+    return at
+
+
+async def explain(conn: Connection, stored: Stored, at: datetime | None = None) -> list[Story]:
+    """The story of a plan time; without one, of the last that was decided, of one that is overdue, of the next."""
+    if at is not None:
+        return [await _story(conn, stored, at)]
+    told = timing(stored.schedule)
+    found = {await last_decided(conn, stored), told.after(stored.now)}
+    if stored.next_plan_at is not None and stored.next_plan_at <= stored.now:
+        found.add(stored.next_plan_at)
+    return [await _story(conn, stored, one) for one in sorted(one for one in found if one is not None)]
+
+
+async def _story(conn: Connection, stored: Stored, at: datetime) -> Story:
+    rows = await conn.fetch(
+        """
+        select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
+         where schedule_id = $1 and plan_time = $2 order by scope
+        """,
+        stored.id,
+        at,
+    )
+    decided = [FireRow(*row) for row in rows]
+    past = _in_force(await versions(conn, stored, at), at)
+    shown = [await _fire(conn, stored, past, row) for row in decided[:SCOPES_TOLD]]
+    expected, status, said = _expected(stored, past, at, decided)
+    timing_then = timing(stored.schedule) if past is None else past.timing
+    before = story.last_before(timing_then, at)
+    after = timing_then.after(max(at, stored.created_at))
+    return Story(
+        plan_time=at.astimezone(timing_then.zone),
+        expected=expected,
+        status=status,
+        said=said,
+        fires=shown,
+        more_fires=len(decided) - len(shown),
+        before=before.astimezone(timing_then.zone) if before is not None and before > stored.created_at else None,
+        after=None if after is None else after.astimezone(timing_then.zone),
+    )
+
+
+def _in_force(versions: Sequence[Past], at: datetime) -> Past | None:
+    for past in versions:
+        if past.version.since < at and (past.version.until is None or at <= past.version.until):
+            return past
+    return None
+
+
+def _expected(
+    stored: Stored, past: Past | None, at: datetime, decided: Sequence[FireRow]
+) -> tuple[bool, story.Status, list[str]]:
+    """Whether a plan time was expected, what is known of it, and the sentences that say so."""
+    is_decided = any(row.origin != "manual" for row in decided)
+    status: story.Status = "decided" if decided else "not_expected"
+    if past is None:
+        made = local(stored.created_at, timing(stored.schedule))
+        known = "the version that was in force then is no longer kept"
+        return False, status, [f"not expected: the schedule was made at {made}" if at <= stored.created_at else known]
+    if stored.schedule.kind == "daemon":
+        return False, status, ["not expected: it keeps replicas running, and has no plan times"]
+    if not past.has(at):
+        return False, status, [story.why_not(past, at)]
+    enabled = past.version.enabled
+    words = f"{'expected' if enabled else 'a time of the schedule'}: {past.timing.words}, in {past.timing.zone}"
+    if past.version.until is not None:
+        words += f"; by the version that was in force until {local(past.version.until, past.timing)}"
+    if is_decided:
+        return enabled, "decided", [words]
+    status, why = story.undecided(past, at, _cursor(stored))
+    if status == "not_expected":
+        return False, status, [why]
+    return enabled, status, [words, why]
+
+
+def _cursor(stored: Stored) -> Cursor:
+    most = stored.schedule.policies.max_runs
+    exhausted = most if most is not None and stored.runs >= most else None
+    return Cursor(stored.next_plan_at, stored.enabled, exhausted, stored.problem, stored.now)
+
+
+async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRow) -> FireStory:
+    view: TaskView | None = None
+    attempts: list[AttemptView] = []
+    if row.task_id is not None:
+        with suppress(TaskNotFound):  # retention dropped it
+            view = await tasks.get(conn, row.task_id)
+            attempts = await tasks.attempts(conn, row.task_id)
+    zone = timing(stored.schedule) if past is None else past.timing
+    if row.reason is not None:
+        said = story.why_no_task(row.reason, past, row.plan_time, row.decided_at)
+    else:
+        said = f"{_planned(stored, past, row, zone)}; {_came_of(row, view, attempts, zone, stored.now)}"
+    first = attempts[0] if attempts else None
+    return FireStory(
+        scope=row.scope,
+        origin=row.origin,
+        decided_at=row.decided_at,
+        reason=row.reason,
+        task_id=row.task_id,
+        state=None if view is None else view.state,
+        agent=attempts[-1].agent if attempts else None,
+        run_at=None if view is None else view.run_at,
+        started_at=None if first is None else first.started_at,
+        finished_at=None if view is None else view.finished_at,
+        lateness_ms=None if first is None else first.lateness_ms,
+        attempts=len(attempts),
+        said=said,
+    )
+
+
+def _planned(stored: Stored, past: Past | None, row: FireRow, zone: Timing) -> str:
+    if row.origin == "manual":
+        return "run now, by hand"
+    if row.origin == "backfill":
+        return f"backfilled at {local(row.decided_at, zone)}"
+    moved = None if past is None else story.moved(stored.schedule.name, past, row.plan_time, row.scope)
+    return f"planned at {local(row.decided_at, zone)}" + (f", to run after {moved}" if moved else "")
+
+
+def _came_of(row: FireRow, view: TaskView | None, attempts: Sequence[AttemptView], zone: Timing, now: datetime) -> str:
+    """What came of the task."""
+    if view is None:
+        return f"what came of its task {row.task_id} is not kept any longer"
+    task = f"task {view.id}"
+    match view.state:
+        case "blocked":
+            return f"{task} waits for its turn: the run before it has not ended"
+        case "pending" if not attempts and view.run_at > now:
+            return f"{task} is to run at {local(view.run_at, zone)}"
+        case "pending" if not attempts:
+            return f"{task} waits for an agent since {local(view.run_at, zone)}"
+        case "assigned" if len(attempts) == 1:
+            return f"{task} is armed on {attempts[0].agent}, to fire at {local(view.run_at, zone)}"
+    return f"{task} {_fired(attempts, zone)}{_ended(view, attempts, zone)}"
+
+
+def _fired(attempts: Sequence[AttemptView], zone: Timing) -> str:
+    started = next((attempt for attempt in attempts if attempt.started_at is not None), None)
+    if started is None:
+        return "did not start"
+    late = f"{started.lateness_ms:.3f} ms late" if started.lateness_ms is not None else ""
+    assert started.started_at is not None
+    return f"fired at {local(started.started_at, zone)}, {late}, on {started.agent or 'an agent that is gone'}"
+
+
+def _ended(view: TaskView, attempts: Sequence[AttemptView], zone: Timing) -> str:
+    count = f"{len(attempts)} attempts" if len(attempts) != 1 else "1 attempt"
+    if view.finished_at is not None:
+        why = f": {view.error.partition(chr(10))[0]}" if view.error else ""
+        return f"; {view.state} at {local(view.finished_at, zone)} after {count}{why}"
+    if view.state == "running":
+        return f"; it runs, {count} so far"
+    return f"; {count} so far, the next at {local(view.run_at, zone)}"

@@ -235,7 +235,7 @@ def _tell(score: Score, overrides: dict[str, str]) -> None:
 What next:
   {program} task list{where}
                                      what just ran; task show and task logs tell more
-  {program} schedule preview weekdays at 09:00 --tz Europe/Paris
+  {program} schedule preview weekly on weekdays at 09:00 --tz Europe/Paris
                                      when an expression fires, in words and times
   {program} up                       a scheduler of your own
   {program} --help                   everything else

@@ -64,12 +64,18 @@ def expected(versions: Sequence[Version], cursor: datetime) -> Iterator[tuple[da
 
 
 def decide(
-    versions: Sequence[Version], cursor: datetime, now: datetime, *, runs: int = 0, limit: int = 500
+    versions: Sequence[Version],
+    cursor: datetime,
+    now: datetime,
+    *,
+    runs: int = 0,
+    limit: int = 500,
+    has_scopes: bool = True,
 ) -> Decision:
     """Decide about the plan times from `cursor` up to the end of the window, at most `limit` of them.
 
     `versions` are those in force at the cursor and later, in order; `runs` counts the plan times that got a
-    task before.
+    task before. Without scopes no plan time gets one, and none counts as a run.
     """
     coming = expected(versions, cursor)
     current = next(coming, None)
@@ -93,7 +99,7 @@ def decide(
         is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is none
         reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)
         if reason is None:
-            runs += 1
+            runs += has_scopes
             late += is_outage and due <= now
         if late > policies.max_per_tick:
             return Decision(decided, at, now + TICK)

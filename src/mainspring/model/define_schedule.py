@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, TypedDict, TypeVar, cast, get_args
+
+import msgspec
 
 from mainspring.errors import ValidationError
 from mainspring.model import phrases
@@ -135,8 +138,12 @@ def _kind(options: When) -> tuple[Kind, str]:
     if len(given) != 1:
         said = f"{', '.join(given)} were given" if given else "nothing says when to run"
         raise ValidationError(f"{said}; give one of {', '.join(KINDS)}", field=given[0] if given else "cron")
+    if options[given[0]] is None:  # type: ignore[literal-required]
+        raise ValidationError(f"{given[0]}: None says nothing; leave it out, or say when", field=given[0])
     match given[0]:
         case "cron":
+            if not isinstance(options["cron"], str):
+                raise ValidationError(f'cron: {options["cron"]!r}; write a text such as "0 9 * * *"', field="cron")
             return "cron", options["cron"]
         case "daily":
             return "cron", phrases.daily(options["daily"])
@@ -189,15 +196,16 @@ def _names(given: Any) -> tuple[str, ...]:
 
 
 def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:
-    encode(args, "args")
-    return dict(args)
+    """As the database gives them back, so that a schedule equals what is stored of it."""
+    kept: dict[str, Any] = msgspec.json.decode(encode(args, "args"))
+    return kept
 
 
 def check_scopes(given: Any) -> tuple[str, ...]:
     """Scopes as they are kept: short visible texts, each once."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValidationError(f"scopes: {given!r}; give a list of texts such as ['eu', 'us']", field="scopes")
-    scopes = tuple(dict.fromkeys(check_name(scope, field="scopes") for scope in given))
+    scopes = [check_name(scope, field="scopes") for scope in islice(given, MAX_SCOPES + 1)]  # it may never end
     if len(scopes) > MAX_SCOPES:
-        raise ValidationError(f"scopes: {len(scopes)} of them; at most {MAX_SCOPES}", field="scopes")
-    return scopes
+        raise ValidationError(f"scopes: too many of them; at most {MAX_SCOPES}", field="scopes")
+    return tuple(dict.fromkeys(scopes))

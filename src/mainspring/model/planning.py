@@ -67,37 +67,43 @@ def expected(versions: Sequence[Version], cursor: datetime) -> Iterator[tuple[da
 
 
 def decide(
-    versions: Sequence[Version], cursor: datetime, now: datetime, *, runs: int = 0, limit: int = 500
+    versions: Sequence[Version],
+    cursor: datetime,
+    now: datetime,
+    *,
+    runs: int = 0,
+    limit: int = 500,
+    has_scopes: bool = True,
 ) -> Decision:
     """Decide about the plan times from `cursor` up to the end of the window, at most `limit` of them.
 
     `versions` are those in force at the cursor and later, in order; `runs` counts the plan times that got a
-    task before.
+    task before. Without scopes no plan time gets one, and none counts as a run.
     """
     coming = expected(versions, cursor)
     current = next(coming, None)
     if current is None:
         return Decision([], None, None)
     policies = versions[-1].policies
-    is_outage: bool | None = None  # known at the first plan time that is not just paused
+    is_outage = False
     decided: list[Decided] = []
     late = 0
     while current is not None:
         at, version = current
         due = _due(at, version)
-        if due > now + AHEAD:
+        # Those of a version that counts no more are decided at once: its delay must not hold up what comes after.
+        if due > now + AHEAD and version.until is None:
             return Decision(decided, at, due - LOOK_BEFORE)
         if policies.max_runs is not None and runs >= policies.max_runs:
             return Decision(decided, None, None)
         if len(decided) >= limit:
             return Decision(decided, at, now)
         following = next(coming, None)
-        if is_outage is None and version.enabled:
-            is_outage = now - due > GRACE
-        reason = _reason(version, now - due, bool(is_outage), following is None or _due(*following) > now)
+        is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is none
+        reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)
         if reason is None:
-            runs += 1
-            late += bool(is_outage) and due <= now
+            runs += has_scopes
+            late += is_outage and due <= now
         if late > policies.max_per_tick:
             return Decision(decided, at, now + TICK)
         decided.append(Decided(at, due, reason))

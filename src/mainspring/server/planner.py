@@ -45,7 +45,7 @@ class Planner:
         self.on_planned: list[Callable[[], None]] = []
 
     async def step(self) -> int:
-        """Plan a batch; returns how many schedules were looked at."""
+        """Plan a batch; returns how many schedules moved. What somebody else holds or has done is no work of ours."""
         async with self._line as conn:
             found = await plans.due(conn, BATCH)
             if not found:
@@ -53,21 +53,20 @@ class Planner:
             moves: list[Move] = []
             fires: list[Fire] = []
             for number, due in enumerate(found, 1):
-                decision = await self._decide(conn, due, len(due.schedule.policies.scopes))
+                decision = await self._decide(conn, due, len(due.schedule.policies.scopes) or 1)
                 if decision is not None:
                     moves.append(_move(due, decision))
                     fires += _fires(due, decision, due.schedule.policies.scopes or ("",))
                 if number % BREATH == 0:
                     await asyncio.sleep(0)
-            await self._write(conn, moves, fires)
-        return len(found)
+            return await self._write(conn, moves, fires)
 
     async def _decide(self, conn: Connection, due: Due, scopes: int) -> Decision | None:
         """None: it cannot be computed, which is noted for people to see."""
         try:
             versions = await plans.versions(conn, due)
             limit = max(1, min(500, FIRES // max(scopes, 1)))
-            decision = decide(versions, due.cursor, due.now, runs=due.runs, limit=limit)
+            decision = decide(versions, due.cursor, due.now, runs=due.runs, limit=limit, has_scopes=scopes > 0)
         except ValidationError as error:  # a timezone that is unknown on this host, for one
             log.error("schedule %s cannot be planned: %s", due.schedule.name, error)
             await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE)
@@ -75,12 +74,12 @@ class Planner:
         self._tell_of_skips(due, decision)
         return decision
 
-    async def _write(self, conn: Connection, moves: list[Move], fires: list[Fire]) -> None:
-        if moves:
-            await plans.plan(conn, moves, fires)
-            if fires:
-                for on_planned in self.on_planned:
-                    on_planned()
+    async def _write(self, conn: Connection, moves: list[Move], fires: list[Fire]) -> int:
+        moved = await plans.plan(conn, moves, fires) if moves else ()
+        if moved and fires:
+            for on_planned in self.on_planned:
+                on_planned()
+        return len(moved)
 
     # ── scopes that a function tells ────────────────────────────────────────────────────────────
 

@@ -38,4 +38,4 @@ async def _call(provider: Provider, plan_time: datetime) -> Any:
     arguments = (plan_time,) if inspect.signature(provider).parameters else ()
     if inspect.iscoroutinefunction(provider):
         return await provider(*arguments)
-    return await asyncio.to_thread(lambda: list(provider(*arguments)))  # type: ignore[arg-type]
+    return await asyncio.to_thread(lambda: check_scopes(provider(*arguments)))

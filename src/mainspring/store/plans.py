@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from mainspring.errors import ValidationError
+from mainspring.model.payload import cut
 from mainspring.model.planning import Version
 from mainspring.model.schedules import Policies, Schedule
 from mainspring.model.timing import timing
@@ -30,6 +32,7 @@ class Due(NamedTuple):
     since: datetime
     runs: int
     now: datetime
+    problem: str | None = None  # it cannot be read: a newer version may have written it
 
 
 _DUE = """
@@ -45,22 +48,24 @@ _DUE = """
 
 async def due(conn: Connection, limit: int, *, providers: Sequence[str] | None = None) -> list[Due]:
     """Schedules to look at now; those whose scopes these applications tell, or those that need no such help."""
-    return [
-        Due(
-            row["id"],
-            row["version"],
-            Schedule(row["name"], "", row["kind"], row["expression"], row["timezone"], policies(row["policies"])),
-            row["next_plan_at"],
-            row["since"],
-            row["runs"],
-            row["now"],
-        )
-        for row in await conn.fetch(_DUE, providers, limit)
-    ]
+    return [_due(row) for row in await conn.fetch(_DUE, providers, limit)]
+
+
+def _due(row: Any) -> Due:
+    its, problem = Policies(), None
+    try:
+        its = policies(row["policies"])
+    except ValidationError as error:
+        problem = error.message
+    schedule = Schedule(row["name"], "", row["kind"], row["expression"], row["timezone"], its)
+    return Due(row["id"], row["version"], schedule, row["next_plan_at"], row["since"], row["runs"], row["now"], problem)
 
 
 def policies(text: str) -> Policies:
-    return msgspec.json.decode(text, type=Policies)
+    try:
+        return msgspec.json.decode(text, type=Policies)
+    except msgspec.DecodeError as error:
+        raise ValidationError(f"policies: not known to this version: {error}", field="policies") from None
 
 
 _VERSIONS = """
@@ -71,7 +76,9 @@ _VERSIONS = """
 
 
 async def versions(conn: Connection, due: Due) -> list[Version]:
-    """The versions in force at the cursor and since, the current one last."""
+    """The versions in force at the cursor and since, the current one last. Raises ValidationError for what is none."""
+    if due.problem is not None:
+        raise ValidationError(due.problem)
     current = Version(timing(due.schedule), due.schedule.policies, True, due.since)
     if due.cursor > due.since:
         return [current]
@@ -208,4 +215,4 @@ _TROUBLE = """
 
 async def trouble(conn: Connection, due: Due, problem: str, *, again_in: float) -> None:
     """It cannot be planned just now: say why, and look again later. Its cursor stays where it is."""
-    await conn.execute(_TROUBLE, due.id, due.number, due.cursor, problem, again_in)
+    await conn.execute(_TROUBLE, due.id, due.number, due.cursor, cut(problem), again_in)

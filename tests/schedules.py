@@ -39,18 +39,17 @@ async def create(
     app: str | None = None,
     args: dict[str, Any] | None = None,
     provider: str | None = None,
-    scope_argument: str | None = None,
+    takes: tuple[str, ...] = (),
     **options: Any,
 ) -> int:
     """A schedule of a job named `job`; returns its id."""
-    await jobs.register(conn, {"job": Definition(Python("job"))})
+    await jobs.register(conn, {"job": Definition(Python("job", takes))})
     schedule = define_schedule(
         name,
         "job",
         options,  # type: ignore[arg-type]
         args=args,
         provider=provider,
-        scope_argument=scope_argument,
     )
     assert await schedules.create(conn, schedule, enabled=enabled, app=app)
     return (await schedules.find(conn, name)).id

@@ -89,7 +89,6 @@ def test_the_rest_of_what_makes_a_schedule() -> None:
         {"every": "1h", "anchor": "2026-11-15T12:30Z", "tz": "Europe/Paris"},
         args={"day": 1},
         provider="tenants",
-        scope_argument="tenant",
         description="Nightly",
     )
     assert schedule.timezone == "Europe/Paris"
@@ -97,7 +96,6 @@ def test_the_rest_of_what_makes_a_schedule() -> None:
         anchor=NOON + timedelta(minutes=30),
         args={"day": 1},
         provider="tenants",
-        scope_argument="tenant",
         description="Nightly",
     )
     assert timing(schedule).after(NOON) == NOON + timedelta(minutes=30)
@@ -214,7 +212,6 @@ def test_each_refusal_names_its_field_and_says_what_to_write(options: dict[str, 
         ({"args": {"x": "\x00"}}, "args", "NUL"),
         ({"args": {"x": object()}}, "args", "cannot be written as JSON"),
         ({"args": {"x": 2**60}}, "args", "2^53"),
-        ({"args": {"tenant": 1}, "scope_argument": "tenant"}, "args", "tenant is the scope's own argument"),
         ({"description": "\x00"}, "description", "NUL"),
         ({"description": "x" * 10_001}, "description", "at most 10,000"),
         ({"description": 5}, "description", "is not text"),

@@ -101,14 +101,14 @@ async def test_a_schedule_that_is_enabled_later_replays_nothing(conn: Connection
 async def test_tasks_are_made_as_the_schedule_says(conn: Connection, planner: Planner) -> None:
     await set_clock(conn, 0)
     report = await create(
-        conn, every=HOUR, scopes=["eu", "us"], args={"day": 1}, scope_argument="tenant", delay=30, jitter=10
+        conn, every=HOUR, scopes=["eu", "us"], args={"day": 1}, takes=("scope", "day"), delay=30, jitter=10
     )
     await set_clock(conn, HOUR + 23)
     await settle([planner])
     rows = await conn.fetch("select * from mainspring.task order by scope")
     assert [(row["args"], row["plan_time"], row["schedule_id"], row["state"]) for row in rows] == [
-        ('{"day": 1, "tenant": "eu"}', at(HOUR), report, 1),
-        ('{"day": 1, "tenant": "us"}', at(HOUR), report, 1),
+        ('{"day": 1, "scope": "eu"}', at(HOUR), report, 1),
+        ('{"day": 1, "scope": "us"}', at(HOUR), report, 1),
     ]
     assert all(at(HOUR + 30) <= row["run_at"] < at(HOUR + 40) for row in rows)
     assert rows[0]["run_at"] != rows[1]["run_at"]

@@ -17,7 +17,7 @@ from mainspring.model.states import TaskState
 from mainspring.model.verdict import Again, after_crash
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
-from mainspring.store import agents
+from mainspring.store import agents, recalls
 from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock
 
@@ -77,9 +77,14 @@ class Rescuer:
 
     async def _rescue(self, conn: Connection, session: int) -> int:
         held = await agents.held(conn, session, BATCH)
+        recalled = [task for task in held if task.recalled]
+        if recalled:
+            await recalls.confirm(conn, [task.task for task in recalled], [task.token for task in recalled])
         ended: list[Ending] = []
         again: list[Again] = []
         for task in held:
+            if task.recalled:
+                continue
             verdict = after_crash(
                 self._catalogue.definition(task.job_id),
                 Ending(

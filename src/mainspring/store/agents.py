@@ -58,6 +58,7 @@ class Held(NamedTuple):
     crashes: int
     running: bool
     cancelled: bool
+    recalled: bool  # asked back, and never started
     started_at: float
 
 
@@ -92,7 +93,8 @@ _GONE = """
 
 _HELD = """
     select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running,
-           (t.cancel_at is not null and (t.state = 2 or t.cancel_mode is distinct from 1)) as cancelled,
+           (t.cancel_at is not null and t.cancel_mode is distinct from 1) as cancelled,
+           (t.cancel_at is not null and t.cancel_mode = 1 and t.state = 2) as recalled,
            coalesce(date_part('epoch', t.started_at), 0) as started_at
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)

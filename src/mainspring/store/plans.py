@@ -157,8 +157,12 @@ _PLAN = """
                q.schedule_id, q.plan_time, q.scope, 'plan'
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
     ), made as (
-        select schedule_id, count(distinct plan_time) as runs from decided
-         where task_id is not null group by schedule_id
+        select schedule_id, count(*) as runs
+          from (select distinct schedule_id, plan_time from decided where task_id is not null) new
+         where not exists (select from mainspring.fire f         -- another scope of it may have been there before
+                            where f.schedule_id = new.schedule_id and f.plan_time = new.plan_time
+                              and f.task_id is not null offset 0)
+         group by schedule_id
     )
     update mainspring.schedule s
        set next_plan_at = held.next, look_at = held.look_at, problem = null, runs = s.runs + coalesce(made.runs, 0)

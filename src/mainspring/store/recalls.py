@@ -28,8 +28,12 @@ class Recalled(NamedTuple):
     running: int  # started: they go on
 
 
+# From when the version counts that recalled it; of a deleted schedule, when that was.
+_SINCE = "coalesce((select s.since from mainspring.schedule s where s.id = gone.schedule_id), gone.cancel_at)"
+
 # What follows the tasks that were taken back (`gone`), in the same statement. The schedule may be gone too.
-_UNDECIDE = """
+# A plan time counts as a run while any of its scopes has a task.
+_UNDECIDE = f"""
     , kept as (
         insert into mainspring.task_history
             (id, run_at, created_at, finished_at, recorded_at, token, session, job_id, pool, state, priority, attempt,
@@ -41,22 +45,28 @@ _UNDECIDE = """
     ), undecided as (
         delete from mainspring.fire f using gone
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
-           and f.task_id = gone.id
-           and gone.plan_time > (select s.since from mainspring.schedule s where s.id = gone.schedule_id)
-        returning f.schedule_id, f.plan_time
+           and f.task_id = gone.id and gone.plan_time > {_SINCE}
+        returning f.schedule_id, f.plan_time, f.scope
     ), paused as (
         update mainspring.fire f set task_id = null, reason = 'paused'
           from gone
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
-           and f.task_id = gone.id
-           and gone.plan_time <= (select s.since from mainspring.schedule s where s.id = gone.schedule_id)
+           and f.task_id = gone.id and gone.plan_time <= {_SINCE}
     ), rewound as (
         update mainspring.schedule s
            set next_plan_at = least(s.next_plan_at, back.first),
                look_at = case when s.enabled then mainspring.now() end,
                runs = greatest(s.runs - back.runs, 0)
-          from (select schedule_id, min(plan_time) as first, count(distinct plan_time) as runs
-                  from undecided group by schedule_id) back
+          from (select schedule_id, min(plan_time) as first,
+                       count(distinct plan_time) filter (where not exists (
+                           select from mainspring.fire f
+                            where f.schedule_id = u.schedule_id and f.plan_time = u.plan_time
+                              and f.task_id is not null
+                              and not exists (select from undecided other
+                                               where other.schedule_id = f.schedule_id
+                                                 and other.plan_time = f.plan_time and other.scope = f.scope)
+                           offset 0)) as runs
+                  from undecided u group by schedule_id) back
          where s.id = back.schedule_id
         returning s.id
     )
@@ -87,6 +97,13 @@ _ASK_BACK = f"""
     select id, pg_notify('mainspring', 'cancel') from asked
 """
 
+# Whatever came and went between the two: in one snapshot a task is in one state.
+_LEFT = f"""
+    select exists (select from mainspring.task t
+                    where {_UNSTARTED} and (t.state in (0, 1) and t.attempt = 0
+                                            or t.state = 2 and t.attempt = 1 and t.cancel_at is null))
+"""
+
 _RUNNING = "select count(*) from mainspring.task where schedule_id = $1 and state = 3"
 
 
@@ -101,14 +118,22 @@ async def recall(conn: Connection, schedule_id: int, *, after: datetime | None =
         asked = await conn.fetch(_ASK_BACK, schedule_id, after)
         taken_back += len(gone)
         asked_back += len(asked)
-        if not gone and not asked:  # one may have been claimed, or given back, between the two
+        if not await conn.fetchval(_LEFT, schedule_id, after):
             return Recalled(taken_back, asked_back, await conn.fetchval(_RUNNING, schedule_id))
 
 
+# The schedules first, as planners do, who hold one while they meet its fires: else each would wait for the other.
 _CONFIRM = f"""
-    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), gone as (
+    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), held as materialized (
+        select s.id from mainspring.schedule s
+         where s.id = any (array(select t.schedule_id from given join mainspring.task t on t.id = any (array[given.id])
+                                  where t.cancel_mode = {RECALL}))
+         order by s.id
+           for update
+    ), gone as (
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.token = given.token and t.state = 2 and t.cancel_mode = {RECALL}
+           and (select count(*) from held) >= 0
         returning t.*
     )
     {_UNDECIDE}

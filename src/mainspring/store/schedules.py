@@ -231,6 +231,7 @@ async def delete(conn: Connection, name: str) -> Recalled:
     """Remove a schedule; what it planned and has not started is taken back. Its ledger stays until retention."""
     async with conn.transaction():
         stored = await find(conn, name, lock=True)
+        await conn.execute("update mainspring.schedule set since = $2 where id = $1", stored.id, stored.now)
         recalled = await recalls.recall(conn, stored.id)
         await conn.execute("delete from mainspring.schedule where id = $1", stored.id)
         return recalled

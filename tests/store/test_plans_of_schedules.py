@@ -217,7 +217,7 @@ HOT = {
     "plan": (
         plans._PLAN,
         f"{_IDS.format(7)}, {_IDS.format(1)}, {_TIMES}, {_TIMES}, {_TIMES}, "
-        f"{_IDS.format(7)}, {_TIMES}, array_fill(''::text, array[200]), {_TIMES}, {_TEXTS}",
+        f"{_IDS.format(7)}, {_TIMES}, array_fill(''::text, array[200]), {_TIMES}, {_TEXTS}, {_TEXTS}",
     ),
     "confirm": (recalls._CONFIRM, "array_fill(7::bigint, array[100]), array_fill(7::bigint, array[100])"),
     "versions": (plans._VERSIONS, "7, '2031-03-29 12:00Z'"),

@@ -77,13 +77,13 @@ class Rescuer:
 
     async def _rescue(self, conn: Connection, session: int) -> int:
         held = await agents.held(conn, session, BATCH)
-        recalled = [task for task in held if task.recalled]
+        recalled = {task.task: task.token for task in held if self._can_be_planned_anew(task)}
         if recalled:
-            await recalls.confirm(conn, [task.task for task in recalled], [task.token for task in recalled])
+            await recalls.confirm(conn, list(recalled), list(recalled.values()))
         ended: list[Ending] = []
         again: list[Again] = []
         for task in held:
-            if task.recalled:
+            if task.task in recalled:
                 continue
             verdict = after_crash(
                 self._catalogue.definition(task.job_id),
@@ -111,6 +111,11 @@ class Rescuer:
         if len(held) < BATCH:
             await agents.bury(conn, session)
         return len(held)
+
+    def _can_be_planned_anew(self, task: agents.Held) -> bool:
+        """One that was asked back has not started, as far as we know; it may have, so not where that must not be."""
+        definition = self._catalogue.definition(task.job_id)
+        return task.recalled and definition is not None and definition.delivery != "at_most_once"
 
     async def close(self) -> None:
         await self._line.close()

@@ -395,9 +395,10 @@ def all_times(versions: Sequence[Version]) -> list[tuple[datetime, Version]]:
     )
 
 
-def oracle(undecided: list[tuple[datetime, Version]], now: datetime, runs: int, limit: int) -> list[Decided]:
-    """What a look at `now` decides, by one rule after another."""
-    current = undecided[-1][1].policies if undecided else Policies()
+def oracle(
+    undecided: list[tuple[datetime, Version]], current: Policies, now: datetime, runs: int, limit: int
+) -> list[Decided]:
+    """What a look at `now` decides, by one rule after another; `current` are the policies in force."""
     dues = [time + timedelta(seconds=its.policies.delay) for time, its in undecided]
     decided: list[Decided] = []
     late = 0
@@ -447,7 +448,7 @@ def test_looks_at_any_instants_decide_each_plan_time_once_and_as_plain_loops_do(
         decision = decide(
             [v for v in versions if v.until is None or v.until >= cursor], cursor, now, runs=runs, limit=limit
         )
-        assert decision.plan_times == oracle([(t, v) for t, v in undecided], now, runs, limit)
+        assert decision.plan_times == oracle(undecided, versions[-1].policies, now, runs, limit)
         found += decision.plan_times
         runs += sum(one.reason is None for one in decision.plan_times)
         undecided = undecided[len(decision.plan_times) :]

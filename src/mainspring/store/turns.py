@@ -15,7 +15,7 @@ from mainspring.model.overlap import Turn
 from mainspring.model.schedules import Overlap
 from mainspring.store import partitions
 from mainspring.store.database import Connection
-from mainspring.store.recalls import KILL
+from mainspring.store.recalls import KILL, RECALL
 
 WAITING_OF_A_LANE = 100  # looked at in one step
 
@@ -50,7 +50,7 @@ _LANES = """
       join mainspring.schedule s on s.id = any (array[soon.schedule_id])
      cross join lateral (
         (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
-                t.cancel_at is not null as stopping, t.plan_time
+                t.cancel_at is not null and (t.state = 2 or t.cancel_mode is distinct from 1) as stopping, t.plan_time
            from mainspring.task t
           where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0
             and t.origin is distinct from 'backfill')
@@ -118,11 +118,13 @@ async def skip(conn: Connection, tasks: Sequence[int]) -> int:
     return int(status.rpartition(" ")[2])
 
 
-# One that waits for a retry is cancelled at once; the others are their agents' to stop.
+# One that waits for a retry is cancelled at once; the others are their agents' to stop. One that was asked back and
+# has started runs on (cancel_mode 1): it is to stop now all the same.
 _STOP = f"""
     update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {KILL} end
       from unnest($1::bigint[]) as given(id)
-     where t.id = any (array[given.id]) and t.state in (2, 3) and t.cancel_at is null
+     where t.id = any (array[given.id]) and t.state in (2, 3)
+       and (t.cancel_at is null or t.state = 3 and t.cancel_mode = {RECALL})
     returning t.id
 """
 _END = """

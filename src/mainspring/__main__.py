@@ -1,6 +1,8 @@
 """`python -m mainspring` is the command line."""
 
+import sys
+
 from mainspring.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -183,3 +183,9 @@ def _on_terminal(*arguments: str) -> str:
             os.close(ours)
         assert child.wait(30) == 0
     return shown.decode()
+
+
+def test_python_m_mainspring_tells_its_exit_code() -> None:
+    line = [sys.executable, "-m", "mainspring", "schedule", "preview", "*/0 * * * *"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2

@@ -75,7 +75,7 @@ def decide(
     limit: int = 500,
     has_scopes: bool = True,
 ) -> Decision:
-    """Decide about the plan times from `cursor` up to the end of the window, at most `limit` of them.
+    """Decide about the plan times from `cursor` up to the end of the window, about `limit` of them at most.
 
     `versions` are those in force at the cursor and later, in order; `runs` counts the plan times that got a
     task before. Without scopes no plan time gets one, and none counts as a run.
@@ -96,7 +96,8 @@ def decide(
             return Decision(decided, at, due - LOOK_BEFORE)
         if policies.max_runs is not None and runs >= policies.max_runs:
             return Decision(decided, None, None)
-        if len(decided) >= limit:
+        # Not where an outage is nearly through: who goes on from there would take the rest for a hiccup.
+        if len(decided) >= limit and not (is_outage and timedelta(0) <= now - due <= GRACE):
             return Decision(decided, at, now)
         following = next(coming, None)
         is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is none

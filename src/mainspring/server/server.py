@@ -96,7 +96,7 @@ class Server:
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, self.rescuer.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
-            group.create_task(run_every(PLAN_EVERY, self.planner.step, self.planner.wake))
+            group.create_task(run_every(PLAN_EVERY, self.planner.plan, self.planner.wake))
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))

@@ -88,7 +88,7 @@ class Server:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(run_every(self._poll, self.dispatcher.step, self.dispatcher.wake, adaptive=True))
+            group.create_task(run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True))
             group.create_task(run_every(self._poll, self.dispatcher.look_below, adaptive=True))
             group.create_task(run_every(1.0, self.recorder.flush, self.recorder.wake))
             group.create_task(run_every(self._lease / 3, self.gateway.renew))

@@ -201,6 +201,41 @@ async def test_a_job_made_a_moment_ago_is_told_with_its_first_task(
     assert server.catalogue.named("new") is not None
 
 
+# ── when the loop goes round ────────────────────────────────────────────────────────────────────
+
+
+async def test_room_wakes_the_loop_only_when_something_may_wait_for_it(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    await join(slots=1)
+    dispatcher = server.dispatcher
+    await dispatcher.step()
+    dispatcher.wake.clear()
+    server.gateway._make_room()
+    assert not dispatcher.wake.is_set(), "all was claimed"
+    await enqueue(conn, 2)
+    assert (await dispatcher.step(), await dispatcher.step()) == (1, 0)
+    server.gateway._make_room()
+    assert dispatcher.wake.is_set()
+
+
+async def test_the_loop_rests_after_what_time_alone_brought_until_work_comes(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.server.dispatcher.COMPANY", 60.0)
+    agent = await join(slots=10)
+    await enqueue(conn, 3, due="4 s")
+    server.dispatcher.wake.clear()
+    resting = asyncio.create_task(server.dispatcher.dispatch())
+    await agent.has(3)
+    assert not resting.done()
+    server.dispatcher.wake.set()
+    assert await asyncio.wait_for(resting, 5) == 3
+    server.dispatcher.wake.clear()
+    await enqueue(conn, 3)
+    assert await asyncio.wait_for(server.dispatcher.dispatch(), 5) == 3, "no rest while there are due ones"
+
+
 # ── stragglers ──────────────────────────────────────────────────────────────────────────────────
 
 

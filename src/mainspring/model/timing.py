@@ -95,10 +95,13 @@ class Timing:
     ) -> None:
         self.rule = rule
         self.zone = check_zone(timezone)
-        self.words = rule.words
         self._start = start.astimezone(UTC) if start else None
         self._end = end.astimezone(UTC) if end else None
         self._excluded = ExcludedDays(excluded)
+
+    @property
+    def words(self) -> str:
+        return self.rule.words  # told when asked: it takes as long as to make the rule
 
     def after(self, instant: datetime) -> datetime | None:
         """The next plan time strictly after `instant`, if there is one."""
@@ -151,9 +154,13 @@ class Timing:
 
 
 def timing(schedule: Schedule) -> Timing:
-    """The timing of a schedule; made once for all schedules that share it. Raises ValidationError if it makes none."""
+    """The timing of a schedule; made once for all that share it if it takes long to make.
+
+    Raises ValidationError if it makes none.
+    """
     policies = schedule.policies
-    return _timing(
+    make = _kept_timing if schedule.kind == "cron" or policies.excluded else _timing
+    return make(
         schedule.kind,
         schedule.expression,
         schedule.timezone,
@@ -167,7 +174,6 @@ def timing(schedule: Schedule) -> Timing:
     )
 
 
-@lru_cache(maxsize=MAX_TIMINGS)
 def _timing(
     kind: Kind,
     expression: str,
@@ -190,3 +196,6 @@ def _timing(
     else:
         rule = Daemon(expression)
     return Timing(rule, timezone, start=start, end=end, excluded=excluded)
+
+
+_kept_timing = lru_cache(maxsize=MAX_TIMINGS)(_timing)

@@ -8,6 +8,7 @@ Next:   server/gateway.py
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from mainspring.model.floors import Floor, Floors
 from mainspring.model.jobs import PRIORITY_LEVELS
@@ -23,6 +24,7 @@ from mainspring.wire.clock import Clock, boottime
 
 BATCH = 1000  # tasks in one claim
 AHEAD_EVERY = 0.05  # seconds between looks ahead while due tasks take all the time
+COMPANY = 0.1  # seconds that a task within the lead waits for others, so that they are claimed together
 SETTLE_EVERY = 0.5  # seconds between looks for claims whose answer was lost
 BACKLOG = 20_000  # endings that may wait to be recorded before claims pause
 
@@ -50,10 +52,28 @@ class Dispatcher:
         self._settled_at = 0.0
         self._looked_ahead_at = 0.0
         self._looked_below_until = 0.0
-        self.wake: asyncio.Event = gateway.room_made  # room and work wake the same loop
+        self._wants_room = True  # something may wait for it
+        self._may_rest = False  # until time brings more
+        self.wake = asyncio.Event()
+        gateway.on_room.append(self._room_made)
+        gateway.on_joined.append(self.wake.set)
+
+    def _room_made(self) -> None:
+        if self._wants_room:
+            self.wake.set()
+
+    async def dispatch(self) -> int:
+        """A step, and a rest if all that it found was brought within the lead by time alone."""
+        found = await self.step()
+        if found and self._may_rest:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(COMPANY):
+                    await self.wake.wait()
+        return found
 
     async def step(self) -> int:
         """Claim what is due and what will be soon, for every pool that some agent can serve."""
+        self._wants_room = True
         if self._recorder.backlog > BACKLOG:
             return 0
         if self._gateway.unanswered:
@@ -61,6 +81,8 @@ class Dispatcher:
                 return 0  # its answer is on the way: look when only lost ones are left
             if boottime() - self._settled_at > SETTLE_EVERY:
                 await self._settle_unanswered()
+        self._wants_room = False
+        self._may_rest = True
         found = 0
         for pool, requirements in self._catalogue.pools.items():
             found += await self._claim_due(pool, requirements)
@@ -75,6 +97,7 @@ class Dispatcher:
         free = sum(room.values())
         flowing = self._flowing.get(pool, False)
         if not free or (flowing and free < window // 4):  # in full flow, wait for a batch that is worth it
+            self._wants_room |= window > 0  # else nobody here can serve it
             return 0
         floors = self._floors.setdefault(pool, Floors())
         limit = min(free, BATCH)
@@ -82,6 +105,7 @@ class Dispatcher:
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
         self._flowing[pool] = claim.size == limit
+        self._may_rest &= claim.size == 0
         return claim.size
 
     async def _claim_ahead(self, pool: int, requirements: dict[str, str]) -> int:
@@ -89,7 +113,9 @@ class Dispatcher:
         if not room:
             return 0
         from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
-        claim = await self._claim(pool, room, min(sum(room.values()), BATCH), from_now, ahead=self._lead)
+        limit = min(sum(room.values()), BATCH)
+        claim = await self._claim(pool, room, limit, from_now, ahead=self._lead)
+        self._may_rest &= claim.size < limit
         return claim.size
 
     async def _claim(

@@ -67,7 +67,9 @@ class Gateway:
         self._unanswered: list[tuple[float, dict[int, int]]] = []  # the same for lost answers, and until when
         self._released: set[int] | None = None  # tokens, while somebody wants to know
         recorder.on_recorded.append(self._recorded)
-        self.room_made = asyncio.Event()  # tells the dispatcher that somebody has room again
+        self.room_made = asyncio.Event()  # somebody has room again
+        self.on_room: list[Callable[[], None]] = []
+        self.on_joined: list[Callable[[], None]] = []
         self.cancel_wake = asyncio.Event()
 
     async def serve(self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None) -> None:
@@ -83,7 +85,8 @@ class Gateway:
             seat = await self._welcome(hello, link, process)
             link.settle_later(sequence)
             await link.send([Welcome(seat.session, self._lease, self._clock.now())])
-            self.room_made.set()
+            for on_joined in self.on_joined:
+                on_joined()
             while True:
                 sequence, messages = await link.receive()
                 await self._received(seat, sequence, messages)
@@ -111,7 +114,7 @@ class Gateway:
             match message:
                 case Finished(endings):
                     seat.ended(endings)
-                    self.room_made.set()
+                    self._make_room()
                     reports.append(message)
                 case Started() | Progress() | Output() | Refused():
                     reports.append(message)
@@ -129,7 +132,12 @@ class Gateway:
             self._release(ending.task, ending.token)
         for attempt in refused:
             self._release(attempt.task, attempt.token)
+        self._make_room()
+
+    def _make_room(self) -> None:
         self.room_made.set()
+        for on_room in self.on_room:
+            on_room()
 
     def _release(self, task: int, token: int) -> None:
         seat = self._holders.get(task)

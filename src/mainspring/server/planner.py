@@ -23,6 +23,7 @@ from mainspring.store.plans import Due, Fire, Move
 log = logging.getLogger("mainspring")
 
 BATCH = 200  # schedules in one step
+COMPANY = 0.1  # seconds that a schedule waits for others that come due
 FIRES = 5000  # rows that one schedule may add to a step
 BREATH = 10  # schedules computed before others on this event loop get their turn
 UNPLANNABLE = 60.0  # seconds until a schedule that cannot be computed is looked at again
@@ -43,6 +44,13 @@ class Planner:
         self.wake = asyncio.Event()
         self.provider_wake = asyncio.Event()
         self.on_planned: list[Callable[[], None]] = []
+
+    async def plan(self) -> int:
+        """A step, and a rest if there was little to do: what comes due meanwhile is then planned together."""
+        found = await self.step()
+        if 0 < found < BATCH:
+            await asyncio.sleep(COMPANY)
+        return found
 
     async def step(self) -> int:
         """Plan a batch; returns how many schedules moved. What somebody else holds or has done is no work of ours."""

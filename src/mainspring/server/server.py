@@ -88,7 +88,7 @@ class Server:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(run_every(self._poll, self.dispatcher.step, self.dispatcher.wake, adaptive=True))
+            group.create_task(run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True))
             group.create_task(run_every(self._poll, self.dispatcher.look_below, adaptive=True))
             group.create_task(run_every(1.0, self.recorder.flush, self.recorder.wake))
             group.create_task(run_every(self._lease / 3, self.gateway.renew))
@@ -96,7 +96,7 @@ class Server:
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, self.rescuer.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
-            group.create_task(run_every(PLAN_EVERY, self.planner.step, self.planner.wake))
+            group.create_task(run_every(PLAN_EVERY, self.planner.plan, self.planner.wake))
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))

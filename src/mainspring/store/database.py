@@ -58,6 +58,10 @@ _ENGINE = {
     "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
 }
 
+# For statements that join what they are given with itself: whatever can be hashed is, for nothing tells PostgreSQL
+# how much they are given. A probe of an index is written so that it can only be a nested loop (see store/plans.py).
+_HASHING = _ENGINE | {"enable_hashjoin": "on", "enable_nestloop": "off"}
+
 _GONE = (
     OSError,
     TimeoutError,
@@ -147,7 +151,7 @@ class Database:
 
     async def connect(self, *, hash_joins: bool = False) -> Connection:
         """A new connection of the caller's own, set up for the engine's statements."""
-        return await self._connect(_ENGINE | {"enable_hashjoin": "on"} if hash_joins else _ENGINE)
+        return await self._connect(_HASHING if hash_joins else _ENGINE)
 
     async def _connect(self, settings: dict[str, str]) -> Connection:
         try:

@@ -119,6 +119,7 @@ class Fire(NamedTuple):
 
 # A task of a schedule that must not overlap is born blocked, out of every claim's way (see store/turns.py), unless
 # nothing else of its schedule and scope lives. Only planners make such tasks, and they hold the schedule's row.
+# `= any (array[…])` is a probe of an index per row; a plain `=` joins what was given by hashes (see store/database.py).
 _PLAN = """
     with given as materialized (
         select * from unnest($1::integer[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[])
@@ -127,7 +128,7 @@ _PLAN = """
         select s.id, s.job_id, s.policies, given.next, given.look_at,
                coalesce(s.policies->>'overlap', 'allow') <> 'allow' as takes_turns
           from given join mainspring.schedule s on s.id = any (array[given.id])
-         where s.version = given.version and s.next_plan_at = given.cursor and s.enabled
+         where s.version = any (array[given.version]) and s.next_plan_at = any (array[given.cursor]) and s.enabled
          order by s.id
            for update of s skip locked
     ), fire as materialized (

@@ -192,7 +192,7 @@ async def staged(dsn: str) -> AsyncIterator[tuple[App, Stage]]:
 
 async def schedule(app: App, overlap: str, period: float, scopes: list[str]) -> int:
     options: Any = {"every": period, "overlap": overlap, "scopes": scopes}
-    wanted = define_schedule(overlap, "job", options, args={"policy": overlap}, scope_argument="scope")
+    wanted = define_schedule(overlap, "job", options, args={"policy": overlap})
     async with app.database.acquire() as conn:
         await schedules.create(conn, wanted, enabled=True)
         return (await schedules.find(conn, overlap)).id

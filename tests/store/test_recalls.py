@@ -282,7 +282,7 @@ async def test_one_that_is_claimed_before_it_is_taken_back_is_asked_back(
 ) -> None:
     elsewhere = await Database(dsn).connect()
     interrupted: Any = Interrupted(conn, recalls._TAKE_BACK, lambda: claimed(elsewhere))
-    assert await recalls.recall(interrupted, report) == Recalled(taken_back=1, asked_back=1, running=0)
+    assert await recalls.recall(interrupted, report, at=at(0)) == Recalled(taken_back=1, asked_back=1, running=0)
     await elsewhere.close()
 
 
@@ -296,7 +296,7 @@ async def test_one_that_is_given_back_before_it_is_asked_back_is_taken_back(
         assert await claims.give_back(elsewhere, [a.task for a in armed], [a.token for a in armed]) == 2
 
     interrupted: Any = Interrupted(conn, recalls._ASK_BACK, give_back)
-    assert await recalls.recall(interrupted, report) == Recalled(taken_back=2, asked_back=0, running=0)
+    assert await recalls.recall(interrupted, report, at=at(0)) == Recalled(taken_back=2, asked_back=0, running=0)
     assert await live(conn, report) == []
     await elsewhere.close()
 

@@ -38,7 +38,7 @@ async def test_what_is_made_is_found_as_it_was_defined(conn: Connection) -> None
     assert stored.schedule == define_schedule(
         "report", "job", {"cron": "0 9 * * *", "tz": "Europe/Paris", "scopes": ["eu"], "max_runs": 3}, args={"ü": [1]}
     )
-    assert (stored.enabled, stored.version, stored.runs, stored.app, stored.drift) == (True, 1, 0, None, None)
+    assert (stored.enabled, stored.version, stored.runs, stored.app, stored.is_edited) == (True, 1, 0, None, False)
     assert stored.since == stored.created_at == stored.now == at(0)
     assert stored.next_plan_at == at(19 * 3600), "summer time begins in that night"
     assert [found.schedule.name for found in await schedules.listing(conn, job="job")] == ["report"]
@@ -241,7 +241,7 @@ async def test_a_deleted_schedule_leaves_its_ledger(conn: Connection) -> None:
 
 
 async def test_run_now_runs_all_scopes_beside_the_plan(conn: Connection) -> None:
-    id = await create(conn, every=5, scopes=["a", "b"], args={"x": 1}, scope_argument="tenant", overlap="skip")
+    id = await create(conn, every=5, scopes=["a", "b"], args={"x": 1}, takes=("scope",), overlap="skip")
     before = await schedules.find(conn, "report")
     tasks = await schedules.run_now(conn, "report")
     rows = await conn.fetch("select id, args, state, run_at from mainspring.task order by scope")

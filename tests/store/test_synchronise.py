@@ -40,14 +40,14 @@ async def version(conn: Connection) -> tuple[int, str]:
 async def test_what_the_code_says_is_made_enabled(conn: Connection) -> None:
     assert await synchronise(conn, "shop", 1, [said(), said("other")]) == ["report", "other"]
     stored = await schedules.find(conn, "report")
-    assert (stored.enabled, stored.app, stored.app_version, stored.code, stored.drift) == (
+    assert (stored.enabled, stored.app, stored.app_version, stored.code, stored.is_edited) == (
         True,
         "shop",
         1,
         said(),
         None,
     )
-    assert (stored.next_plan_at, stored.synced_at) == (at(5), at(0))
+    assert (stored.next_plan_at, stored.is_orphan) == (at(5), False)
 
 
 async def test_a_restart_changes_nothing_but_when_it_was_seen(conn: Connection) -> None:
@@ -57,7 +57,7 @@ async def test_a_restart_changes_nothing_but_when_it_was_seen(conn: Connection) 
     await set_clock(conn, 60)
     assert await synchronise(conn, "shop", 1, given) == []
     stored = await schedules.find(conn, "report")
-    assert (stored.version, stored.synced_at, stored.drift) == (1, at(60), None)
+    assert (stored.version, stored.is_orphan, stored.is_edited) == (1, False, False)
 
 
 async def test_a_change_of_the_code_is_a_change_of_the_schedule(conn: Connection) -> None:
@@ -71,13 +71,13 @@ async def test_a_change_of_the_code_is_a_change_of_the_schedule(conn: Connection
 async def test_what_people_changed_stays_until_the_code_says_something_new(conn: Connection) -> None:
     await synchronise(conn, "shop", 1, [said()])
     await schedules.change(conn, "report", by_hand, enabled=False)
-    assert (await schedules.find(conn, "report")).drift == "edited"
+    assert (await schedules.find(conn, "report")).is_edited
     assert await synchronise(conn, "shop", 1, [said()]) == []
     assert await synchronise(conn, "shop", 2, [said()]) == [], "another deployment with the same code"
     assert await version(conn) == (2, "60")
     assert await synchronise(conn, "shop", 2, [said(every=7)]) == ["report"]
     stored = await schedules.find(conn, "report")
-    assert (stored.schedule.expression, stored.drift) == ("7", None)
+    assert (stored.schedule.expression, stored.is_edited) == ("7", False)
     assert not stored.enabled, "a pause is a person's; the code does not end it"
 
 

@@ -42,7 +42,7 @@ async def test_a_lane_holds_those_that_run_and_those_that_wait_in_order(conn: Co
     assert await turns.lanes(conn, within=5.0) == []
     await set_clock(conn, 5)
     assert await turns.lanes(conn, within=5.0) == [
-        turns.Lane("queue_all", [Turn(first, False, True), Turn(second, True, False)])
+        turns.Lane("queue_all", [Turn(first, False, True), Turn(second, True, False)], 5.0)
     ]
     await set_clock(conn, 10)
     [lane] = await turns.lanes(conn, within=0.0)
@@ -197,7 +197,7 @@ async def test_one_that_was_asked_back_in_vain_can_still_be_stopped(conn: Connec
     """It started before the recall arrived, and runs on: the next one may take its place all the same."""
     [armed] = await claimed(conn)
     async with conn.transaction():
-        await recalls.recall(conn, report, after=at(0))
+        await recalls.recall(conn, report, at=at(0), after=at(0))
     await planned(conn)
     await conn.execute("update mainspring.schedule set next_plan_at = $1, look_at = $1", at(10))
     await planned(conn)

@@ -73,12 +73,12 @@ def decide(
     *,
     runs: int = 0,
     limit: int = 500,
-    has_scopes: bool = True,
+    scopes: int = 1,
 ) -> Decision:
     """Decide about the plan times from `cursor` up to the end of the window, about `limit` of them at most.
 
     `versions` are those in force at the cursor and later, in order; `runs` counts the plan times that got a
-    task before. Without scopes no plan time gets one, and none counts as a run.
+    task before, and each plan time makes as many tasks as there are `scopes`.
     """
     coming = expected(versions, cursor)
     current = next(coming, None)
@@ -95,18 +95,20 @@ def decide(
         if due > now + AHEAD and version.until is None:
             return Decision(decided, at, due - LOOK_BEFORE)
         if policies.max_runs is not None and runs >= policies.max_runs:
-            return Decision(decided, None, None)
+            # That they are used up is said by what was written, not by what we are about to write.
+            return Decision(decided, at, now) if decided else Decision([], None, None)
         # Not where an outage is nearly through: who goes on from there would take the rest for a hiccup.
         if len(decided) >= limit and not (is_outage and timedelta(0) <= now - due <= GRACE):
-            return Decision(decided, at, now)
+            return Decision(decided, at, now + TICK if late else now)
         following = next(coming, None)
         is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is none
         reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)
         if reason is None:
-            runs += has_scopes
-            late += is_outage and due <= now
-        if late > policies.max_per_tick:
-            return Decision(decided, at, now + TICK)
+            if is_outage and due <= now:
+                if late and late + scopes > policies.max_per_tick:
+                    return Decision(decided, at, now + TICK)
+                late += scopes
+            runs += scopes > 0
         decided.append(Decided(at, due, reason))
         current = following
     return Decision(decided, None, None)

@@ -36,11 +36,11 @@ class Policies(Struct, frozen=True, omit_defaults=True):
     calendars: tuple[str, ...] = ()  # names of the calendars that `excluded` was copied from
     excluded: tuple[str, ...] = ()  # days without plan times: 2026-12-25, 12-25 of every year, sun
     scopes: tuple[str, ...] = ()
-    provider: str | None = None  # a function of the schedule's application that tells the scopes
+    provider: str | None = None  # its application tells the scopes, by a function of this name
     fills: tuple[str, ...] = ()  # which of FILLED its job takes
     catch_up: CatchUp = "latest"
     window: float = 86400.0  # how far back `all` goes; the last plan time counts however old
-    max_per_tick: int = 100  # late tasks in a second
+    max_per_tick: int = 100  # late tasks in a second; one plan time at least
     misfire_after: float | None = None  # later than this is skipped, whatever the catch-up
     overlap: Overlap = "allow"
     args: dict[str, Any] = {}

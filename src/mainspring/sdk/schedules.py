@@ -30,7 +30,7 @@ class Schedules:
     def __init__(self) -> None:
         self.all: dict[str, Schedule] = {}
         self.calendars: dict[str, tuple[str, ...]] = {}
-        self.providers: dict[str, Callable[..., Any]] = {}
+        self.providers: dict[str, Callable[..., Any]] = {}  # by schedule
 
     def take(self, name: str, options: JobOptions, check: Check) -> Options:
         """Keep the schedule among the options of a job; returns the others."""
@@ -48,8 +48,8 @@ class Schedules:
         scopes = when.get("scopes")
         provider = None
         if callable(scopes):
-            provider = check_name(f"{getattr(scopes, '__module__', '')}.{scopes.__qualname__}", field="scopes")
-            self.providers[provider] = scopes
+            provider = getattr(scopes, "__name__", "provider")  # for people: it is found by the schedule's name
+            self.providers[name] = scopes
         self.all[name] = define_schedule(name, job, when, args=check(args), provider=provider)
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.planning import Decision, arguments, decide, run_at
-from mainspring.server.scopes import Provider, ask
+from mainspring.server.scopes import Provider, Providers
 from mainspring.store import plans
 from mainspring.store.database import Connection, Database
 from mainspring.store.plans import Due, Fire, Move
@@ -25,22 +25,24 @@ log = logging.getLogger("mainspring")
 BATCH = 200  # schedules in one step
 COMPANY = 0.1  # seconds that a schedule waits for others that come due
 FIRES = 5000  # rows that one schedule may add to a step
+STEP_FIRES = 20_000  # rows of all schedules after which a step takes no more of them
 BREATH = 10  # schedules computed before others on this event loop get their turn
 UNPLANNABLE = 60.0  # seconds until a schedule that cannot be computed is looked at again
+PROVIDER_FAILED = 5.0  # the same for one whose scopes could not be told
 OVERDUE = 30.0  # seconds after which a schedule that nobody looks at is told of
 TOLD_AT_ONCE = 20
-PROVIDER_FAILED = 5.0  # the same for one whose scopes could not be told
 
 
 class Planner:
-    """`providers` are the functions that tell scopes, by name, of the application `app`."""
+    """`providers` are the functions of the application `app` that tell scopes, by schedule."""
 
     def __init__(self, database: Database, app: str | None, providers: Mapping[str, Provider]) -> None:
         self._line = database.line(hash_joins=True)
         self._app = app
-        self._providers = providers
+        self._providers = Providers(providers)
         self._asking: dict[int, asyncio.Task[None]] = {}  # by schedule: a slow provider holds up nobody else
         self._skipped: dict[int, Counter[str]] = {}  # by schedule: told when it has caught up
+        self._behind = 0  # due schedules that others held at the last look: go on behind them
         self.wake = asyncio.Event()
         self.provider_wake = asyncio.Event()
         self.on_planned: list[Callable[[], None]] = []
@@ -55,35 +57,39 @@ class Planner:
     async def step(self) -> int:
         """Plan a batch; returns how many schedules moved. What somebody else holds or has done is no work of ours."""
         async with self._line as conn:
-            found = await plans.due(conn, BATCH)
-            if not found:
-                return 0
-            moves: list[Move] = []
+            found = await plans.due(conn, BATCH, behind=self._behind)
+            decisions: list[tuple[Due, Decision]] = []
             fires: list[Fire] = []
             for number, due in enumerate(found, 1):
                 decision = await self._decide(conn, due, len(due.schedule.policies.scopes) or 1)
                 if decision is not None:
-                    moves.append(_move(due, decision))
+                    decisions.append((due, decision))
                     fires += _fires(due, decision, due.schedule.policies.scopes or ("",))
+                if len(fires) >= STEP_FIRES:
+                    break
                 if number % BREATH == 0:
                     await asyncio.sleep(0)
-            return await self._write(conn, moves, fires)
+            moved = await self._write(conn, decisions, fires)
+        self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0
+        return moved or self._behind
 
     async def _decide(self, conn: Connection, due: Due, scopes: int) -> Decision | None:
         """None: it cannot be computed, which is noted for people to see."""
         try:
             versions = await plans.versions(conn, due)
             limit = max(1, min(500, FIRES // max(scopes, 1)))
-            decision = decide(versions, due.cursor, due.now, runs=due.runs, limit=limit, has_scopes=scopes > 0)
+            return decide(versions, due.cursor, due.now, runs=due.runs, limit=limit, scopes=scopes)
         except ValidationError as error:  # a timezone that is unknown on this host, for one
             log.error("schedule %s cannot be planned: %s", due.schedule.name, error)
             await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE)
             return None
-        self._tell_of_skips(due, decision)
-        return decision
 
-    async def _write(self, conn: Connection, moves: list[Move], fires: list[Fire]) -> int:
-        moved = await plans.plan(conn, moves, fires) if moves else ()
+    async def _write(self, conn: Connection, decisions: list[tuple[Due, Decision]], fires: list[Fire]) -> int:
+        moves = [Move(due.id, due.number, due.cursor, made.cursor, made.look_at) for due, made in decisions]
+        moved = await plans.plan(conn, moves, fires) if moves else set()
+        for due, decision in decisions:
+            if due.id in moved:  # else somebody else decided, and tells
+                self._tell_of_skips(due, decision)
         if moved and fires:
             for on_planned in self.on_planned:
                 on_planned()
@@ -105,13 +111,12 @@ class Planner:
 
     def _asked(self, id: int) -> None:
         asking = self._asking.pop(id)
-        self.provider_wake.set()  # there may be more to plan
         if not asking.cancelled() and (error := asking.exception()) is not None:
             log.warning("a schedule with a provider was not planned: %s; trying again", error)
 
     async def _plan_with_provider(self, due: Due) -> None:
         try:
-            scopes = await self._scopes(due)
+            scopes = await self._providers.ask(due.schedule.name, due.cursor)
         except MainspringError as error:
             log.error("schedule %s: its scopes could not be told: %s", due.schedule.name, error)
             async with self._line as conn:
@@ -119,15 +124,8 @@ class Planner:
             return
         async with self._line as conn:
             decision = await self._decide(conn, due, len(scopes))
-            if decision is not None:
-                await self._write(conn, [_move(due, decision)], _fires(due, decision, scopes))
-
-    async def _scopes(self, due: Due) -> tuple[str, ...]:
-        name = due.schedule.policies.provider
-        provider = self._providers.get(name or "")
-        if provider is None:
-            raise ValidationError(f"the application has no function {name!r} that tells scopes", field="scopes")
-        return await ask(provider, due.cursor)
+            if decision is not None and await self._write(conn, [(due, decision)], _fires(due, decision, scopes)):
+                self.provider_wake.set()  # there may be more to plan
 
     def _tell_of_skips(self, due: Due, decision: Decision) -> None:
         """One line for all that a schedule has skipped, once it is through with it."""
@@ -153,10 +151,6 @@ class Planner:
             asking.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
         await self._line.close()
-
-
-def _move(due: Due, decision: Decision) -> Move:
-    return Move(due.id, due.number, due.cursor, decision.cursor, decision.look_at)
 
 
 def _fires(due: Due, decision: Decision, scopes: tuple[str, ...]) -> list[Fire]:

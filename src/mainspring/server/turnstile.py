@@ -16,12 +16,15 @@ from mainspring.model.overlap import decide
 from mainspring.store import turns
 from mainspring.store.database import Connection, Database
 
+JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
+
 
 class Turnstile:
     def __init__(self, database: Database, lead: float) -> None:
         self._line = database.line()
         self._lead = lead
         self._any = False  # whether anything waited at the last look
+        self._alarm: asyncio.TimerHandle | None = None  # for the next instant of one that waits
         self.wake = asyncio.Event()
         self.on_released: list[Callable[[], None]] = []
         self.on_stopping: list[Callable[[], None]] = []
@@ -36,28 +39,37 @@ class Turnstile:
         async with self._line as conn:
             waiting = await turns.lanes(conn, within=self._lead)
             self._any = bool(waiting)
-            moved = 0
-            for lane in waiting:
-                moved += await self._pass(conn, lane)
+            moved = await self._move(conn, waiting) if waiting else 0
+        self._be_there_at(min((lane.due_in for lane in waiting if lane.due_in is not None), default=None))
         return moved
 
-    async def _pass(self, conn: Connection, lane: turns.Lane) -> int:
-        verdicts = decide(lane.turns, lane.overlap)
-        moved = 0
-        if verdicts.skip:
-            moved += await turns.skip(conn, verdicts.skip)
-        for kill, tasks in ((False, verdicts.cancel), (True, verdicts.kill)):
-            if tasks and await turns.stop(conn, tasks, kill=kill):
-                moved += 1
-                for on_stopping in self.on_stopping:
-                    on_stopping()
-        if verdicts.release:
-            released = await turns.release(conn, verdicts.release, beside_others=lane.overlap == "allow")
-            moved += released
-            if released:
-                for on_released in self.on_released:
-                    on_released()
-        return moved
+    async def _move(self, conn: Connection, waiting: list[turns.Lane]) -> int:
+        skip: list[int] = []
+        stop: dict[bool, list[int]] = {False: [], True: []}  # by whether they get no grace
+        release: dict[bool, list[int]] = {False: [], True: []}  # by whether they may run beside others
+        for lane in waiting:
+            verdicts = decide(lane.turns, lane.overlap)
+            skip += verdicts.skip
+            stop[False] += verdicts.cancel
+            stop[True] += verdicts.kill
+            release[lane.overlap == "allow"] += verdicts.release
+        moved = await turns.skip(conn, skip) if skip else 0
+        stopping = released = 0
+        for kill, tasks in stop.items():
+            stopping += await turns.stop(conn, tasks, kill=kill) if tasks else 0
+        for beside_others, tasks in release.items():
+            released += await turns.release(conn, tasks, beside_others=beside_others) if tasks else 0
+        for listener in (self.on_stopping if stopping else []) + (self.on_released if released else []):
+            listener()
+        return moved + stopping + released
+
+    def _be_there_at(self, due_in: float | None) -> None:
+        """The instant of one that waits decides about it: look then, not half a second later."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarm = None if due_in is None else loop.call_later(due_in + JUST_AFTER, self.wake.set)
 
     async def close(self) -> None:
+        self._be_there_at(None)
         await self._line.close()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mainspring.model.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
+from mainspring.store.history import into_history
 
 _UNBLOCK = """
     with met as (
@@ -31,7 +33,10 @@ _UNBLOCK = """
 """
 
 # A child of a task that did not succeed, or that retention has dropped, never runs, nor do its own children.
-_SKIP = """
+_CAUSE = """
+    'task ' || (select min(cause) from doomed where doomed.id = skipped.id) || ', which it waits for, did not succeed'
+"""
+_SKIP = f"""
     with recursive doomed(id, cause) as (
         select d.child, d.parent from mainspring.dependency d
          where d.parent = any($1::bigint[])
@@ -46,14 +51,7 @@ _SKIP = """
     ), cleared as (
         delete from mainspring.dependency d where d.child in (select id from doomed)
     )
-    insert into mainspring.task_history
-        (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
-         args, error_code, error, key)
-    select s.id, s.run_at, s.created_at, (select mainspring.now()), (select mainspring.now()), s.job_id, abs(s.pool),
-           14, s.priority, s.attempt, s.crashes, s.args, 'dependency',
-           'task ' || (select min(cause) from doomed where doomed.id = s.id) || ', which it waits for, did not succeed',
-           s.key
-      from skipped s
+    {into_history("skipped", TaskState.SKIPPED, "dependency", _CAUSE)}
 """
 
 

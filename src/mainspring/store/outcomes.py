@@ -23,7 +23,9 @@ from mainspring.store.database import Connection
 _START = """
     with given as (select * from unnest($1::bigint[], $2::bigint[], $3::float8[]) as given(id, token, at))
     update mainspring.task t
-       set state = 3, started_at = to_timestamp(given.at)
+       set state = 3, started_at = to_timestamp(given.at),
+           cancel_at = case when t.cancel_mode = 1 then null else t.cancel_at end,   -- asked back too late: it goes on
+           cancel_mode = nullif(t.cancel_mode, 1)
       from given
      where t.id = any (array[given.id]) and t.token = given.token and t.state = 2
 """
@@ -48,15 +50,15 @@ _FINISH = """
                   t.token, t.session, t.job_id, t.pool,
                   coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
                   t.progress, given.result::jsonb as result, given.code, given.error, t.key, t.schedule_id, t.plan_time,
-                  t.scope
+                  t.scope, t.origin
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key,
-         schedule_id, plan_time, scope)
+         schedule_id, plan_time, scope, origin)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
-           schedule_id, plan_time, scope
+           schedule_id, plan_time, scope, origin
       from ended
 """
 

@@ -42,13 +42,13 @@ _DUE = """
      where s.look_at <= (select mainspring.now()) and s.next_plan_at is not null and s.enabled
        and case when $1::text[] is null then s.provider_app is null else s.provider_app = any($1) end
      order by s.look_at
-     limit $2
+     limit $2 offset $3
 """
 
 
-async def due(conn: Connection, limit: int, *, providers: Sequence[str] | None = None) -> list[Due]:
-    """Schedules to look at now; those whose scopes these applications tell, or those that need no such help."""
-    return [_due(row) for row in await conn.fetch(_DUE, providers, limit)]
+async def due(conn: Connection, limit: int, *, behind: int = 0, providers: Sequence[str] | None = None) -> list[Due]:
+    """Schedules to look at now, behind the first so many; those whose scopes these applications tell, or the others."""
+    return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind)]
 
 
 def _due(row: Any) -> Due:

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from mainspring.model.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
+from mainspring.store.history import into_history
 
 RECALL, KILL = 1, 2  # task.cancel_mode
 
@@ -28,25 +30,19 @@ class Recalled(NamedTuple):
     running: int  # started: they go on
 
 
-# From when the version counts that recalled it; of a deleted schedule, when that was.
-_SINCE = "coalesce((select s.since from mainspring.schedule s where s.id = gone.schedule_id), gone.cancel_at)"
+# When it was recalled: by the change that asked it back, or by the one whose transaction this is.
+_SINCE = "coalesce(gone.cancel_at, (select s.since from mainspring.schedule s where s.id = gone.schedule_id))"
 
 # What follows the tasks that were taken back (`gone`), in the same statement. The schedule may be gone too.
 # A plan time counts as a run while any of its scopes has a task.
 _UNDECIDE = f"""
     , kept as (
-        insert into mainspring.task_history
-            (id, run_at, created_at, finished_at, recorded_at, token, session, job_id, pool, state, priority, attempt,
-             crashes, args, error_code, error, key, schedule_id, plan_time, scope)
-        select id, run_at, created_at, mainspring.now(), mainspring.now(), token, session, job_id, abs(pool), 13,
-               priority, 0, crashes, args, 'recalled', 'its schedule was changed before it started', key,
-               schedule_id, plan_time, scope
-          from gone
+        {into_history("gone", TaskState.CANCELLED, "recalled", "'its schedule was changed before it started'")}
     ), undecided as (
         delete from mainspring.fire f using gone
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
            and f.task_id = gone.id and gone.plan_time > {_SINCE}
-        returning f.schedule_id, f.plan_time, f.scope
+        returning f.schedule_id, f.plan_time
     ), paused as (
         update mainspring.fire f set task_id = null, reason = 'paused'
           from gone
@@ -57,16 +53,13 @@ _UNDECIDE = f"""
            set next_plan_at = least(s.next_plan_at, back.first),
                look_at = case when s.enabled then mainspring.now() end,
                runs = greatest(s.runs - back.runs, 0)
-          from (select schedule_id, min(plan_time) as first,
-                       count(distinct plan_time) filter (where not exists (
-                           select from mainspring.fire f
-                            where f.schedule_id = u.schedule_id and f.plan_time = u.plan_time
-                              and f.task_id is not null
-                              and not exists (select from undecided other
-                                               where other.schedule_id = f.schedule_id
-                                                 and other.plan_time = f.plan_time and other.scope = f.scope)
-                           offset 0)) as runs
-                  from undecided u group by schedule_id) back
+          from (select schedule_id, min(plan_time) as first, count(*) filter (where scopes_left = 0) as runs
+                  from (select u.schedule_id, u.plan_time,
+                               (select count(*) from mainspring.fire f       -- as they were before this statement
+                                 where f.schedule_id = u.schedule_id and f.plan_time = u.plan_time
+                                   and f.task_id is not null) - count(*) as scopes_left
+                          from undecided u group by u.schedule_id, u.plan_time) plan
+                 group by schedule_id) back
          where s.id = back.schedule_id
         returning s.id
     )
@@ -77,7 +70,7 @@ _UNDECIDE = f"""
 # Never started: no attempt is counted, and none was recorded that did not count. Asked for by nobody but the plan.
 _UNSTARTED = """
     t.schedule_id = $1 and ($2::timestamptz is null or t.plan_time > $2)
-    and not exists (select from mainspring.attempt a where a.task_id = t.id)
+    and (select true from mainspring.attempt a where a.task_id = t.id limit 1) is null    -- a probe, never a scan
     and t.origin = 'plan'
 """
 
@@ -90,7 +83,7 @@ _TAKE_BACK = f"""
 
 _ASK_BACK = f"""
     with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RECALL}
+        update mainspring.task t set cancel_at = $3, cancel_mode = {RECALL}
          where {_UNSTARTED} and t.state = 2 and t.attempt = 1 and t.cancel_at is null
         returning t.id
     )
@@ -107,15 +100,15 @@ _LEFT = f"""
 _RUNNING = "select count(*) from mainspring.task where schedule_id = $1 and state = 3"
 
 
-async def recall(conn: Connection, schedule_id: int, *, after: datetime | None = None) -> Recalled:
-    """Take back what has not started, all of it or the plan times after an instant.
+async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: datetime | None = None) -> Recalled:
+    """Take back what has not started, all of it or the plan times after an instant; `at` is that of the change.
 
     The caller holds the schedule's row, and has moved it to its new version.
     """
     taken_back = asked_back = 0
     while True:
         gone = await partitions.write(conn, lambda: conn.fetch(_TAKE_BACK, schedule_id, after))
-        asked = await conn.fetch(_ASK_BACK, schedule_id, after)
+        asked = await conn.fetch(_ASK_BACK, schedule_id, after, at)
         taken_back += len(gone)
         asked_back += len(asked)
         if not await conn.fetchval(_LEFT, schedule_id, after):

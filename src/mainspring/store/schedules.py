@@ -216,7 +216,7 @@ async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, e
         schedule.policies.provider is not None,
     )
     paused = stored.enabled and not enabled
-    recalled = await recalls.recall(conn, stored.id, after=None if paused else now)
+    recalled = await recalls.recall(conn, stored.id, at=now, after=None if paused else now)
     return Changed(await find(conn, schedule.name), recalled)
 
 
@@ -232,7 +232,7 @@ async def delete(conn: Connection, name: str) -> Recalled:
     async with conn.transaction():
         stored = await find(conn, name, lock=True)
         await conn.execute("update mainspring.schedule set since = $2 where id = $1", stored.id, stored.now)
-        recalled = await recalls.recall(conn, stored.id)
+        recalled = await recalls.recall(conn, stored.id, at=stored.now)
         await conn.execute("delete from mainspring.schedule where id = $1", stored.id)
         return recalled
 

@@ -15,6 +15,7 @@ from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.states import TERMINAL, TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
+from mainspring.store.history import into_history
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -186,19 +187,13 @@ async def output(conn: Connection, task: int, *, after: tuple[int, int] = (0, 0)
     return [Piece(*row) for row in rows]
 
 
-_CANCEL_WAITING = """
+_CANCEL_WAITING = f"""
     with ended as (
         delete from mainspring.task t where t.id = $1 and t.state in (0, 1) returning t.*
     ), edges as (
         delete from mainspring.dependency d using ended where d.child = ended.id
     )
-    insert into mainspring.task_history
-        (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes, args,
-         checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope)
-    select id, run_at, created_at, mainspring.now(), mainspring.now(), job_id, abs(pool), 13, priority, attempt,
-           crashes, args, checkpoint, progress, 'cancelled', 'cancelled before it started', key,
-           schedule_id, plan_time, scope
-      from ended
+    {into_history("ended", TaskState.CANCELLED, "cancelled", "'cancelled before it started'")}
     returning id
 """
 _CANCEL_HELD = """
@@ -233,7 +228,11 @@ def _ended(state: TaskState) -> str:
 
 
 _RUN_AGAIN = """
-    with given as (select * from mainspring.task_history where id = $1 and state <> 10 limit 1)
+    with given as (
+        select * from mainspring.task_history
+         where id = $1 and state <> 10 and error_code is distinct from 'recalled'   -- its plan time has another task
+         limit 1
+    )
     , kept as (
         insert into mainspring.attempt
             (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
@@ -243,12 +242,17 @@ _RUN_AGAIN = """
         delete from mainspring.task_history h using given
          where h.id = given.id and h.recorded_at = given.recorded_at
         returning h.id
+    ), in_ledger as (
+        update mainspring.fire f set task_id = given.id, reason = null
+          from given
+         where f.schedule_id = given.schedule_id and f.plan_time = given.plan_time and f.scope = given.scope
+           and f.task_id is null                    -- it was skipped, and runs now
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
-         schedule_id, plan_time, scope)
+         schedule_id, plan_time, scope, origin)
     select given.id, mainspring.now(), created_at, job_id, pool, 1, priority, 0, args, checkpoint, key,
-           schedule_id, plan_time, scope
+           schedule_id, plan_time, scope, origin
       from given join removed using (id)
     returning id
 """

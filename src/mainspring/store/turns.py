@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from mainspring.model.overlap import Turn
 from mainspring.model.schedules import Overlap
+from mainspring.model.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
+from mainspring.store.history import into_history
 from mainspring.store.recalls import KILL, RECALL
 
 WAITING_OF_A_LANE = 100  # looked at in one step
@@ -23,10 +25,11 @@ WAITING_OF_A_LANE = 100  # looked at in one step
 class Lane(NamedTuple):
     overlap: Overlap
     turns: list[Turn]
+    due_in: float | None  # seconds until the first of those that wait and are not due
 
 
 # Hops from lane to lane along the index, so that a long queue in one does not hide the others. Of each lane all
-# that was released (the whole index of its schedule's live tasks is short), and the first of those that wait.
+# that was released, and the first of those that wait.
 _LANES = """
     with recursive lane as (
         (select schedule_id, scope from mainspring.task
@@ -50,12 +53,14 @@ _LANES = """
       join mainspring.schedule s on s.id = any (array[soon.schedule_id])
      cross join lateral (
         (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
-                t.cancel_at is not null and (t.state = 2 or t.cancel_mode is distinct from 1) as stopping, t.plan_time
+                t.cancel_at is not null and (t.state = 2 or t.cancel_mode is distinct from 1) as stopping, t.plan_time,
+                null::float8 as due_in
            from mainspring.task t
           where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0
             and t.origin is distinct from 'backfill')
          union all
-        (select t.id, true, t.run_at <= (select mainspring.now()), t.cancel_at is not null, t.plan_time
+        (select t.id, true, t.run_at <= (select mainspring.now()), t.cancel_at is not null, t.plan_time,
+                date_part('epoch', t.run_at - (select mainspring.now()))
            from mainspring.task t
           where t.schedule_id = soon.schedule_id and t.scope = soon.scope and t.pool < 0 and t.schedule_id is not null
           order by t.plan_time limit $2)
@@ -68,7 +73,11 @@ async def lanes(conn: Connection, *, within: float) -> list[Lane]:
     """The lanes in which a task waits that is due within so many seconds."""
     rows = await conn.fetch(_LANES, within, WAITING_OF_A_LANE)
     return [
-        Lane(tasks[0]["overlap"], [Turn(t["id"], t["waits"], t["is_due"], t["stopping"]) for t in tasks])
+        Lane(
+            tasks[0]["overlap"],
+            [Turn(t["id"], t["waits"], t["is_due"], t["stopping"]) for t in tasks],
+            min((t["due_in"] for t in tasks if t["waits"] and not t["is_due"]), default=None),
+        )
         for tasks in (list(group) for _, group in groupby(rows, key=lambda row: (row["schedule_id"], row["scope"])))
     ]
 
@@ -92,7 +101,7 @@ async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool
     return len(await conn.fetch(_RELEASE, tasks, beside_others))
 
 
-_SKIP = """
+_SKIP = f"""
     with given as (select * from unnest($1::bigint[]) as given(id)), gone as (
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
@@ -103,12 +112,7 @@ _SKIP = """
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
            and f.task_id = gone.id
     )
-    insert into mainspring.task_history
-        (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes, args,
-         error_code, error, key, schedule_id, plan_time, scope)
-    select id, run_at, created_at, mainspring.now(), mainspring.now(), job_id, abs(pool), 14, priority, 0, crashes,
-           args, 'overlap', 'the task before it was still there at its instant', key, schedule_id, plan_time, scope
-      from gone
+    {into_history("gone", TaskState.SKIPPED, "overlap", "'the task before it was still there at its instant'")}
 """
 
 
@@ -127,19 +131,13 @@ _STOP = f"""
        and (t.cancel_at is null or t.state = 3 and t.cancel_mode = {RECALL})
     returning t.id
 """
-_END = """
+_END = f"""
     with gone as (
         delete from mainspring.task t using unnest($1::bigint[]) as given(id)
          where t.id = any (array[given.id]) and t.state = 1
         returning t.*
     )
-    insert into mainspring.task_history
-        (id, run_at, created_at, finished_at, recorded_at, token, session, job_id, pool, state, priority, attempt,
-         crashes, args, checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope)
-    select id, run_at, created_at, mainspring.now(), mainspring.now(), token, session, job_id, pool, 13, priority,
-           attempt, crashes, args, checkpoint, progress, 'cancelled', 'the next task of its schedule took its place',
-           key, schedule_id, plan_time, scope
-      from gone
+    {into_history("gone", TaskState.CANCELLED, "cancelled", "'the next task of its schedule took its place'")}
 """
 
 

@@ -9,7 +9,7 @@ alter table mainspring.schedule
     add column provider_app text,                       -- the application that tells its scopes
     add column since        timestamptz not null default mainspring.now(),   -- from when this version counts
     add column look_at      timestamptz,                -- when a planner looks at it next; null: nothing to plan
-    add column runs         integer     not null default 0,    -- plan times that got a task
+    add column runs         bigint      not null default 0,    -- plan times that got a task
     add column problem      text;                       -- why it cannot be planned just now
 comment on column mainspring.schedule.next_plan_at is 'all plan times from here on are undecided';
 
@@ -18,6 +18,12 @@ create index schedule_look on mainspring.schedule (look_at) where look_at is not
 create index schedule_job on mainspring.schedule (job_id);
 alter table mainspring.schedule set (
     fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+
+-- When each application last said what it has: a schedule that it did not name then is gone from its code.
+create table mainspring.app (
+    name      text        primary key,
+    synced_at timestamptz not null
+);
 
 -- Versions that count no more, so that a plan time can be told by what was in force then.
 create table mainspring.schedule_version (
@@ -51,6 +57,7 @@ create table mainspring.calendar (
     namespace  text        not null default 'default',
     name       text        not null,
     days       text[]      not null,                    -- 2026-12-25, 12-25 of every year, sun
+    is_spread  boolean     not null default false,      -- whether all schedules that use it have these days
     updated_at timestamptz not null default mainspring.now(),
     primary key (namespace, name)
 );
@@ -80,8 +87,9 @@ alter table mainspring.task
 alter table mainspring.task_history
     add column schedule_id integer,
     add column plan_time   timestamptz,
-    add column scope       text;
+    add column scope       text,
+    add column origin      text;
 
 -- No state in these either (see task_claim): a task that waits for its turn has a negative pool.
-create index task_schedule on mainspring.task (schedule_id, plan_time) where schedule_id is not null;
+create index task_schedule on mainspring.task (schedule_id, scope, plan_time) where schedule_id is not null;
 create index task_turn on mainspring.task (schedule_id, scope, plan_time) where schedule_id is not null and pool < 0;

@@ -1,0 +1,25 @@
+"""History: how a task gets there whose end is no attempt's: skipped, recalled, cancelled before it started.
+
+What attempts came to is written by store/outcomes.py, which knows their results; no attempt is named here.
+Next: store/turns.py, store/recalls.py
+"""
+
+from __future__ import annotations
+
+from mainspring.model.states import TaskState
+
+
+def into_history(source: str, state: TaskState, code: str, error: str) -> str:
+    """SQL that inserts the tasks of `source` (rows of mainspring.task that were deleted) in a terminal state.
+
+    `error` is an SQL expression over a row of `source`.
+    """
+    return f"""
+        insert into mainspring.task_history
+            (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
+             args, checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope, origin)
+        select id, run_at, created_at, (select mainspring.now()), (select mainspring.now()), job_id, abs(pool),
+               {int(state)}, priority, attempt, crashes, args, checkpoint, progress, '{code}', {error}, key,
+               schedule_id, plan_time, scope, origin
+          from {source}
+    """

@@ -77,9 +77,10 @@ async def register(
 ) -> None:
     """Bring what an application defines into the database: jobs, calendars, schedules."""
     async with database.acquire() as conn:
-        await jobs.register(conn, definitions)
         await synchronise.put_calendars(conn, timetable.calendars)
-        await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
+        async with conn.transaction():  # all that it defines, or nothing
+            await jobs.register(conn, definitions)
+            await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
 
 
 class Engine:

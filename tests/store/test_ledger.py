@@ -350,7 +350,8 @@ async def test_any_scope_of_a_provider_will_do(conn: Connection) -> None:
 async def test_a_backfill_counts_as_decided_and_a_run_by_hand_does_not(conn: Connection) -> None:
     await make(conn)
     await set_clock(conn, NOON + 10 * MINUTE)
-    await schedules.run_now(conn, "s")  # at the very instant of the plan time
+    await schedules.run_now(conn, "s")
+    await conn.execute("update mainspring.fire set plan_time = mainspring.now()")  # the very instant of the plan time
     await set_clock(conn, NOON + 11 * MINUTE)
     assert len((await check(conn)).missing) == 1
     await conn.execute("update mainspring.fire set origin = 'backfill'")

@@ -410,3 +410,14 @@ async def test_cancelling_what_was_asked_back_stops_it_in_any_case(conn: Connect
     await tasks.cancel(conn, armed.task)
     assert await conn.fetchval("select cancel_mode from mainspring.task where id = $1", armed.task) is None
     assert await recalls.confirm(conn, [armed.task], [armed.token]) == []
+
+
+async def test_runs_asked_for_at_the_instant_of_a_plan_time_take_nothing_from_the_plan(conn: Connection) -> None:
+    await set_clock(conn, 0.5)
+    id = await create(conn, every="10s")
+    await set_clock(conn, 10)
+    tasks = [task for _ in range(3) for task in await schedules.run_now(conn, "report")]
+    await planned(conn)
+    assert len(set(tasks)) == 3
+    assert len(await ledger(conn, id, origin="manual")) == 3
+    assert (await ledger(conn, id))[0] == (10, "", None)

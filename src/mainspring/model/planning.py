@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from mainspring.model.schedules import Policies, Schedule, stable_hash
+from mainspring.model.schedules import Policies, stable_hash
 from mainspring.model.zones import check_zone
 
 GRACE = timedelta(seconds=5)
@@ -47,6 +47,7 @@ class Decided(NamedTuple):
     plan_time: datetime
     due: datetime  # when it may run, before jitter
     reason: Reason | None  # None: it gets a task
+    policies: Policies = Policies()  # of the version that was in force then
 
 
 class Decision(NamedTuple):
@@ -109,7 +110,7 @@ def decide(
                     return Decision(decided, at, now + TICK)
                 late += scopes
             runs += scopes > 0
-        decided.append(Decided(at, due, reason))
+        decided.append(Decided(at, due, reason, version.policies))
         current = following
     return Decision(decided, None, None)
 
@@ -137,14 +138,13 @@ def _reason(version: Version, lateness: timedelta, is_outage: bool, is_last: boo
             return None if is_last or lateness <= timedelta(seconds=policies.window) else "misfire"
 
 
-def arguments(schedule: Schedule, plan_time: datetime, scope: str) -> str | None:
-    """The arguments that the plan gives by itself, as JSON; those of the schedule go before them."""
-    fills = schedule.policies.fills
-    if not fills:
-        return None
-    local = plan_time.astimezone(check_zone(schedule.timezone))
+def arguments(policies: Policies, timezone: str, plan_time: datetime, scope: str) -> str:
+    """The arguments of a task as JSON: those of its schedule, and those that the plan gives by itself."""
+    if not policies.fills:
+        return msgspec.json.encode(policies.args).decode() if policies.args else "{}"
+    local = plan_time.astimezone(check_zone(timezone))
     known = {"scope": scope, "day": local.date().isoformat(), "plan_time": local.isoformat()}
-    return msgspec.json.encode({name: known[name] for name in fills}).decode()
+    return msgspec.json.encode({name: known[name] for name in policies.fills} | policies.args).decode()
 
 
 def run_at(schedule: str, decided: Decided, scope: str, jitter: float) -> datetime:

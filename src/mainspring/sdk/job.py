@@ -179,7 +179,7 @@ def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     return encode(dict(kwargs), "args") if kwargs else "{}"
 
 
-def check_command(args: Mapping[str, Any]) -> dict[str, Any]:
+def check_command(args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]:
     """The arguments of a schedule of a command: any, by name."""
     plain: dict[str, Any] = decode(bind_command((), args), "args")
     return plain

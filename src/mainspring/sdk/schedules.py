@@ -6,7 +6,7 @@ Next: store/synchronise.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from mainspring.errors import ValidationError
 from mainspring.model.define import Options
@@ -15,7 +15,11 @@ from mainspring.model.excluded import check_excluded
 from mainspring.model.names import check_name
 from mainspring.model.schedules import Schedule
 
-Check = Callable[[Mapping[str, Any]], dict[str, Any]]  # arguments as JSON has them; ValidationError if a run would fail
+
+class Check(Protocol):
+    """The arguments of a schedule as JSON has them; ValidationError if every run would fail."""
+
+    def __call__(self, args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]: ...
 
 
 class JobOptions(Options, When, total=False):
@@ -50,7 +54,7 @@ class Schedules:
         if callable(scopes):
             provider = getattr(scopes, "__name__", "provider")  # for people: it is found by the schedule's name
             self.providers[name] = scopes
-        self.all[name] = define_schedule(name, job, when, args=check(args), provider=provider)
+        self.all[name] = define_schedule(name, job, when, args=check(args, has_scopes=bool(scopes)), provider=provider)
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:
         if isinstance(days, str):

@@ -78,9 +78,9 @@ class Signature:
         """The parameters that a plan fills by itself."""
         return tuple(name for name in FILLED if name in self._names)
 
-    def check(self, args: Mapping[str, Any]) -> dict[str, Any]:
+    def check(self, args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]:
         """The arguments of a schedule, as JSON has them; the plan adds those of `takes`."""
-        filled = dict.fromkeys(self.takes, "")
+        filled = {name: "" for name in self.takes if name != "scope" or has_scopes}
         try:
             self.bind((), {**filled, **args})
         except ValidationError as error:

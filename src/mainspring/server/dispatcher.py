@@ -20,6 +20,7 @@ from mainspring.server.recorder import Recorder
 from mainspring.store import claims
 from mainspring.store.database import Database
 from mainspring.store.submit import Submission, submit_and_claim
+from mainspring.store.turns import Released
 from mainspring.wire.clock import Clock, boottime
 
 BATCH = 1000  # tasks in one claim
@@ -160,6 +161,13 @@ class Dispatcher:
             armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
             await self._gateway.arm(claims.Claim({session: [armed]}, {}, 1))
         return id
+
+    def released(self, released: list[Released]) -> None:
+        """Tasks that waited for their turn may be claimed: they lie where they would have run."""
+        for pool, priority, position in released:
+            if pool in self._floors:
+                self._floors[pool].lower(priority, position)
+        self.wake.set()
 
     async def look_below(self) -> int:
         """Find pending tasks below the floors. Rests twenty times as long as it took."""

@@ -64,7 +64,7 @@ class Planner:
                 decision = await self._decide(conn, due, len(due.schedule.policies.scopes) or 1)
                 if decision is not None:
                     decisions.append((due, decision))
-                    fires += _fires(due, decision, due.schedule.policies.scopes or ("",))
+                    fires += _fires(due, decision)
                 if len(fires) >= STEP_FIRES:
                     break
                 if number % BREATH == 0:
@@ -153,20 +153,19 @@ class Planner:
         await self._line.close()
 
 
-def _fires(due: Due, decision: Decision, scopes: tuple[str, ...]) -> list[Fire]:
-    """One fire per plan time and scope; a plan time without any scope is kept too, with that reason."""
-    jitter = due.schedule.policies.jitter
-    if not scopes:
-        return [Fire(due.id, one.plan_time, "", one.due, one.reason or "no_scopes") for one in decision.plan_times]
-    return [
-        Fire(
-            due.id,
-            one.plan_time,
-            scope,
-            run_at(due.schedule.name, one, scope, jitter),
-            one.reason,
-            arguments(due.schedule, one.plan_time, scope),
-        )
-        for one in decision.plan_times
-        for scope in scopes
-    ]
+def _fires(due: Due, decision: Decision, scopes: tuple[str, ...] = ()) -> list[Fire]:
+    """One fire per plan time and scope, by the version in force then; `scopes` are what its provider tells.
+
+    A plan time without any scope is kept too, with that reason.
+    """
+    fires = []
+    for one in decision.plan_times:
+        policies = one.policies
+        told = scopes if policies.provider is not None else policies.scopes or ("",)
+        if not told:
+            fires.append(Fire(due.id, one.plan_time, "", one.due, one.reason or "no_scopes"))
+        for scope in told:
+            at = run_at(due.schedule.name, one, scope, policies.jitter)
+            args = arguments(policies, due.schedule.timezone, one.plan_time, scope)
+            fires.append(Fire(due.id, one.plan_time, scope, at, one.reason, args))
+    return fires

@@ -73,7 +73,7 @@ class Server:
         self.recorder.on_ended.append(self.turnstile.ended)
         self.settler.on_requeued.append(self.dispatcher.wake.set)
         self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
-        self.turnstile.on_released.append(self.dispatcher.wake.set)
+        self.turnstile.on_released.append(self.dispatcher.released)
         self.turnstile.on_stopping.append(self.gateway.cancel_wake.set)
         self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 

@@ -15,6 +15,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.overlap import decide
 from mainspring.store import turns
 from mainspring.store.database import Connection, Database
+from mainspring.store.turns import Released
 
 JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
@@ -26,7 +27,7 @@ class Turnstile:
         self._any = False  # whether anything waited at the last look
         self._alarm: asyncio.TimerHandle | None = None  # for the next instant of one that waits
         self.wake = asyncio.Event()
-        self.on_released: list[Callable[[], None]] = []
+        self.on_released: list[Callable[[list[Released]], None]] = []
         self.on_stopping: list[Callable[[], None]] = []
 
     def ended(self, _endings: list[Ending]) -> None:
@@ -54,14 +55,17 @@ class Turnstile:
             stop[True] += verdicts.kill
             release[lane.overlap == "allow"] += verdicts.release
         moved = await turns.skip(conn, skip) if skip else 0
-        stopping = released = 0
+        stopping = 0
+        released: list[Released] = []
         for kill, tasks in stop.items():
             stopping += await turns.stop(conn, tasks, kill=kill) if tasks else 0
         for beside_others, tasks in release.items():
-            released += await turns.release(conn, tasks, beside_others=beside_others) if tasks else 0
-        for listener in (self.on_stopping if stopping else []) + (self.on_released if released else []):
-            listener()
-        return moved + stopping + released
+            released += await turns.release(conn, tasks, beside_others=beside_others) if tasks else []
+        for on_stopping in self.on_stopping if stopping else ():
+            on_stopping()
+        for on_released in self.on_released if released else ():
+            on_released(released)
+        return moved + stopping + len(released)
 
     def _be_there_at(self, due_in: float | None) -> None:
         """The instant of one that waits decides about it: look then, not half a second later."""

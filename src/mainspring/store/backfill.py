@@ -98,7 +98,7 @@ _BACKFILL = """
     with given as materialized (
         select g.*, nextval('mainspring.task_id') as task_id
           from unnest($2::timestamptz[], $3::text[], $4::text[]) with ordinality
-            as g(plan_time, scope, filled, position)
+            as g(plan_time, scope, args, position)
          order by position
     ), decided as (
         insert into mainspring.fire as f (schedule_id, plan_time, scope, task_id, origin, decided_at)
@@ -111,8 +111,7 @@ _BACKFILL = """
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
     select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, 1, j.priority,
-           coalesce(given.filled::jsonb, '{}') || coalesce(s.policies->'args', '{}'), s.id, given.plan_time,
-           given.scope, 'backfill'
+           given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
       from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
     returning id, pg_notify('mainspring', 'due')
@@ -126,7 +125,7 @@ async def backfill(conn: Connection, stored: Stored, slots: Sequence[Slot]) -> l
         stored.id,
         [at for at, _ in slots],
         [scope for _, scope in slots],
-        [arguments(stored.schedule, at, scope) for at, scope in slots],
+        [arguments(stored.schedule.policies, stored.schedule.timezone, at, scope) for at, scope in slots],
     )
     return [row["id"] for row in rows]
 

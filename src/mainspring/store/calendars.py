@@ -16,12 +16,15 @@ from mainspring.store.database import Connection
 
 
 async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
-    """The schedule with the days that its calendars exclude now."""
+    """The schedule with the days that its calendars exclude now, and until the caller's transaction ends."""
     policies = schedule.policies
     if not policies.calendars:
         return schedule if not policies.excluded else replace(schedule, policies=replace(policies, excluded=()))
     rows = await conn.fetch(
-        "select name, days from mainspring.calendar where namespace = 'default' and name = any($1::text[])",
+        """
+        select name, days from mainspring.calendar where namespace = 'default' and name = any($1::text[])
+         order by name for share
+        """,
         policies.calendars,
     )
     days = {row["name"]: row["days"] for row in rows}
@@ -37,15 +40,27 @@ async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
 
 _PUT = """
     insert into mainspring.calendar as c (name, days) values ($1, $2)
-    on conflict (namespace, name) do update set days = excluded.days, updated_at = mainspring.now()
+    on conflict (namespace, name) do update set days = excluded.days, updated_at = mainspring.now(), is_spread = false
      where c.days <> excluded.days
-    returning 1
 """
 
 
 async def put(conn: Connection, name: str, days: Sequence[str]) -> bool:
-    """Make a calendar or change its days; returns whether anything changed. The caller refreshes who uses it."""
-    return await conn.fetchval(_PUT, name, days) is not None
+    """Make a calendar or change its days; returns whether schedules that use it may lack them: see `spread`."""
+    await conn.execute(_PUT, name, days)
+    is_spread = await conn.fetchval(
+        "select is_spread from mainspring.calendar where namespace = 'default' and name = $1", name
+    )
+    return not is_spread
+
+
+async def spread(conn: Connection, name: str, days: Sequence[str]) -> None:
+    """All schedules that use a calendar have these days."""
+    await conn.execute(
+        "update mainspring.calendar set is_spread = true where namespace = 'default' and name = $1 and days = $2",
+        name,
+        days,
+    )
 
 
 async def users(conn: Connection, name: str) -> list[str]:
@@ -65,8 +80,9 @@ async def listing(conn: Connection) -> dict[str, list[str]]:
 
 async def delete(conn: Connection, name: str) -> None:
     """Remove a calendar that no schedule uses."""
-    if used := await users(conn, name):
-        raise Conflict(f"calendar {name!r} is used by {', '.join(used[:3])}; change them first", field="calendar")
-    status = await conn.execute("delete from mainspring.calendar where namespace = 'default' and name = $1", name)
+    async with conn.transaction():
+        status = await conn.execute("delete from mainspring.calendar where namespace = 'default' and name = $1", name)
+        if used := await users(conn, name):  # none can come now: they would wait for our row
+            raise Conflict(f"calendar {name!r} is used by {', '.join(used[:3])}; change them first", field="calendar")
     if status.endswith(" 0"):
         raise NotFound(f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is")

@@ -61,7 +61,23 @@ async def register(
         requirements,
         replace,
     )
-    return not status.endswith(" 0")
+    changed = not status.endswith(" 0")
+    if changed:
+        await conn.execute(_REFILL, namespace, list(definitions))
+    return changed
+
+
+# A handler that takes other parameters gets others from its schedules.
+_REFILL = """
+    update mainspring.schedule s
+       set policies = jsonb_set(s.policies, '{fills}', coalesce(j.takes, '[]') - case
+               when s.policies ? 'scopes' or s.policies ? 'provider' then '' else 'scope' end)
+      from (select id, definition->'run'->'takes' as takes from mainspring.job
+             where namespace = $1 and name = any($2::text[])) j
+     where s.job_id = j.id
+       and coalesce(s.policies->'fills', '[]') <> coalesce(j.takes, '[]') - case
+               when s.policies ? 'scopes' or s.policies ? 'provider' then '' else 'scope' end
+"""
 
 
 _OWNERS = """

@@ -114,7 +114,7 @@ class Fire(NamedTuple):
     scope: str
     run_at: datetime
     reason: str | None
-    filled: str | None = None  # JSON of the arguments that the plan gives by itself
+    args: str = "{}"  # JSON
 
 
 # A task of a schedule that must not overlap is born blocked, out of every claim's way (see store/turns.py), unless
@@ -134,7 +134,7 @@ _PLAN = """
     ), fire as materialized (
         select held.*, f.*, case when f.reason is null then nextval('mainspring.task_id') end as task_id
           from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[], $11::text[])
-            as f(schedule_id, plan_time, scope, run_at, reason, filled)
+            as f(schedule_id, plan_time, scope, run_at, reason, args)
           join held on held.id = f.schedule_id
     ), decided as (
         insert into mainspring.fire as f (schedule_id, plan_time, scope, task_id, reason, decided_at)
@@ -154,7 +154,7 @@ _PLAN = """
             (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
         select q.task_id, q.run_at, (select mainspring.now()), j.id, case when q.waits then -j.pool else j.pool end,
                case when q.waits then 0 else 1 end, j.priority,
-               coalesce(q.filled::jsonb, '{}') || coalesce(q.policies->'args', '{}'),
+               q.args::jsonb,
                q.schedule_id, q.plan_time, q.scope, 'plan'
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
     ), made as (
@@ -187,7 +187,7 @@ async def plan(conn: Connection, moves: Sequence[Move], fires: Sequence[Fire]) -
         [f.scope for f in fires],
         [f.run_at for f in fires],
         [f.reason for f in fires],
-        [f.filled for f in fires],
+        [f.args for f in fires],
     )
     return {row["id"] for row in rows}
 

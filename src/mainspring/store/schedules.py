@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import asyncpg
 import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound
 from mainspring.model.define_schedule import check_fires
-from mainspring.model.planning import LOOK_BEFORE, arguments
+from mainspring.model.planning import INSTANT, LOOK_BEFORE, arguments
 from mainspring.model.schedules import Policies, Schedule
 from mainspring.model.timing import timing
 from mainspring.store import calendars, recalls
@@ -51,15 +52,17 @@ class Stored(NamedTuple):
 
 
 _STORED = """
-    with synced as (select app, max(synced_at) as at from mainspring.schedule where app is not null group by app)
     select s.id, s.name, j.name as job, s.kind, s.expression, s.timezone, s.policies, s.enabled, s.version, s.since,
            s.next_plan_at, s.runs, s.problem, s.app, s.app_version, s.code, s.created_at, s.updated_at,
-           coalesce(s.synced_at < synced.at, false) as is_orphan, mainspring.now() as now
+           coalesce(s.synced_at < app.synced_at, false) as is_orphan, mainspring.now() as now
       from mainspring.schedule s
       join mainspring.job j on j.id = s.job_id
-      left join synced on synced.app = s.app
+      left join mainspring.app on app.name = s.app
      where s.namespace = 'default'
 """
+
+
+_HOLD = "select from mainspring.schedule where namespace = 'default' and name = $1 for update"
 
 
 def _stored(row: Any) -> Stored:
@@ -80,14 +83,14 @@ def _as_written(schedule: Schedule) -> Schedule:
 
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
-    row = await conn.fetchrow(f"{_STORED} and s.name = $1 {'for update of s' if lock else ''}", name)
+    if lock:  # before it is read: what it is joined with may be another when the lock is there
+        await conn.execute(_HOLD, name)
+    row = await conn.fetchrow(f"{_STORED} and s.name = $1", name)
     if row is None:
         raise ScheduleNotFound(
             f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
         )
-    stored = _stored(row)
-    # Told once the row is held: who waited for it must not count from before the change that it waited for.
-    return stored._replace(now=await conn.fetchval("select mainspring.now()")) if lock else stored
+    return _stored(row)
 
 
 async def listing(conn: Connection, *, job: str | None = None, names: Sequence[str] | None = None) -> list[Stored]:
@@ -119,26 +122,27 @@ async def create(
 
     Its first plan time comes after now: what lies before its making is never replayed.
     """
-    schedule_now = await _resolved(conn, schedule)
-    now: datetime = await conn.fetchval("select mainspring.now()")
-    if app is None:
-        check_fires(schedule_now, now)
-    first = timing(schedule_now).after(now) if enabled else None
-    created = await conn.fetchrow(
-        _CREATE,
-        schedule.name,
-        schedule.job,
-        *_columns(schedule_now),
-        enabled,
-        schedule.segment,
-        first,
-        _look_at(schedule_now, first, enabled=enabled),
-        now,
-        app if schedule.policies.provider is not None else None,
-        app,
-        app_version,
-        None if app is None else msgspec.json.encode(schedule).decode(),
-    )
+    async with conn.transaction():  # its calendars stay as they are read until it is there
+        resolved = await _resolved(conn, schedule)
+        now: datetime = await conn.fetchval("select mainspring.now()")
+        if app is None:
+            check_fires(resolved, now)
+        first = timing(resolved).after(now) if enabled else None
+        created = await conn.fetchrow(
+            _CREATE,
+            schedule.name,
+            schedule.job,
+            *_columns(resolved),
+            enabled,
+            schedule.segment,
+            first,
+            _look_at(resolved, first, enabled=enabled),
+            now,
+            app if schedule.policies.provider is not None else None,
+            app,
+            app_version,
+            None if app is None else msgspec.json.encode(schedule).decode(),
+        )
     return created is not None
 
 
@@ -163,6 +167,8 @@ async def _resolved(conn: Connection, schedule: Schedule) -> Schedule:
     if row is None:
         raise JobNotFound(f"no job named {schedule.job!r}; make it first with `mainspring job create`", field="job")
     fills = () if row["takes"] is None else msgspec.json.decode(row["takes"], type=tuple[str, ...])
+    if not schedule.policies.scopes and schedule.policies.provider is None:
+        fills = tuple(name for name in fills if name != "scope")
     schedule = replace(schedule, policies=replace(schedule.policies, fills=fills))
     return await calendars.with_days(conn, schedule)
 
@@ -194,7 +200,8 @@ async def change(
 
 async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, enabled: bool | None = None) -> Changed:
     """The same for a schedule whose row the caller's transaction holds."""
-    schedule = await _resolved(conn, schedule)
+    if _as_written(schedule) != _as_written(stored.schedule) or enabled is None:
+        schedule = await _resolved(conn, schedule)
     enabled = stored.enabled if enabled is None else enabled
     if schedule == stored.schedule and enabled == stored.enabled:
         return Changed(stored, None)
@@ -239,17 +246,17 @@ async def delete(conn: Connection, name: str) -> Recalled:
 
 _RUN_NOW = """
     with scope as (
-        select scope, filled, nextval('mainspring.task_id') as task_id
-          from unnest($2::text[], $4::text[]) as given(scope, filled)
+        select scope, args, nextval('mainspring.task_id') as task_id
+          from unnest($2::text[], $4::text[]) as given(scope, args)
+         where exists (select from mainspring.schedule where id = $1)
     ), decided as (
         insert into mainspring.fire (schedule_id, plan_time, scope, task_id, origin)
         select $1, $3, scope, task_id, 'manual' from scope
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-    select scope.task_id, $3, $3, j.id, j.pool, 1, j.priority,
-           coalesce(scope.filled::jsonb, '{}') || coalesce(s.policies->'args', '{}'),
-           s.id, $3, scope.scope, 'manual'
+    select scope.task_id, $5, $5, j.id, j.pool, 1, j.priority,
+           scope.args::jsonb, s.id, $3, scope.scope, 'manual'
       from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
     returning id, pg_notify('mainspring', 'due')
@@ -269,9 +276,17 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
         )
     _check_known(wanted, policies, name)
     wanted = wanted or ("",)
-    filled = [arguments(stored.schedule, stored.now, scope) for scope in wanted]
-    rows = await conn.fetch(_RUN_NOW, stored.id, wanted, stored.now, filled)
-    return [row["id"] for row in rows]
+    plan_time, times = stored.now, timing(stored.schedule)
+    while True:
+        # A plan time is the planner's to decide; another run may have been asked for at the same instant.
+        if times.after(plan_time - INSTANT) != plan_time:
+            args = [arguments(policies, stored.schedule.timezone, plan_time, scope) for scope in wanted]
+            try:
+                rows = await conn.fetch(_RUN_NOW, stored.id, wanted, plan_time, args, stored.now)
+                return [row["id"] for row in rows]
+            except asyncpg.UniqueViolationError:
+                pass
+        plan_time += INSTANT
 
 
 def _check_known(scopes: Sequence[str], policies: Policies, name: str) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from mainspring.errors import Conflict
+from mainspring.errors import Conflict, ScheduleNotFound
 from mainspring.model.schedules import Schedule
 from mainspring.store import calendars, schedules
 from mainspring.store.database import Connection
@@ -25,8 +26,14 @@ _SAID = """
 """
 # One instant for all of them: what an application no longer has stays behind it.
 _SEEN = """
-    update mainspring.schedule set synced_at = (select mainspring.now())
-     where namespace = 'default' and app = $1 and name = any($2::text[])
+    with said as (
+        insert into mainspring.app as a (name, synced_at) values ($1, mainspring.now())
+        on conflict (name) do update set synced_at = excluded.synced_at
+        returning a.synced_at
+    )
+    update mainspring.schedule s set synced_at = said.synced_at
+      from said
+     where s.namespace = 'default' and s.app = $1 and s.name = any($2::text[])
 """
 
 
@@ -38,7 +45,7 @@ async def synchronise(conn: Connection, app: str, version: int, given: Sequence[
     names = [schedule.name for schedule in given]
     known = {stored.schedule.name: stored for stored in await schedules.listing(conn, names=names)}
     changed = []
-    for schedule in given:
+    for schedule in sorted(given, key=lambda one: one.name):  # one order of locks for all who start at once
         stored = known.get(schedule.name)
         if stored is not None and stored.app == app and stored.code == schedule and stored.app_version >= version:
             continue
@@ -78,9 +85,13 @@ def _check_owner(stored: Stored, app: str) -> None:
 
 
 async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]]) -> None:
-    """Make calendars or change their days, and with them the schedules that use them."""
-    for name, days in given.items():
-        async with conn.transaction():
-            if await calendars.put(conn, name, days):
-                for user in await calendars.users(conn, name):
+    """Make calendars or change their days, and with them the schedules that use them, one by one.
+
+    Nobody waits for more than one schedule. Who is interrupted leaves the rest to the next who says the same.
+    """
+    for name, days in sorted(given.items()):
+        if await calendars.put(conn, name, days):
+            for user in await calendars.users(conn, name):
+                with suppress(ScheduleNotFound):  # deleted meanwhile
                     await schedules.change(conn, user, lambda schedule: schedule)
+            await calendars.spread(conn, name, days)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from mainspring.model.floors import Floor
 from mainspring.model.overlap import Turn
 from mainspring.model.schedules import Overlap
 from mainspring.model.states import TaskState
@@ -92,13 +93,22 @@ _RELEASE = """
                     where other.schedule_id = t.schedule_id and other.schedule_id is not null
                       and other.scope = t.scope and other.pool > 0 and other.origin is distinct from 'backfill'
                     limit 1) is null)
-    returning t.id
+    returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
 """
 
 
-async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool = False) -> int:
+class Released(NamedTuple):
+    """Where a claim finds a task that was released: below what was claimed since, if it has waited."""
+
+    pool: int
+    priority: int
+    position: Floor
+
+
+async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool = False) -> list[Released]:
     """blocked → pending for tasks whose turn it is, or for all of them where overlap is allowed now."""
-    return len(await conn.fetch(_RELEASE, tasks, beside_others))
+    rows = await conn.fetch(_RELEASE, tasks, beside_others)
+    return [Released(row["pool"], row["priority"], (row["run_at"], row["id"])) for row in rows]
 
 
 _SKIP = f"""

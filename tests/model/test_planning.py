@@ -232,7 +232,8 @@ def test_an_outage_longer_than_one_step_ends_with_the_last_plan_time() -> None:
 def test_a_schedule_ends_with_its_last_run(runs: int, expected: list[float]) -> None:
     decision = decide([every(1, max_runs=3)], at(0), at(0), runs=runs)
     assert list(outcome(decision)) == expected
-    assert (decision.cursor, decision.look_at) == (None, None)
+    assert (decision.cursor is None) == (not expected), "it ends when all of them are written"
+    assert decide([every(1, max_runs=3)], at(3), at(0), runs=3) == Decision([], None, None)
 
 
 def test_runs_to_come_are_not_counted_before_they_are_planned() -> None:
@@ -255,7 +256,7 @@ def test_a_delayed_plan_time_is_planned_and_due_so_long_after_its_time() -> None
     early = decide(versions, at(0), at(5))
     assert early == Decision([], at(0), at(90) - LOOK_BEFORE)
     decision = decide(versions, at(0), at(85))
-    assert decision.plan_times == [Decided(at(0), at(90), None)]
+    assert [one[:3] for one in decision.plan_times] == [(at(0), at(90), None)]
     assert decision.look_at == at(HOUR + 90) - LOOK_BEFORE
 
 
@@ -329,7 +330,7 @@ def test_a_delay_that_was_edited_away_holds_up_no_later_plan_time() -> None:
     """The plan time of the old version has its task at once, for the time that was promised."""
     versions = [every(MINUTE, until=30, delay=float(HOUR)), every(MINUTE, since=30)]
     decision = decide(versions, at(0), at(55))
-    assert decision.plan_times == [Decided(at(0), at(HOUR), None), Decided(at(60), at(60), None)]
+    assert [one[:3] for one in decision.plan_times] == [(at(0), at(HOUR), None), (at(60), at(60), None)]
     assert decision.cursor == at(120)
 
 
@@ -405,10 +406,15 @@ def oracle(
     for position, ((time, its), due) in enumerate(zip(undecided, dues, strict=True)):
         policies = its.policies
         lateness = now - due
-        outage = any(
-            now - before > GRACE
-            for (_, other), before in zip(undecided[: position + 1], dues[: position + 1], strict=True)
+        enabled = [
+            due
+            for (_, other), due in zip(undecided[: position + 1], dues[: position + 1], strict=True)
             if other.enabled
+        ]
+        outage = any(now - before > GRACE for before in enabled)
+        ends_well = not (
+            any(now - before > GRACE for before in enabled[: len(enabled) - its.enabled])
+            and timedelta(0) <= lateness <= GRACE
         )
         last = position + 1 == len(undecided) or dues[position + 1] > now
         reason: Reason | None = None
@@ -426,10 +432,10 @@ def oracle(
         is_ahead = its.until is None and due > now + AHEAD
         is_over = current.max_runs is not None and runs >= current.max_runs
         late += reason is None and outage and due <= now
-        if is_ahead or is_over or len(decided) == limit or late > current.max_per_tick:
+        if is_ahead or is_over or (len(decided) >= limit and ends_well) or late > current.max_per_tick:
             break
         runs += reason is None
-        decided.append(Decided(time, due, reason))
+        decided.append(Decided(time, due, reason, policies))
     return decided
 
 

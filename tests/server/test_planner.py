@@ -282,7 +282,7 @@ async def test_a_provider_tells_the_scopes_at_plan_time(dsn: str, conn: Connecti
     tenants = Tenants()
     await set_clock(conn, 0)
     report = await create(conn, every=10, app="shop", provider="tenants", scopes=provider_of(tenants))
-    async with planning(dsn, app="shop", providers={"tenants": provider_of(tenants)}) as [planner]:
+    async with planning(dsn, app="shop", providers={"report": provider_of(tenants)}) as [planner]:
         await set_clock(conn, 4)
         await settle([planner])
         assert await ledger(conn, report) == [], "who cannot ask leaves it alone"
@@ -306,7 +306,7 @@ async def test_another_applications_schedules_are_left_to_it(dsn: str, conn: Con
     tenants = Tenants()
     await set_clock(conn, 0)
     report = await create(conn, every=10, app="shop", provider="tenants", scopes=provider_of(tenants))
-    async with planning(dsn, app="bank", providers={"tenants": provider_of(tenants)}) as [planner]:
+    async with planning(dsn, app="bank", providers={"report": provider_of(tenants)}) as [planner]:
         await set_clock(conn, 20)
         await settle([planner])
         await asked(planner)
@@ -339,7 +339,7 @@ async def test_a_provider_that_fails_stops_nobody_and_its_plan_times_wait(
             raise tenants.answer
         return tenants.answer
 
-    providers = {"tenants": ask_at_once if sync else provider_of(tenants), "others": lambda: ["x"]}
+    providers = {"report": ask_at_once if sync else provider_of(tenants), "others": lambda: ["x"]}
     await set_clock(conn, 0)
     report = await create(conn, every=10, app="shop", provider="tenants", scopes=provider_of(tenants), catch_up="all")
     others = await create(conn, "others", every=10, app="shop", provider="others", scopes=provider_of(tenants))
@@ -375,7 +375,7 @@ async def test_a_provider_that_hangs_stops_nobody(
         gate.wait(30)
         return ["late"]
 
-    providers = {"tenants": block if sync else provider_of(tenants), "others": lambda: ["x"]}
+    providers = {"report": block if sync else provider_of(tenants), "others": lambda: ["x"]}
     await set_clock(conn, 0)
     report = await create(conn, every=10, app="shop", provider="tenants", scopes=provider_of(tenants), catch_up="all")
     others = await create(conn, "others", every=10, app="shop", provider="others", scopes=provider_of(tenants))
@@ -404,7 +404,7 @@ async def test_a_schedule_without_scopes_has_not_run(dsn: str, conn: Connection)
     tenants.answer = []
     await set_clock(conn, 0)
     report = await create(conn, every=2, app="shop", provider="tenants", scopes=provider_of(tenants), max_runs=2)
-    async with planning(dsn, app="shop", providers={"tenants": provider_of(tenants)}) as [planner]:
+    async with planning(dsn, app="shop", providers={"report": provider_of(tenants)}) as [planner]:
         await set_clock(conn, 2)
         await asked(planner)
         tenants.answer = ["a"]

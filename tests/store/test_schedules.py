@@ -246,11 +246,11 @@ async def test_run_now_runs_all_scopes_beside_the_plan(conn: Connection) -> None
     tasks = await schedules.run_now(conn, "report")
     rows = await conn.fetch("select id, args, state, run_at from mainspring.task order by scope")
     assert [(row["args"], row["state"], row["run_at"]) for row in rows] == [
-        ('{"x": 1, "tenant": "a"}', 1, at(0)),
-        ('{"x": 1, "tenant": "b"}', 1, at(0)),
+        ('{"x": 1, "scope": "a"}', 1, at(0)),
+        ('{"x": 1, "scope": "b"}', 1, at(0)),
     ]
     assert sorted(row["id"] for row in rows) == sorted(tasks)
-    assert await ledger(conn, id, origin="manual") == [Entry(0, "a", None), Entry(0, "b", None)]
+    assert await ledger(conn, id, origin="manual") == [Entry(0.000001, "a", None), Entry(0.000001, "b", None)]
     after = await schedules.find(conn, "report")
     assert (after.runs, after.next_plan_at) == (before.runs, before.next_plan_at)
     await set_clock(conn, 1)

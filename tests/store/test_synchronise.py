@@ -38,14 +38,14 @@ async def version(conn: Connection) -> tuple[int, str]:
 
 
 async def test_what_the_code_says_is_made_enabled(conn: Connection) -> None:
-    assert await synchronise(conn, "shop", 1, [said(), said("other")]) == ["report", "other"]
+    assert await synchronise(conn, "shop", 1, [said(), said("other")]) == ["other", "report"]
     stored = await schedules.find(conn, "report")
     assert (stored.enabled, stored.app, stored.app_version, stored.code, stored.is_edited) == (
         True,
         "shop",
         1,
         said(),
-        None,
+        False,
     )
     assert (stored.next_plan_at, stored.is_orphan) == (at(5), False)
 

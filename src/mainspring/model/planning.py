@@ -100,7 +100,7 @@ def decide(
             return Decision(decided, at, now) if decided else Decision([], None, None)
         # Not where an outage is nearly through: who goes on from there would take the rest for a hiccup.
         if len(decided) >= limit and not (is_outage and timedelta(0) <= now - due <= GRACE):
-            return Decision(decided, at, now + TICK if late else now)
+            return Decision(decided, at, now + TICK if late and due <= now else now)
         following = next(coming, None)
         is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is none
         reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)

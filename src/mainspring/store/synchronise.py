@@ -14,6 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from mainspring.errors import Conflict, ScheduleNotFound
+from mainspring.model.define_schedule import check_fires
 from mainspring.model.schedules import Schedule
 from mainspring.store import calendars, schedules
 from mainspring.store.database import Connection
@@ -90,8 +91,14 @@ async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]]) ->
     Nobody waits for more than one schedule. Who is interrupted leaves the rest to the next who says the same.
     """
     for name, days in sorted(given.items()):
-        if await calendars.put(conn, name, days):
-            for user in await calendars.users(conn, name):
-                with suppress(ScheduleNotFound):  # deleted meanwhile
-                    await schedules.change(conn, user, lambda schedule: schedule)
+        async with conn.transaction():
+            is_new = await calendars.put(conn, name, days)
+            users = await calendars.users(conn, name) if is_new else []
+            for stored in await schedules.listing(conn, names=users):
+                if stored.app is None:  # refused before anything follows
+                    check_fires(await calendars.with_days(conn, stored.schedule), stored.now)
+        for user in users:
+            with suppress(ScheduleNotFound):  # deleted meanwhile
+                await schedules.change(conn, user, lambda schedule: schedule)
+        if is_new:
             await calendars.spread(conn, name, days)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mainspring.cli import schedule_backfill
+from mainspring.store import missing
 from tests.cli.conftest import Cli, command, environment
 from tests.cli.test_schedules import execute
 
@@ -125,7 +126,7 @@ def test_check_fails_when_something_is_missing(cli: Cli, dsn: str, outage: datet
     found = cli("schedule", "check")
     assert found.code == 1
     assert len(found.out.splitlines()) == 4, "a header and three"
-    assert "hourly: 3 missing; nothing was decided from" in found.err
+    assert "hourly: 3 runs missing: nothing was decided from" in found.err
     told = cli("schedule", "check", "hourly", "--json")
     assert (told.code, told.json["ok"], len(told.json["schedules"][0]["missing"])) == (1, False, 3)
     execute(
@@ -136,8 +137,29 @@ def test_check_fails_when_something_is_missing(cli: Cli, dsn: str, outage: datet
         outage,
     )
     good = cli("schedule", "check")
-    assert (good.code, good.err) == (0, "nothing is missing: 3 fires of 1 schedules were expected\n")
-    assert cli("schedule", "check", "--json").json == {"ok": True, "schedules": []}
+    assert (good.code, good.err) == (0, "nothing is missing: 3 runs of 1 schedule were expected\n")
+    assert good.out == "", "no header without rows"
+    told = cli("schedule", "check", "--json").json
+    assert told == {"ok": True, "checked": 1, "expected": 3, "missing": 0, "schedules": []}
+
+
+def test_a_schedule_that_could_not_be_checked_to_the_end_is_not_ok(
+    cli: Cli, dsn: str, outage: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing, "MOST_CHECKED", 1)
+    monkeypatch.setattr(missing, "AT_ONCE", 1)
+    execute(
+        dsn,
+        "insert into mainspring.fire (schedule_id, plan_time, reason)"
+        " select id, $1, 'misfire' from mainspring.schedule",
+        outage,
+    )
+    found = cli("schedule", "check")
+    assert (found.code, found.out) == (1, "")
+    assert found.err.startswith("hourly: checked up to ")
+    told = cli("schedule", "check", "--json")
+    assert (told.code, told.json["ok"], told.json["missing"]) == (1, False, 0)
+    assert told.json["schedules"][0]["complete"] is False
 
 
 def test_check_looks_back_only_as_far_as_asked_and_as_the_ledger_is_kept(

@@ -201,7 +201,7 @@ async def test_used_up_runs_are_told(conn: Connection, planner: Planner) -> None
     await make(conn, every="10m", max_runs=1)
     await set_clock(conn, NOON + 10 * MINUTE)
     await plan(planner)
-    assert "its 1 runs (max_runs) were used up" in text(await story(conn, NOON + 20 * MINUTE))
+    assert "its 1 run was used up before (max_runs)" in text(await story(conn, NOON + 20 * MINUTE))
 
 
 async def test_an_older_version_tells_its_own_plan_times(conn: Connection, planner: Planner) -> None:
@@ -364,6 +364,36 @@ async def test_nothing_is_expected_once_the_runs_are_used_up(conn: Connection, p
     assert (await check(conn)).missing == []
     await conn.execute("delete from mainspring.fire where plan_time = $1", NOON + 10 * MINUTE)
     assert [one.plan_time for one in (await check(conn)).missing] == [NOON + 10 * MINUTE]
+
+
+@pytest.mark.parametrize("change", [{"max_runs": 9}, {}], ids=["raised", "cleared"])
+async def test_nothing_is_expected_of_the_time_in_which_the_runs_were_used_up(
+    conn: Connection, planner: Planner, change: dict[str, Any]
+) -> None:
+    await make(conn, every="10m", max_runs=1)
+    await set_clock(conn, NOON + 10 * MINUTE)
+    await plan(planner)
+    await set_clock(conn, NOON + 35 * MINUTE)
+    await plan(planner)
+    await schedules.change(conn, "s", lambda s: define_schedule("s", "job", {"every": "10m", **change}))  # type: ignore[typeddict-item]
+    await set_clock(conn, NOON + 40 * MINUTE)
+    await plan(planner)
+    await set_clock(conn, NOON + 45 * MINUTE)
+    assert (await check(conn)).missing == []
+    assert (await check(conn)).expected == 2
+    told = await story(conn, NOON + 20 * MINUTE)
+    assert (told.expected, told.status) == (False, "not_expected")
+    assert "its 1 run was used up before (max_runs)" in text(told)
+    await set_clock(conn, NOON + 55 * MINUTE)
+    assert [one.plan_time for one in (await check(conn)).missing] == [NOON + 50 * MINUTE]
+
+
+async def test_what_an_older_version_with_a_limit_has_open_is_still_expected(conn: Connection) -> None:
+    await make(conn, every="10m", max_runs=9)
+    await set_clock(conn, NOON + 15 * MINUTE)
+    await schedules.change(conn, "s", lambda s: define_schedule("s", "job", {"every": "10m"}))
+    assert [one.plan_time for one in (await check(conn)).missing] == [NOON + 10 * MINUTE]
+    assert (await story(conn, NOON + 10 * MINUTE)).status == "overdue"
 
 
 async def test_a_long_check_is_bounded_and_says_so(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:

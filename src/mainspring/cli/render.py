@@ -120,3 +120,8 @@ def headline(text: str | None) -> str:
 
 def milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} ms"
+
+
+def counted(count: int, noun: str) -> str:
+    """1 run, 2,000 runs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -139,12 +139,15 @@ def _misfire(past: Past | None, late: timedelta) -> str:
     return f"and catch_up={policies.catch_up} leaves out what was missed while nothing was planning"
 
 
+def why_used_up(max_runs: int) -> str:
+    return f"not expected: its {'1 run was' if max_runs == 1 else f'{max_runs:,} runs were'} used up before (max_runs)"
+
+
 class Cursor(NamedTuple):
     """How far a schedule has been decided, and whether somebody goes on."""
 
     next_plan_at: datetime | None
     enabled: bool
-    exhausted: int | None  # max_runs, if they are used up
     problem: str | None
     now: datetime
 
@@ -153,8 +156,6 @@ def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
     """Why an expected plan time has no row in the ledger."""
     due = at + timedelta(seconds=past.version.policies.delay)
     is_open = cursor.next_plan_at is not None and cursor.next_plan_at <= at
-    if cursor.exhausted is not None and (is_open or cursor.next_plan_at is None):
-        return "not_expected", f"not expected: its {cursor.exhausted} runs (max_runs) were used up before"
     if not cursor.enabled and (not past.version.enabled or due > cursor.now):
         return "undecided", "the schedule is disabled: nothing is planned; `mainspring schedule enable` goes on"
     if due > cursor.now:

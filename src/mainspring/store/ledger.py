@@ -61,6 +61,41 @@ def _past(version: Version) -> Past:
     return Past(version, version.timing)
 
 
+class UsedUp(NamedTuple):
+    """Of a version of a schedule: its plan times between these two were not planned, for its runs were used up."""
+
+    max_runs: int
+    after: datetime
+    before: datetime | None
+
+    def has(self, at: datetime) -> bool:
+        return at > self.after and (self.before is None or at < self.before)
+
+
+_LAST_OF_A_VERSION = """
+    select max(plan_time) from mainspring.fire
+     where schedule_id = $1 and origin = 'plan'
+       and plan_time > $2 and plan_time <= coalesce($3::timestamptz, 'infinity')
+"""
+
+
+async def used_up(conn: Connection, stored: Stored, version: Version) -> UsedUp | None:
+    """Which plan times of a version were not planned because of `max_runs`.
+
+    How many runs an older version had made is not kept: what lies between its last decided plan time and the
+    cursor was not planned though somebody planned, and that is what `max_runs` does.
+    """
+    most = stored.schedule.policies.max_runs
+    if most is not None and stored.runs >= most:
+        last = await conn.fetchval(_LAST_OF_A_VERSION, stored.id, stored.created_at, None)
+        return UsedUp(most, last or stored.created_at, None)
+    most = version.policies.max_runs
+    if most is None or version.until is None:
+        return None
+    last = await conn.fetchval(_LAST_OF_A_VERSION, stored.id, version.since, version.until)
+    return UsedUp(most, last or version.since, stored.next_plan_at)
+
+
 _LAST = """
     select max(plan_time) from mainspring.fire
      where schedule_id = $1 and plan_time <= $2 and origin <> 'manual'
@@ -96,7 +131,8 @@ async def _story(conn: Connection, stored: Stored, at: datetime) -> Story:
     decided = [FireRow(*row) for row in rows]
     past = _in_force(await versions(conn, stored, at), at)
     shown = [await _fire(conn, stored, past, row) for row in decided[:SCOPES_TOLD]]
-    expected, status, said = _expected(stored, past, at, decided)
+    used = None if past is None else await used_up(conn, stored, past.version)
+    expected, status, said = _expected(stored, past, at, decided, used)
     timing_then = timing(stored.schedule) if past is None else past.timing
     before = story.last_before(timing_then, at)
     after = timing_then.after(max(at, stored.created_at))
@@ -120,7 +156,7 @@ def _in_force(versions: Sequence[Past], at: datetime) -> Past | None:
 
 
 def _expected(
-    stored: Stored, past: Past | None, at: datetime, decided: Sequence[FireRow]
+    stored: Stored, past: Past | None, at: datetime, decided: Sequence[FireRow], used: UsedUp | None
 ) -> tuple[bool, story.Status, list[str]]:
     """Whether a plan time was expected, what is known of it, and the sentences that say so."""
     is_decided = any(row.origin != "manual" for row in decided)
@@ -139,16 +175,11 @@ def _expected(
         words += f"; by the version that was in force until {local(past.version.until, past.timing)}"
     if is_decided:
         return enabled, "decided", [words]
-    status, why = story.undecided(past, at, _cursor(stored))
-    if status == "not_expected":
-        return False, status, [why]
+    if used is not None and used.has(at):
+        return False, "not_expected", [story.why_used_up(used.max_runs)]
+    cursor = Cursor(stored.next_plan_at, stored.enabled, stored.problem, stored.now)
+    status, why = story.undecided(past, at, cursor)
     return enabled, status, [words, why]
-
-
-def _cursor(stored: Stored) -> Cursor:
-    most = stored.schedule.policies.max_runs
-    exhausted = most if most is not None and stored.runs >= most else None
-    return Cursor(stored.next_plan_at, stored.enabled, exhausted, stored.problem, stored.now)
 
 
 async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRow) -> FireStory:

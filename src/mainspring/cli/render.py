@@ -113,6 +113,18 @@ def visible(text: str, *, lines: bool = False) -> str:
     )
 
 
+def wrapped(line: str) -> str:
+    """A line broken where the terminal ends, and indented as it begins; as it is for other programs."""
+    if not on_terminal():
+        return line
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    width = max(40, get_terminal_size().columns)
+    return fill(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+
+
 def headline(text: str | None) -> str:
     """The first line of an error."""
     return (text or "").partition("\n")[0]

@@ -11,7 +11,7 @@ import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.parse import duration
-from mainspring.cli.render import counted, note, print_json, table, visible
+from mainspring.cli.render import counted, note, print_json, table, visible, wrapped
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
@@ -43,7 +43,7 @@ async def explain(client: Client, name: str, at: str | None) -> None:
         return
     for story in stories:
         for line in as_lines(name, story, timing(stored.schedule)):
-            click.echo(visible(line))
+            click.echo(wrapped(visible(line)))
     if not stories:
         note("nothing was decided yet, and no plan time comes: `mainspring schedule show` tells its state")
 

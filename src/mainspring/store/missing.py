@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from mainspring.model.planning import GRACE, Version, expected
+from mainspring.model.story import local
 from mainspring.model.timing import timing
 from mainspring.store import ledger
 from mainspring.store.database import Connection
@@ -144,7 +145,7 @@ def _why(stored: Stored) -> str:
     if stored.problem is not None:
         return f"it cannot be planned: {stored.problem}"
     if stored.next_plan_at is not None and stored.next_plan_at <= stored.now - GRACE:
-        since = stored.next_plan_at.astimezone(timing(stored.schedule).zone).isoformat(sep=" ")
+        since = local(stored.next_plan_at, timing(stored.schedule))
         if not stored.enabled:
             return f"nothing was decided from {since} on, and now the schedule is disabled"
         return f"nothing was decided from {since} on: is a server running?"

@@ -32,19 +32,19 @@ def note(text: str) -> None:
         click.echo(text, file=sys.stderr)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Rows under headers; on a terminal, `empty` is what to say when there are none."""
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, unbroken: Sequence[str] = ()) -> None:
+    """Rows under headers; on a terminal, `empty` is what to say when there are none; `unbroken` columns stay whole."""
     cells = [[visible(cell(value)) for value in row] for row in rows]
     if not on_terminal():
         for line in ([header.lower().replace(" ", "_") for header in headers], *cells):
             click.echo("\t".join(line))
     elif cells:
-        _draw(headers, cells)
+        _draw(headers, cells, unbroken)
     else:
         note(empty)
 
 
-def _draw(headers: Sequence[str], cells: list[list[str]]) -> None:
+def _draw(headers: Sequence[str], cells: list[list[str]], unbroken: Sequence[str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -53,7 +53,7 @@ def _draw(headers: Sequence[str], cells: list[list[str]]) -> None:
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for number, header in enumerate(headers):
         numeric = all(_is_number(row[number]) for row in cells)
-        drawn.add_column(header, justify="right" if numeric else "left", overflow="fold")
+        drawn.add_column(header, justify="right" if numeric else "left", overflow="fold", no_wrap=header in unbroken)
     for row in cells:
         drawn.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in row))
     Console().print(drawn)

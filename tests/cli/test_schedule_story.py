@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_a_preview_tells_words_times_and_what_the_clocks_do(offline: Cli) -> Non
     outcome = offline("schedule", "preview", "daily", "at", "02:30", *BEFORE_SPRING, "-n", "2")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines() == [
-        "At 02:30 every day",
+        "At 02:30 every day, in Europe/Paris",
         "at\tutc\tnote",
         "Sat 2026-03-28 02:30:00+01:00\t2026-03-28 01:30:00Z\t",
         "Sun 2026-03-29 03:00:00+02:00\t2026-03-29 01:00:00Z\tclocks go forward: +01:00 → +02:00; "
@@ -44,12 +45,12 @@ def test_a_preview_as_json_has_words_and_fires(offline: Cli) -> None:
 @pytest.mark.parametrize(
     ("line", "first"),
     [
-        (["*/5 * * * *"], "2026-01-01T00:05:00Z"),
-        (["*/5", "*", "*", "*", "*"], "2026-01-01T00:05:00Z"),
-        (["every 90m", "--anchor", "2026-01-01T00:15:00Z"], "2026-01-01T00:15:00Z"),
-        (["@daily", "--exclude", "01-02", "--exclude", "sat"], "2026-01-04T00:00:00Z"),
-        (["@daily", "--start", "2026-02-01T00:00:00Z"], "2026-02-01T00:00:00Z"),
-        (["once", "2026-12-24T18:00:00+01:00"], "2026-12-24T17:00:00Z"),
+        (["*/5 * * * *"], "2026-01-01T00:05:00+00:00"),
+        (["*/5", "*", "*", "*", "*"], "2026-01-01T00:05:00+00:00"),
+        (["every 90m", "--anchor", "2026-01-01T00:15:00Z"], "2026-01-01T00:15:00+00:00"),
+        (["@daily", "--exclude", "01-02", "--exclude", "sat"], "2026-01-04T00:00:00+00:00"),
+        (["@daily", "--start", "2026-02-01T00:00:00Z"], "2026-02-01T00:00:00+00:00"),
+        (["once", "2026-12-24T18:00:00+01:00"], "2026-12-24T17:00:00+00:00"),
         (["0 2 * * *", "--tz", "Europe/Paris", "--after", "2026-10-25T00:30:00Z", "--fold", "second"],
          "2026-10-25T02:00:00+01:00"),
     ],
@@ -66,6 +67,22 @@ def test_a_preview_defaults_to_ten_from_now_and_ends_with_the_schedule(offline: 
     assert timedelta(0) < datetime.fromisoformat(fires[0]["at"]) - datetime.now(UTC) + timedelta(seconds=5)
     ended = offline("schedule", "preview", "@daily", "--end", "2020-01-01T00:00:00Z", "--json")
     assert (ended.code, ended.json["fires"]) == (0, [])
+
+
+def test_a_preview_without_plan_times_says_so(offline: Cli) -> None:
+    ended = offline("schedule", "preview", "@daily", "--end", "2020-01-01T00:00:00Z")
+    assert ended == (0, "At 00:00 every day, in UTC\n", "no plan time comes after that\n")
+
+
+def test_what_the_shell_made_of_an_asterisk_is_recognised(
+    offline: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "todo.txt"):
+        (tmp_path / name).touch()
+    refused = offline("schedule", "preview", "0", "9", *["notes.txt", "todo.txt"] * 3)
+    assert (refused.code, "put it in quotes" in refused.err) == (2, True)
+    assert "quotes" not in offline("schedule", "preview", "0 9 notes.txt").err
 
 
 def test_a_spread_depends_on_the_name(offline: Cli) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -203,7 +204,7 @@ def test_a_dry_run_only_counts(cli: Cli, dsn: str, outage: datetime) -> None:
     told = cli(*line, "--json").json
     assert {name: told[name] for name in ("total", "already", "to_run")} == {"total": 3, "already": 0, "to_run": 3}
     assert datetime.fromisoformat(told["first"]) == outage
-    assert "3 are to run" in cli(*line).err
+    assert "3 runs in the range: 0 have a task already, 3 to run\n" in cli(*line).err
     assert execute(dsn, "select count(*) from mainspring.task") == 0
 
 
@@ -256,6 +257,23 @@ def test_a_backfill_whose_tasks_fail_says_so(dsn: str, outage: datetime) -> None
     _, errors = running.communicate(timeout=10)
     assert running.returncode == 1
     assert "submitted 2: 0 succeeded, 2 did not" in errors
+    ids = execute(dsn, "select array_agg(id order by id) from mainspring.task_history")
+    assert "see them with `mainspring task list --job tick --state failed`\n" in errors
+    assert f"run them again with `mainspring task retry {ids[0]} {ids[1]}`\n" in errors
+
+
+def test_a_failed_backfill_names_the_tasks_in_its_json(dsn: str, outage: datetime) -> None:
+    line = ("schedule", "backfill", "hourly", *_range(outage - timedelta(minutes=30), 1), "--json")
+    running = subprocess.Popen(
+        command(*line), env=environment(MAINSPRING_DSN=dsn), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    _until(lambda: execute(dsn, "select count(*) from mainspring.task") == 1)
+    execute(dsn, END_TASKS, 12)
+    out, errors = running.communicate(timeout=10)
+    id = execute(dsn, "select id from mainspring.task_history")
+    assert json.loads(out)["failed_tasks"] == [id]
+    assert errors.startswith("1 run in the range: 0 have a task already, 1 to run\n")
+    assert f"run it again with `mainspring task retry {id}`\n" in errors
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from mainspring.cli import schedule_backfill
+from mainspring.store import missing
 from tests.cli.conftest import Cli, command, environment
 from tests.cli.test_schedules import execute
 
@@ -20,7 +23,7 @@ def test_a_preview_tells_words_times_and_what_the_clocks_do(offline: Cli) -> Non
     outcome = offline("schedule", "preview", "daily", "at", "02:30", *BEFORE_SPRING, "-n", "2")
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.splitlines() == [
-        "At 02:30 every day",
+        "At 02:30 every day, in Europe/Paris",
         "at\tutc\tnote",
         "Sat 2026-03-28 02:30:00+01:00\t2026-03-28 01:30:00Z\t",
         "Sun 2026-03-29 03:00:00+02:00\t2026-03-29 01:00:00Z\tclocks go forward: +01:00 → +02:00; "
@@ -43,12 +46,12 @@ def test_a_preview_as_json_has_words_and_fires(offline: Cli) -> None:
 @pytest.mark.parametrize(
     ("line", "first"),
     [
-        (["*/5 * * * *"], "2026-01-01T00:05:00Z"),
-        (["*/5", "*", "*", "*", "*"], "2026-01-01T00:05:00Z"),
-        (["every 90m", "--anchor", "2026-01-01T00:15:00Z"], "2026-01-01T00:15:00Z"),
-        (["@daily", "--exclude", "01-02", "--exclude", "sat"], "2026-01-04T00:00:00Z"),
-        (["@daily", "--start", "2026-02-01T00:00:00Z"], "2026-02-01T00:00:00Z"),
-        (["once", "2026-12-24T18:00:00+01:00"], "2026-12-24T17:00:00Z"),
+        (["*/5 * * * *"], "2026-01-01T00:05:00+00:00"),
+        (["*/5", "*", "*", "*", "*"], "2026-01-01T00:05:00+00:00"),
+        (["every 90m", "--anchor", "2026-01-01T00:15:00Z"], "2026-01-01T00:15:00+00:00"),
+        (["@daily", "--exclude", "01-02", "--exclude", "sat"], "2026-01-04T00:00:00+00:00"),
+        (["@daily", "--start", "2026-02-01T00:00:00Z"], "2026-02-01T00:00:00+00:00"),
+        (["once", "2026-12-24T18:00:00+01:00"], "2026-12-24T17:00:00+00:00"),
         (["0 2 * * *", "--tz", "Europe/Paris", "--after", "2026-10-25T00:30:00Z", "--fold", "second"],
          "2026-10-25T02:00:00+01:00"),
     ],
@@ -65,6 +68,22 @@ def test_a_preview_defaults_to_ten_from_now_and_ends_with_the_schedule(offline: 
     assert timedelta(0) < datetime.fromisoformat(fires[0]["at"]) - datetime.now(UTC) + timedelta(seconds=5)
     ended = offline("schedule", "preview", "@daily", "--end", "2020-01-01T00:00:00Z", "--json")
     assert (ended.code, ended.json["fires"]) == (0, [])
+
+
+def test_a_preview_without_plan_times_says_so(offline: Cli) -> None:
+    ended = offline("schedule", "preview", "@daily", "--end", "2020-01-01T00:00:00Z")
+    assert ended == (0, "At 00:00 every day, in UTC\n", "no plan time comes after that\n")
+
+
+def test_what_the_shell_made_of_an_asterisk_is_recognised(
+    offline: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "todo.txt"):
+        (tmp_path / name).touch()
+    refused = offline("schedule", "preview", "0", "9", *["notes.txt", "todo.txt"] * 3)
+    assert (refused.code, "put it in quotes" in refused.err) == (2, True)
+    assert "quotes" not in offline("schedule", "preview", "0 9 notes.txt").err
 
 
 def test_a_spread_depends_on_the_name(offline: Cli) -> None:
@@ -125,7 +144,7 @@ def test_check_fails_when_something_is_missing(cli: Cli, dsn: str, outage: datet
     found = cli("schedule", "check")
     assert found.code == 1
     assert len(found.out.splitlines()) == 4, "a header and three"
-    assert "hourly: 3 missing; nothing was decided from" in found.err
+    assert "hourly: 3 runs missing: nothing was decided from" in found.err
     told = cli("schedule", "check", "hourly", "--json")
     assert (told.code, told.json["ok"], len(told.json["schedules"][0]["missing"])) == (1, False, 3)
     execute(
@@ -136,8 +155,29 @@ def test_check_fails_when_something_is_missing(cli: Cli, dsn: str, outage: datet
         outage,
     )
     good = cli("schedule", "check")
-    assert (good.code, good.err) == (0, "nothing is missing: 3 fires of 1 schedules were expected\n")
-    assert cli("schedule", "check", "--json").json == {"ok": True, "schedules": []}
+    assert (good.code, good.err) == (0, "nothing is missing: 3 runs of 1 schedule were expected\n")
+    assert good.out == "", "no header without rows"
+    told = cli("schedule", "check", "--json").json
+    assert told == {"ok": True, "checked": 1, "expected": 3, "missing": 0, "schedules": []}
+
+
+def test_a_schedule_that_could_not_be_checked_to_the_end_is_not_ok(
+    cli: Cli, dsn: str, outage: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missing, "MOST_CHECKED", 1)
+    monkeypatch.setattr(missing, "AT_ONCE", 1)
+    execute(
+        dsn,
+        "insert into mainspring.fire (schedule_id, plan_time, reason)"
+        " select id, $1, 'misfire' from mainspring.schedule",
+        outage,
+    )
+    found = cli("schedule", "check")
+    assert (found.code, found.out) == (1, "")
+    assert found.err.startswith("hourly: checked up to ")
+    told = cli("schedule", "check", "--json")
+    assert (told.code, told.json["ok"], told.json["missing"]) == (1, False, 0)
+    assert told.json["schedules"][0]["complete"] is False
 
 
 def test_check_looks_back_only_as_far_as_asked_and_as_the_ledger_is_kept(
@@ -164,7 +204,7 @@ def test_a_dry_run_only_counts(cli: Cli, dsn: str, outage: datetime) -> None:
     told = cli(*line, "--json").json
     assert {name: told[name] for name in ("total", "already", "to_run")} == {"total": 3, "already": 0, "to_run": 3}
     assert datetime.fromisoformat(told["first"]) == outage
-    assert "3 are to run" in cli(*line).err
+    assert "3 runs in the range: 0 have a task already, 3 to run\n" in cli(*line).err
     assert execute(dsn, "select count(*) from mainspring.task") == 0
 
 
@@ -217,6 +257,23 @@ def test_a_backfill_whose_tasks_fail_says_so(dsn: str, outage: datetime) -> None
     _, errors = running.communicate(timeout=10)
     assert running.returncode == 1
     assert "submitted 2: 0 succeeded, 2 did not" in errors
+    ids = execute(dsn, "select array_agg(id order by id) from mainspring.task_history")
+    assert "see them with `mainspring task list --job tick --state failed`\n" in errors
+    assert f"run them again with `mainspring task retry {ids[0]} {ids[1]}`\n" in errors
+
+
+def test_a_failed_backfill_names_the_tasks_in_its_json(dsn: str, outage: datetime) -> None:
+    line = ("schedule", "backfill", "hourly", *_range(outage - timedelta(minutes=30), 1), "--json")
+    running = subprocess.Popen(
+        command(*line), env=environment(MAINSPRING_DSN=dsn), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    _until(lambda: execute(dsn, "select count(*) from mainspring.task") == 1)
+    execute(dsn, END_TASKS, 12)
+    out, errors = running.communicate(timeout=10)
+    id = execute(dsn, "select id from mainspring.task_history")
+    assert json.loads(out)["failed_tasks"] == [id]
+    assert errors.startswith("1 run in the range: 0 have a task already, 1 to run\n")
+    assert f"run it again with `mainspring task retry {id}`\n" in errors
 
 
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

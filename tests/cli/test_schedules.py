@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shlex
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from mainspring.cli import render, schedule_view
 from mainspring.cli.schedule_edit import tell_recalled
 from mainspring.model.define_schedule import define_schedule
 from mainspring.store import schedules
@@ -48,8 +51,8 @@ def test_a_schedule_made_by_hand_waits_to_be_enabled(cli: Cli) -> None:
     assert "created: At 03:00 every day, in Europe/Paris" in made.err
     assert "it is disabled; let it run with `mainspring schedule enable nightly`" in made.err
     assert cli("schedule", "list").out.splitlines() == [
-        "name\tjob\twhen\ttimezone\tstate\tnext\truns\tapp\tremark",
-        "nightly\tbackup\tAt 03:00 every day\tEurope/Paris\tdisabled\t\t0\t\t",
+        "name\tjob\twhen\tstate\tnext\tapp\tremark",
+        "nightly\tbackup\tAt 03:00 every day, Europe/Paris\tdisabled\t\t\t",
     ]
     enabled = cli("schedule", "enable", "nightly")
     assert enabled.err.startswith("enabled\nnext: ")
@@ -114,11 +117,86 @@ def test_show_tells_everything(cli: Cli, dsn: str) -> None:
         " select id, now(), 'misfire' from mainspring.schedule",
     )
     shown = cli("schedule", "show", "nightly").out
-    assert "words\tevery hour\n" in shown
+    assert "when\tevery hour\n" in shown
     assert "overlap\tskip\n" in shown
-    assert " misfire\n" in shown
+    assert " skipped (misfire)\n" in shown
     assert "window" not in shown, "only what was chosen"
     assert len(cli("schedule", "show", "nightly", "--json").json["next"]) == 3
+
+
+def test_show_tells_how_the_last_runs_ended_and_which_were_by_hand(cli: Cli) -> None:
+    cli("schedule", "calendar", "set", "free", "12-25")
+    cli(*CREATE, "--daily", "03:00", "--tz", "Asia/Tokyo", "--calendar", "free", "--delay", "90m", "--scope", "eu")
+    [id] = cli("schedule", "run-now", "nightly", "--json").json["tasks"]
+    assert cli("task", "cancel", str(id)).code == 0
+    cli("schedule", "run-now", "nightly")
+    lines = dict(line.split("\t") for line in cli("schedule", "show", "nightly").out.splitlines())
+    assert f"[eu] task {id} cancelled, run by hand" in lines["last"]
+    assert "[eu] task" in lines["last"].split(", ")[0], "all in one line"
+    assert (lines["delay"], lines["calendars"], lines["scopes"]) == ("1 h 30 min", "free", "eu")
+    assert lines["made"].endswith("+09:00")
+    assert "excluded days" not in lines
+    told = cli("schedule", "show", "nightly", "--json").json["last"][1]
+    assert (told["task_id"], told["state"], told["origin"], told["scope"]) == (id, "cancelled", "manual", "eu")
+    assert told["plan_time"].endswith("+09:00")
+    task = cli("task", "show", str(id)).out
+    assert "schedule\tnightly\n" in task
+    assert "scope\teu\n" in task
+    assert "plan time\t" in task
+
+
+def test_a_schedule_without_a_next_plan_time_has_ended(cli: Cli, dsn: str) -> None:
+    cli(*CREATE, "--once", "2199-01-01T00:00:00Z", "--enable")
+    assert cli("schedule", "list", "--json").json[0]["state"] == "enabled"
+    execute(dsn, "update mainspring.schedule set expression = '2020-01-01T00:00:00+00:00', next_plan_at = null")
+    assert cli("schedule", "list", "--json").json[0]["state"] == "ended"
+    assert "state\tended\n" in cli("schedule", "show", "nightly").out
+
+
+def test_daemons_are_not_run_yet_and_everybody_is_told(cli: Cli) -> None:
+    made = cli(*CREATE, "--daemon", "2", "--enable")
+    assert "WARNING: daemons are not run by this version yet" in made.err
+    assert cli("schedule", "list").out.endswith("\tenabled\t\t\tnot run by this version yet\n")
+    assert "remark\tnot run by this version yet\n" in cli("schedule", "show", "nightly").out
+
+
+def test_a_list_fits_a_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli(*CREATE, "--weekly", "mon, thu 09:00", "--tz", "America/Argentina/Buenos_Aires", "--enable")
+    monkeypatch.setenv("COLUMNS", "80")
+    for module in (render, schedule_view):
+        monkeypatch.setattr(module, "on_terminal", lambda: True)
+    lines = cli("schedule", "list").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "APP" not in lines[0]
+    assert re.search(r" \d{4}-\d\d-\d\d 09:00( |$)", "\n".join(lines)), "whole, without seconds and offset"
+
+
+def test_a_time_that_comes_twice_is_shown_with_its_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule_view, "on_terminal", lambda: True)
+    paris = ZoneInfo("Europe/Paris")
+    assert schedule_view.shown(datetime(2026, 10, 25, 2, 30, tzinfo=paris)) == "2026-10-25 02:30+02:00"
+    assert schedule_view.shown(datetime(2026, 10, 25, 2, 30, tzinfo=paris, fold=1)) == "2026-10-25 02:30+01:00"
+    assert schedule_view.shown(datetime(2026, 10, 26, 2, 30, 15, tzinfo=paris)) == "2026-10-26 02:30:15"
+
+
+def test_pause_and_resume_are_other_names(cli: Cli) -> None:
+    cli(*CREATE, "--every", "1h")
+    assert cli("schedule", "resume", "nightly").err.startswith("enabled\n")
+    assert cli("schedule", "pause", "nightly").err == "disabled\n"
+    assert "pause" not in cli("schedule", "--help").out.replace("Pause", "")
+    for option in ("--enable", "--disable"):
+        refused = cli("schedule", "edit", "nightly", option)
+        assert (refused.code, "use `mainspring schedule enable NAME`" in refused.err) == (2, True)
+
+
+def test_what_is_gone_from_the_code_can_be_deleted_for_good(cli: Cli, dsn: str) -> None:
+    for name in ("gone", "there"):
+        schedule = define_schedule(name, "backup", {"every": "1h"})
+        on(dsn, lambda conn, schedule=schedule: schedules.create(conn, schedule, enabled=True, app="x", app_version=1))
+    execute(dsn, "update mainspring.schedule set synced_at = synced_at - interval '1 h' where name = 'gone'")
+    assert "gone from its code" in cli("schedule", "list").out
+    assert cli("schedule", "delete", "gone").err == "deleted\n"
+    assert "the code of 'x' defines it" in cli("schedule", "delete", "there").err
 
 
 def test_drift_from_the_code_is_told_field_by_field(cli: Cli, dsn: str) -> None:

@@ -174,6 +174,9 @@ def test_the_end_of_the_calendar_is_the_end() -> None:
         ("0 9 * * FRIL", "At 09:00 on the last Friday of the month"),
         ("H(7-7) 9 * * *", "At 09:07 every day (H resolved from the name)"),
         ("0 9 * * THU", "At 09:00 on Thursday"),
+        ("0 9 13 * FRI", "At 09:00 on the 13th day of month or on Friday"),
+        ("0 9 1,15 * 5L", "At 09:00 on the first and the 15th day of month or on the last Friday of the month"),
+        ("0 9 */2 * FRI", "At 09:00 on every second day of month if it's on Friday"),
     ],
 )
 def test_an_expression_is_told_in_words(expression: str, words: str) -> None:

@@ -150,3 +150,17 @@ def test_a_command_that_could_not_start_is_refused(field: str, given: dict[str, 
     with pytest.raises(ValidationError, match=rf"^{field}: ") as refused:
         command(**{"argv": ["true"], **given})
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("crom", "cron"), ("retrys", "retries"), ("timezone", "tz"), ("catchup", "catch_up"), ("interval", "every")],
+)
+def test_an_unknown_option_says_which_one_may_be_meant(option: str, meant: str) -> None:
+    with pytest.raises(ValidationError, match=f"^{option}: no such option, did you mean {meant}\\? a job has retries"):
+        define(RUN, {option: 1})  # type: ignore[misc]
+
+
+def test_an_unknown_option_lists_those_of_the_job_and_of_its_schedule() -> None:
+    with pytest.raises(ValidationError, match="^xyzzy: no such option; a job has retries, .*; its schedule has cron, "):
+        define(RUN, {"xyzzy": 1})  # type: ignore[typeddict-unknown-key]

@@ -11,7 +11,7 @@ import pytest
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
 from mainspring.model.define_schedule import define_schedule
 from mainspring.model.jobs import Definition, Python
-from mainspring.model.story import Story, as_lines, last_before
+from mainspring.model.story import Story, as_lines, last_before, waited
 from mainspring.model.timing import timing
 from mainspring.server.planner import Planner
 from mainspring.store import backfill, calendars, jobs, ledger, missing, schedules, turns
@@ -63,7 +63,7 @@ async def check(conn: Connection, since: datetime = NOON - HOUR, **options: Any)
 
 
 def text(told: Story) -> str:
-    return " | ".join([*told.said, *(fire.said for fire in told.fires)])
+    return " | ".join([*told.said, *(fact for fire in told.fires for fact in fire.said)])
 
 
 pytestmark = pytest.mark.usefixtures("at_noon")
@@ -97,24 +97,68 @@ async def test_a_planned_run_is_told_from_its_plan_to_its_end(conn: Connection, 
     await plan(planner)
     told = await story(conn, at)
     assert told.status == "decided"
-    assert "planned at 2026-06-10 12:09:57+00:00, to run after a delay of 2 s and a jitter of 0." in text(told)
-    assert "is to run at 2026-06-10 12:10:02" in text(told)
+    assert "planned at 12:09:57, to run after a delay of 2 s and a jitter of 0." in text(told)
+    assert "is to run at 12:10:02" in text(told)
     await conn.execute("insert into mainspring.agent (session, name, slots, lease_until) values (7, 'a1', 1, now())")
     await conn.execute("update mainspring.task set state = 2, token = 1, session = 7, attempt = 1")
     told = await story(conn, at)
-    assert "is armed on a1, to fire at 2026-06-10 12:10:02" in text(told)
+    assert "is armed on a1, to fire at 12:10:02" in text(told)
     await conn.execute("update mainspring.task set state = 3, started_at = run_at + interval '0.25 ms'")
     told = await story(conn, at)
-    assert ", 0.250 ms late, on a1; it runs, 1 attempt so far" in text(told)
+    assert ", 0.250 ms late, on a1 | it runs, 1 attempt so far" in text(told)
     assert told.fires[0].lateness_ms == 0.25
     assert told.fires[0].state == "running"
+
+
+async def test_a_run_that_fails_and_is_tried_again_tells_its_last_error(conn: Connection, planner: Planner) -> None:
+    await make(conn)
+    await set_clock(conn, NOON + 10 * MINUTE)
+    await plan(planner)
+    await conn.execute("update mainspring.task set attempt = 1, run_at = run_at + interval '90.1234 s'")
+    await conn.execute(
+        """
+        insert into mainspring.attempt
+            (task_id, number, token, state, run_at, started_at, finished_at, error_code, error, recorded_at)
+        select id, 1, 1, 11, plan_time, plan_time + interval '13.2 s', plan_time + interval '14 s', 'failed',
+               E'KeyError: x\\nTraceback', now() from mainspring.task
+        """
+    )
+    lines = (await story(conn, NOON + 10 * MINUTE)).fires[0].said
+    id = await conn.fetchval("select id from mainspring.task")
+    assert lines == [
+        "planned at 12:10:00",
+        f"task {id} fired at 12:10:13.200, 13.2 s late, on an agent that is gone",
+        "the next attempt is at 12:11:30.123, 1 attempt so far",
+        "the last error: KeyError: x",
+    ]
+
+
+@pytest.mark.parametrize("overlap", ["queue", "queue_all", "cancel_running", "terminate_running", "allow"])
+async def test_a_run_that_waited_for_the_one_before_it_says_so(
+    conn: Connection, planner: Planner, overlap: str
+) -> None:
+    await make(conn, every="10m", overlap=overlap)
+    for minutes in (10, 20):
+        await set_clock(conn, NOON + minutes * MINUTE)
+        await plan(planner)
+    start = "update mainspring.task set state = 3, token = 1, attempt = 1, pool = abs(pool), started_at = $1"
+    await conn.execute(f"{start} where plan_time = $2", NOON + 22 * MINUTE, NOON + 20 * MINUTE)
+    told = text(await story(conn, NOON + 20 * MINUTE))
+    assert ("it waited for the run before it" in told) == (overlap != "allow")
+    assert (f"(overlap={overlap})" in told) == (overlap != "allow")
+    assert "fired at 12:22:00, 2 min late" in told
+
+
+def test_nothing_waited_for_a_run_that_ended_before() -> None:
+    assert waited("queue", NOON, NOON - MINUTE) is None
+    assert waited("queue", NOON, NOON + MINUTE) == "it waited for the run before it (overlap=queue)"
 
 
 async def test_a_run_that_waits_for_an_agent_says_so(conn: Connection, planner: Planner) -> None:
     await make(conn)
     await set_clock(conn, NOON + 10 * MINUTE)
     await plan(planner)
-    assert "waits for an agent since 2026-06-10 12:10:00" in text(await story(conn, NOON + 10 * MINUTE))
+    assert "waits for an agent since 12:10:00" in text(await story(conn, NOON + 10 * MINUTE))
 
 
 async def test_a_task_that_retention_dropped_is_told_as_such(conn: Connection, planner: Planner) -> None:
@@ -154,7 +198,9 @@ async def test_a_skipped_overlap_names_the_policy(conn: Connection, planner: Pla
     await set_clock(conn, NOON + 20 * MINUTE)
     await plan(planner)
     waiting = await conn.fetchval("select id from mainspring.task where state = 0")
-    assert "waits for its turn" in text(await story(conn, NOON + 20 * MINUTE))
+    told = text(await story(conn, NOON + 20 * MINUTE))
+    assert "waits for its turn" in told
+    assert ("will be skipped if the run before it has not ended by 12:20:00" in told) == (overlap == "skip")
     await conn.execute("select 1")
     assert await turns.skip(conn, [waiting]) == 1
     found = await story(conn, NOON + 20 * MINUTE)
@@ -201,7 +247,7 @@ async def test_used_up_runs_are_told(conn: Connection, planner: Planner) -> None
     await make(conn, every="10m", max_runs=1)
     await set_clock(conn, NOON + 10 * MINUTE)
     await plan(planner)
-    assert "its 1 runs (max_runs) were used up" in text(await story(conn, NOON + 20 * MINUTE))
+    assert "its 1 run was used up before (max_runs)" in text(await story(conn, NOON + 20 * MINUTE))
 
 
 async def test_an_older_version_tells_its_own_plan_times(conn: Connection, planner: Planner) -> None:
@@ -238,7 +284,7 @@ async def test_each_scope_has_its_line_up_to_a_limit(conn: Connection, planner: 
     lines = as_lines("s", told, timing((await schedules.find(conn, "s")).schedule))
     assert lines[0] == "s at 2026-06-10 12:10:00+00:00"
     assert lines[2].startswith("  [t00] planned at")
-    assert lines[-2:] == ["  and 5 more scopes", "  the one after: 2026-06-10 12:20:00+00:00"]
+    assert lines[-2:] == ["  and 5 more scopes", "  the one after: 12:20:00"]
 
 
 @pytest.mark.parametrize(
@@ -367,6 +413,36 @@ async def test_nothing_is_expected_once_the_runs_are_used_up(conn: Connection, p
     assert [one.plan_time for one in (await check(conn)).missing] == [NOON + 10 * MINUTE]
 
 
+@pytest.mark.parametrize("change", [{"max_runs": 9}, {}], ids=["raised", "cleared"])
+async def test_nothing_is_expected_of_the_time_in_which_the_runs_were_used_up(
+    conn: Connection, planner: Planner, change: dict[str, Any]
+) -> None:
+    await make(conn, every="10m", max_runs=1)
+    await set_clock(conn, NOON + 10 * MINUTE)
+    await plan(planner)
+    await set_clock(conn, NOON + 35 * MINUTE)
+    await plan(planner)
+    await schedules.change(conn, "s", lambda s: define_schedule("s", "job", {"every": "10m", **change}))  # type: ignore[typeddict-item]
+    await set_clock(conn, NOON + 40 * MINUTE)
+    await plan(planner)
+    await set_clock(conn, NOON + 45 * MINUTE)
+    assert (await check(conn)).missing == []
+    assert (await check(conn)).expected == 2
+    told = await story(conn, NOON + 20 * MINUTE)
+    assert (told.expected, told.status) == (False, "not_expected")
+    assert "its 1 run was used up before (max_runs)" in text(told)
+    await set_clock(conn, NOON + 55 * MINUTE)
+    assert [one.plan_time for one in (await check(conn)).missing] == [NOON + 50 * MINUTE]
+
+
+async def test_what_an_older_version_with_a_limit_has_open_is_still_expected(conn: Connection) -> None:
+    await make(conn, every="10m", max_runs=9)
+    await set_clock(conn, NOON + 15 * MINUTE)
+    await schedules.change(conn, "s", lambda s: define_schedule("s", "job", {"every": "10m"}))
+    assert [one.plan_time for one in (await check(conn)).missing] == [NOON + 10 * MINUTE]
+    assert (await story(conn, NOON + 10 * MINUTE)).status == "overdue"
+
+
 async def test_a_long_check_is_bounded_and_says_so(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(missing, "MOST_CHECKED", 2000)
     await make(conn, every="1s")
@@ -407,7 +483,7 @@ async def test_a_skipped_plan_time_is_filled_and_one_that_ran_is_not(conn: Conne
     open_ones = await backfill.still_open(conn, stored, wanted)
     assert [at for at, _ in open_ones] == [NOON, NOON + 10 * MINUTE, NOON + 20 * MINUTE]
     assert len(await backfill.backfill(conn, stored, wanted)) == 3
-    assert "backfilled at 2026-06-10 12:30:00" in text(await story(conn, NOON + 10 * MINUTE))
+    assert "backfilled at 12:30:00" in text(await story(conn, NOON + 10 * MINUTE))
     assert await conn.fetchval("select count(*) from mainspring.task") == 4
     assert await conn.fetchval("select count(*) from mainspring.fire where reason is not null") == 0
 

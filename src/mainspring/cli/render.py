@@ -32,19 +32,19 @@ def note(text: str) -> None:
         click.echo(text, file=sys.stderr)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Rows under headers; on a terminal, `empty` is what to say when there are none."""
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, unbroken: Sequence[str] = ()) -> None:
+    """Rows under headers; on a terminal, `empty` is what to say when there are none; `unbroken` columns stay whole."""
     cells = [[visible(cell(value)) for value in row] for row in rows]
     if not on_terminal():
         for line in ([header.lower().replace(" ", "_") for header in headers], *cells):
             click.echo("\t".join(line))
     elif cells:
-        _draw(headers, cells)
+        _draw(headers, cells, unbroken)
     else:
         note(empty)
 
 
-def _draw(headers: Sequence[str], cells: list[list[str]]) -> None:
+def _draw(headers: Sequence[str], cells: list[list[str]], unbroken: Sequence[str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -53,7 +53,7 @@ def _draw(headers: Sequence[str], cells: list[list[str]]) -> None:
     drawn = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for number, header in enumerate(headers):
         numeric = all(_is_number(row[number]) for row in cells)
-        drawn.add_column(header, justify="right" if numeric else "left", overflow="fold")
+        drawn.add_column(header, justify="right" if numeric else "left", overflow="fold", no_wrap=header in unbroken)
     for row in cells:
         drawn.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in row))
     Console().print(drawn)
@@ -113,6 +113,18 @@ def visible(text: str, *, lines: bool = False) -> str:
     )
 
 
+def wrapped(line: str) -> str:
+    """A line broken where the terminal ends, and indented as it begins; as it is for other programs."""
+    if not on_terminal():
+        return line
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    width = max(40, get_terminal_size().columns)
+    return fill(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+
+
 def headline(text: str | None) -> str:
     """The first line of an error."""
     return (text or "").partition("\n")[0]
@@ -120,3 +132,8 @@ def headline(text: str | None) -> str:
 
 def milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} ms"
+
+
+def counted(count: int, noun: str) -> str:
+    """1 run, 2,000 runs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.render import note, print_json
+from mainspring.cli.render import counted, note, print_json
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
@@ -22,6 +22,8 @@ MAX_PARALLEL = 1000
 SOONEST, LATEST = 0.05, 0.5  # seconds between looks
 TELL_EVERY = 5.0  # seconds between lines of progress where they cannot be rewritten
 FAILED = 1  # the exit code
+MOST_LISTED = 100  # failed tasks in the JSON
+TOLD = 10  # and in the advice
 
 
 @click.command(
@@ -65,16 +67,19 @@ async def backfill(
     slots = plan_backfill(stored.schedule, first, last, stored.now, scopes)
     to_run = await client.schedules.still_open(stored, slots)
     plan = {"schedule": name, "total": len(slots), "already": len(slots) - len(to_run), "to_run": len(to_run)}
-    note(f"{len(slots):,} runs in the range: {plan['already']:,} have a task already, {len(to_run):,} are to run")
+    already = f"{plan['already']:,} {'has' if plan['already'] == 1 else 'have'} a task already"
+    note(f"{counted(len(slots), 'run')} in the range: {already}, {len(to_run):,} to run")
     if dry_run:
         _tell_plan(plan, stored, to_run)
         return
-    outcome = await _Backfill(client, stored, len(slots), to_run, max_parallel).run()
+    going = _Backfill(client, stored, len(slots), to_run, max_parallel)
+    outcome = await going.run()
     if shared().json:
         print_json(plan | outcome)
     else:
         note(f"submitted {outcome['submitted']:,}: {outcome['succeeded']:,} succeeded, {outcome['failed']:,} did not")
     if outcome["failed"]:
+        _tell_failed(stored.schedule.job, going.failed)
         click.get_current_context().exit(FAILED)
 
 
@@ -89,6 +94,15 @@ def _tell_plan(plan: dict[str, Any], stored: Stored, to_run: list[Slot]) -> None
         note(f"from {first} to {last}; run it without --dry-run")
 
 
+def _tell_failed(job: str, failed: dict[int, str]) -> None:
+    """How to see those that did not succeed, and how to repeat them."""
+    them = "it" if len(failed) == 1 else "them"
+    states = " ".join(f"--state {state}" for state in sorted(set(failed.values())))
+    ids = " ".join(str(id) for id in sorted(failed)[:TOLD]) + (" …" if len(failed) > TOLD else "")
+    note(f"see {them} with `mainspring task list --job {job} {states}`")
+    note(f"run {them} again with `mainspring task retry {ids}`")
+
+
 class _Backfill:
     """Keeps so many tasks going until all have ended."""
 
@@ -100,9 +114,9 @@ class _Backfill:
         self._max_parallel = max_parallel
         self._tasks: list[int] = []  # ours
         self._going: set[int] = set()  # of them, those that have not ended
-        self._failed = 0
+        self.failed: dict[int, str] = {}  # the states of those that did not succeed
 
-    async def run(self) -> dict[str, int]:
+    async def run(self) -> dict[str, Any]:
         import asyncio
 
         if self._open and not await self._client.has_agent():
@@ -118,11 +132,17 @@ class _Backfill:
                     await asyncio.sleep(interval)
         except asyncio.CancelledError:
             progress.end()
-            note(f"stopped: {len(self._going)} submitted tasks go on; run the same command again for the rest")
+            going = f"{counted(len(self._going), 'submitted task')} {'goes' if len(self._going) == 1 else 'go'} on"
+            note(f"stopped: {going}; run the same command again for the rest")
             raise
         progress.end()
-        ended = len(self._tasks)
-        return {"submitted": ended, "succeeded": ended - self._failed, "failed": self._failed}
+        ended, failed = len(self._tasks), sorted(self.failed)
+        return {
+            "submitted": ended,
+            "succeeded": ended - len(failed),
+            "failed": len(failed),
+            "failed_tasks": failed[:MOST_LISTED],
+        }
 
     async def _submit(self) -> int:
         if not self._open:
@@ -138,7 +158,7 @@ class _Backfill:
             return 0
         ended = await self._client.schedules.ended(list(self._going))
         self._going -= ended.keys()
-        self._failed += sum(one.state.label != "succeeded" for one in ended.values())
+        self.failed |= {id: one.state.label for id, one in ended.items() if one.state.label != "succeeded"}
         return len(ended)
 
 

@@ -1,25 +1,27 @@
 """What the commands about schedules ask for, and its implementation straight on the database.
 
 Uses   store.schedules, store.ledger, store.missing, store.backfill, store.calendars
-Next:  cli/schedule_render.py
+Next:  cli/schedule_view.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Literal, Protocol
 
 import msgspec
 
-from mainspring.errors import Conflict, NotFound, ValidationError
+from mainspring.errors import Conflict, NotFound, TaskNotFound, ValidationError
 from mainspring.model.edit_schedule import Edit, differences, edited
 from mainspring.model.excluded import check_excluded
 from mainspring.model.names import check_name
+from mainspring.model.planning import Reason
 from mainspring.model.schedules import Schedule
-from mainspring.model.story import Story
+from mainspring.model.story import Origin, Story
 from mainspring.model.timing import timing
+from mainspring.model.zones import check_zone
 from mainspring.store import backfill, calendars, jobs, ledger, missing, schedules, synchronise, tasks
 from mainspring.store.backfill import Filled, Slot
 from mainspring.store.database import Connection
@@ -30,7 +32,10 @@ from mainspring.store.schedules import Stored
 from mainspring.store.tasks import Ended
 
 FIRES_SHOWN = 3
-_AS_STORED = ("enabled", "runs", "app", "version", "since", "created_at", "updated_at", "is_orphan")
+_AS_STORED = ("enabled", "runs", "app", "version", "is_orphan")
+
+
+State = Literal["enabled", "disabled", "ended", "problem"]
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
@@ -43,6 +48,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     expression: str
     timezone: str
     enabled: bool
+    state: State
     next: datetime | None  # plan time, by the clocks of its timezone
     runs: int
     app: str | None
@@ -56,12 +62,24 @@ class ScheduleView(msgspec.Struct, frozen=True):
     policies: dict[str, Any]
 
 
+class LastFire(msgspec.Struct, frozen=True):
+    """What became of a plan time."""
+
+    plan_time: datetime
+    scope: str
+    origin: Origin
+    task_id: int | None
+    state: str | None  # of the task; None as well when retention dropped it
+    reason: Reason | None  # why there is no task
+    decided_at: datetime
+
+
 class Shown(msgspec.Struct, frozen=True):
-    """One schedule with what comes next and what came last."""
+    """One schedule with what comes next and what came last. All instants are by the clocks of its timezone."""
 
     schedule: ScheduleView
     next: list[datetime]
-    last: list[FireRow]
+    last: list[LastFire]
 
 
 class Schedules(Protocol):
@@ -117,8 +135,10 @@ class DatabaseSchedules:
         _checked(name)
         async with self._conn() as conn:
             stored = await schedules.find(conn, name)
-            last = await ledger.fires(conn, stored.id, stored.created_at, stored.now, FIRES_SHOWN)
-        return Shown(view(stored), coming(stored, FIRES_SHOWN), last)
+            rows = await ledger.fires(conn, stored.id, stored.created_at, stored.now, FIRES_SHOWN)
+            last = [await _last_fire(conn, stored, row) for row in rows]
+        found = view(stored)
+        return Shown(found, [] if found.next is None else coming(stored, FIRES_SHOWN), last)
 
     async def edit(self, name: str, edit: Edit) -> tuple[ScheduleView, Recalled | None]:
         _checked(name)
@@ -204,6 +224,31 @@ class DatabaseSchedules:
             await calendars.delete(conn, name)
 
 
+async def _last_fire(conn: Connection, stored: Stored, row: FireRow) -> LastFire:
+    state = None
+    if row.task_id is not None:
+        with suppress(TaskNotFound):  # retention dropped it
+            state = (await tasks.get(conn, row.task_id)).state
+    zone = zone_of(stored)
+    return LastFire(
+        plan_time=row.plan_time.astimezone(zone),
+        scope=row.scope,
+        origin=row.origin,
+        task_id=row.task_id,
+        state=state,
+        reason=row.reason,
+        decided_at=row.decided_at.astimezone(zone),
+    )
+
+
+def zone_of(stored: Stored) -> tzinfo:
+    """Its timezone; UTC if this host does not know it."""
+    try:
+        return check_zone(stored.schedule.timezone)
+    except ValidationError:
+        return UTC
+
+
 async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:
     try:
         return await missing.missing(conn, stored, stored.now - back, stored.now)
@@ -235,6 +280,7 @@ def view(stored: Stored) -> ScheduleView:
         following = coming(stored, 1)
     except ValidationError as error:  # a timezone that this host does not know
         problem = error.message
+    zone = zone_of(stored)
     code = () if stored.code is None else differences(stored.code, schedule)
     return ScheduleView(
         name=schedule.name,
@@ -243,9 +289,21 @@ def view(stored: Stored) -> ScheduleView:
         kind=schedule.kind,
         expression=schedule.expression,
         timezone=schedule.timezone,
+        state=_state(stored, problem, has_next=bool(following)),
         next=following[0] if following else None,
         drift=[difference._asdict() for difference in code],
         problem=problem,
         policies=msgspec.structs.asdict(schedule.policies),
+        **{name: getattr(stored, name).astimezone(zone) for name in ("since", "created_at", "updated_at")},
         **{name: getattr(stored, name) for name in _AS_STORED},
     )
+
+
+def _state(stored: Stored, problem: str | None, *, has_next: bool) -> State:
+    """`ended`: no plan time will come, by its end, its max_runs, or because it was a single one."""
+    if not stored.enabled:
+        return "disabled"
+    if problem is not None:
+        return "problem"
+    is_over = not has_next and stored.next_plan_at is None and stored.schedule.kind != "daemon"
+    return "ended" if is_over else "enabled"

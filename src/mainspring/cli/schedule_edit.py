@@ -14,6 +14,7 @@ import click
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.parse import arguments
 from mainspring.cli.render import note, print_json
+from mainspring.cli.schedule_view import DAEMONS
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
@@ -105,11 +106,23 @@ async def create(
     if shared().json:
         print_json(view)
         return
+    if view.kind == "daemon":
+        note(f"created: {view.words}")
+        note(f"WARNING: daemons are {DAEMONS}: it is kept, and nothing runs")
+        return
     note(f"created: {view.words}, in {view.timezone}")
     if enable:
         _tell_next(view)
     else:
         note(f"it is disabled; let it run with `mainspring schedule enable {name}`")
+
+
+def _other_command(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        raise click.UsageError(
+            "an edit does not start or stop a schedule; use `mainspring schedule enable NAME` or `disable NAME`",
+            context,
+        )
 
 
 @click.command(
@@ -124,6 +137,7 @@ async def create(
 @_schedule_options
 @click.option("--job", metavar="JOB", help="Run another job.")
 @click.option("--clear", multiple=True, metavar="OPTION", help="Back to its default: end, max_runs, …; repeatable.")
+@click.option("--enable", "--disable", is_flag=True, hidden=True, expose_value=False, callback=_other_command)
 @with_client
 async def edit(
     client: Client,

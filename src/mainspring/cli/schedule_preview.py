@@ -13,6 +13,7 @@ from mainspring.cli.base import Command, examples, shared
 from mainspring.cli.render import note, print_json, table
 
 if TYPE_CHECKING:
+    from mainspring.model.preview import PreviewFire
     from mainspring.model.schedules import Schedule
 
 MAX_FIRES = 1000
@@ -45,32 +46,49 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
     from mainspring.model.instants import parse_instant
     from mainspring.model.preview import preview as foresee
 
-    schedule = _schedule(" ".join(expression), name or "preview", **options)
+    schedule = _schedule(expression, name or "preview", **options)
     found = foresee(schedule, datetime.now(UTC) if after is None else parse_instant(after, field="after"), count)
     if shared().json:
-        print_json(found)
+        fires = [{"at": fire.at.isoformat(), "utc": fire.utc, "note": fire.note} for fire in found.fires]
+        print_json({"words": found.words, "fires": fires})
         return
-    click.echo(found.words)
-    table(
-        ["AT", "UTC", "NOTE"],
-        [
-            [f"{fire.at:%a} {fire.at.isoformat(sep=' ')}", f"{fire.utc:%Y-%m-%d %H:%M:%S}Z", fire.note]
-            for fire in found.fires
-        ],
-        empty="no plan time comes after that",
-    )
+    click.echo(f"{found.words}, in {schedule.timezone}")
+    if found.fires:
+        table(["AT", "UTC", "NOTE"], [_row(fire) for fire in found.fires], empty="")
+    else:
+        note("no plan time comes after that")
     if name is None and "H resolved" in found.words:
         note("H is spread by the schedule's name; give it with --name")
 
 
-def _schedule(expression: str, name: str, *, exclude: tuple[str, ...], **options: Any) -> Schedule:
+def _row(fire: PreviewFire) -> list[str | None]:
+    return [f"{fire.at:%a} {fire.at.isoformat(sep=' ')}", f"{fire.utc:%Y-%m-%d %H:%M:%S}Z", fire.note]
+
+
+def _parsed(expression: tuple[str, ...]) -> tuple[str, str]:
+    """The kind, and the expression as a schedule holds it."""
+    from os.path import exists
+
+    from mainspring.errors import ValidationError
+    from mainspring.model import phrases
+
+    try:
+        return phrases.parse(" ".join(expression))
+    except ValidationError as error:
+        # Of an asterisk without quotes the shell makes the names of all files.
+        if len(expression) > 1 and any(map(exists, expression)):
+            advice = "; there are names of files in it: put it in quotes, so that the shell leaves the * alone"
+            raise ValidationError(error.message + advice, field="expression") from None
+        raise
+
+
+def _schedule(expression: tuple[str, ...], name: str, *, exclude: tuple[str, ...], **options: Any) -> Schedule:
     from msgspec.structs import replace
 
-    from mainspring.model import phrases
     from mainspring.model.define_schedule import define_schedule
     from mainspring.model.excluded import check_excluded
 
-    kind, parsed = phrases.parse(expression)
+    kind, parsed = _parsed(expression)
     given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}
     schedule = define_schedule(name, "preview", given)
     excluded = tuple(check_excluded(day, field="exclude") for day in exclude)

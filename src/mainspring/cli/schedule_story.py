@@ -11,7 +11,7 @@ import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.parse import duration
-from mainspring.cli.render import note, print_json, table, visible
+from mainspring.cli.render import counted, note, print_json, table, visible, wrapped
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
@@ -43,7 +43,7 @@ async def explain(client: Client, name: str, at: str | None) -> None:
         return
     for story in stories:
         for line in as_lines(name, story, timing(stored.schedule)):
-            click.echo(visible(line))
+            click.echo(wrapped(visible(line)))
     if not stories:
         note("nothing was decided yet, and no plan time comes: `mainspring schedule show` tells its state")
 
@@ -57,36 +57,44 @@ async def explain(client: Client, name: str, at: str | None) -> None:
 @click.option("--since", metavar="DURATION", default="24h", show_default=True, help="So far back.")
 @with_client
 async def check(client: Client, name: str | None, since: str) -> None:
-    """Compare the plan times that were expected with those that were decided; the exit code is 1 if any is missing."""
+    """Compare the plan times that were expected with those that were decided; the exit code is 1 if any is missing.
+
+    So it is if a schedule could not be checked to the end."""
     from datetime import timedelta
 
     found = await client.schedules.check(name, timedelta(seconds=duration(since, field="since")))
-    bad = [one for one in found if one.missing or one.why is not None]
+    bad = [one for one in found if one.missing or one.why is not None or not one.complete]
     if shared().json:
-        print_json({"ok": not bad, "schedules": bad if name is None else found})
+        print_json({"ok": not bad, **_counts(found), "schedules": bad if name is None else found})
     else:
         _tell(found, bad)
     if bad:
         click.get_current_context().exit(MISSING)
 
 
+def _counts(found: list[Checked]) -> dict[str, int]:
+    return {
+        "checked": len(found),
+        "expected": sum(one.expected for one in found),
+        "missing": sum(len(one.missing) + one.more for one in found),
+    }
+
+
 def _tell(found: list[Checked], bad: list[Checked]) -> None:
-    table(
-        ["SCHEDULE", "PLAN TIME", "SCOPE"],
-        [[one.schedule, gap.plan_time.isoformat(sep=" "), gap.scope] for one in bad for gap in one.missing],
-        empty="",
-    )
+    """What is wrong with each schedule, and then the plan times."""
     for one in bad:
-        if not one.missing:
+        if one.missing:
+            count = len(one.missing) + one.more
+            shown = f" ({len(one.missing):,} are shown)" if one.more else ""
+            note(f"{one.schedule}: {counted(count, 'run')} missing{shown}: {one.why}")
+        elif one.why is not None:
             note(f"{one.schedule}: it cannot be checked: {one.why}")
-            continue
-        more = f", of which {len(one.missing)} are shown" if one.more else ""
-        note(f"{one.schedule}: {len(one.missing) + one.more} missing{more}; {one.why}")
-    for one in found:
         if not one.complete and one.expected:
-            note(
-                f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; check a shorter time with --since"
-            )
+            note(f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; give a shorter --since")
+    rows = [[one.schedule, gap.plan_time.isoformat(sep=" "), gap.scope] for one in bad for gap in one.missing]
+    if rows:
+        table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, empty="")
     if not bad:
         expected = sum(one.expected for one in found)
-        note(f"nothing is missing: {expected:,} fires of {len(found):,} schedules were expected")
+        verb = "was" if expected == 1 else "were"
+        note(f"nothing is missing: {counted(expected, 'run')} of {counted(len(found), 'schedule')} {verb} expected")

@@ -128,6 +128,9 @@ async def show(client: Client, id: int) -> None:
     fields(
         {
             **{name: getattr(view, name) for name in ("id", "job", "state", "priority", "key")},
+            "schedule": view.schedule,
+            "plan time": view.plan_time,
+            "scope": view.scope,
             "due": view.run_at,
             "submitted": view.created_at,
             "started": view.started_at,

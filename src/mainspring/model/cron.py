@@ -66,6 +66,7 @@ class Cron:
     def words(self) -> str:
         """The expression in English."""
         words = re.sub(r"\b(\d+)th\b", _ordinal, self._template.explain())
+        words = words.replace(" and on ", " or on ")  # cronsim joins the two kinds of days so, and either will do
         return f"{words} (H resolved from the name)" if self._spread else words
 
     def after(self, instant: datetime) -> datetime | None:

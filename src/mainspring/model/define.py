@@ -6,6 +6,7 @@ Next: sdk/app.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
@@ -17,6 +18,8 @@ from mainspring.model.retry import MAX_DELAYS, MAX_RETRIES, Backoff, Retry
 MAX_ARGV = 1000
 MAX_ARGV_BYTES = 128 * 1024  # of one argument, as Linux has it
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
+
+_OTHER_NAMES = {"timezone": "tz", "interval": "every", "schedule": "cron", "max_attempts": "retries"}
 
 
 class Options(TypedDict, total=False):
@@ -40,9 +43,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
     """The definition of a job; ValidationError names the option that is wrong."""
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
-        name = sorted(unknown)[0]
-        known = ", ".join(Options.__annotations__)
-        raise ValidationError(f"{name}: no such option; there are {known}", field=name)
+        raise _unknown_option(sorted(unknown)[0])
     delivery = options.get("delivery", "at_least_once")
     if delivery not in get_args(Delivery):
         raise ValidationError(f"delivery: {delivery!r}; use {', '.join(get_args(Delivery))}", field="delivery")
@@ -71,6 +72,17 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         requires=labels,
         description=check_text(options.get("description", ""), field="description"),
     )
+
+
+def _unknown_option(name: str) -> ValidationError:
+    """With what may have been meant: of a job or, where a job is defined in code, of its schedule."""
+    from mainspring.model.define_schedule import When  # only here: it loads all that has to do with time
+
+    known = [*Options.__annotations__, *When.__annotations__]
+    close = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, 1)
+    meant = f", did you mean {close[0]}?" if close else ";"
+    policies, when = ", ".join(Options.__annotations__), ", ".join(When.__annotations__)
+    return ValidationError(f"{name}: no such option{meant} a job has {policies}; its schedule has {when}", field=name)
 
 
 def _retry(options: Options) -> Retry:

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn
 from mainspring.errors import ValidationError
 from mainspring.model import durations
 from mainspring.model.cron import Cron
-from mainspring.model.cron_grammar import MAX_LENGTH, WEEKDAYS
+from mainspring.model.cron_grammar import MACROS, MAX_LENGTH, WEEKDAYS
 from mainspring.model.instants import parse_instant
 from mainspring.model.schedules import Kind
 
@@ -27,6 +27,18 @@ _SMALL_WORDS = {"on", "at", "the", "and", "day"}
 _FULL_NAMES = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 _WEEKDAY = {name: short for full, short in zip(_FULL_NAMES, WEEKDAYS, strict=True) for name in (full, short.lower())}
 _GROUPS = {"weekdays": "MON-FRI", "weekends": "SAT,SUN"}
+
+_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([a-z]+)(?: and |,? ?)", re.ASCII)
+_UNIT_NAMES = {
+    "ms": ("ms", "millisecond", "milliseconds"),
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "m": ("m", "min", "mins", "minute", "minutes"),
+    "h": ("h", "hour", "hours"),
+    "d": ("d", "day", "days"),
+    "w": ("w", "week", "weeks"),
+}
+_UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names}
+_ONE = {"second": "1s", "minute": "1m", "hour": "1h"}  # every day has a time of day: `daily`
 
 _EXAMPLES = {
     "daily": '"09:00" or "09:00, 17:00"',
@@ -98,6 +110,10 @@ def parse(text: str, *, field: str = "expression") -> tuple[Kind, str]:
             return "cron", weekly(rest)
         case "monthly":
             return "cron", monthly(rest)
+        case "hourly" if not rest:
+            return "cron", MACROS["@hourly"]
+    if _in_units(text) is not None:
+        raise ValidationError(f'{field}: {text!r} alone is a duration; write "every {text}"', field=field)
     if _INSTANT.match(text):
         return "once", _instant(text)
     if head.startswith("@") or re.match(r"[0-9*?]|[Hh](?![A-Za-z])", head):
@@ -112,7 +128,18 @@ def period_text(seconds: float) -> str:
 
 
 def _period(text: str) -> str:
-    return period_text(durations.seconds(text, field="every", at_least=MIN_PERIOD))
+    return period_text(durations.seconds(_in_units(text) or text, field="every", at_least=MIN_PERIOD))
+
+
+def _in_units(text: str) -> str | None:
+    """ "5 minutes" or "1 hour and 30 min" as durations are written, 5m and 1h30m; None if it is nothing like that."""
+    words = " ".join(text.lower().split())
+    if words in _ONE:
+        return _ONE[words]
+    parts = list(_PART.finditer(words))
+    if not parts or "".join(part[0] for part in parts) != words or any(part[2] not in _UNITS for part in parts):
+        return None
+    return "".join(part[1] + _UNITS[part[2]] for part in parts)
 
 
 def _instant(text: str) -> str:
@@ -121,8 +148,8 @@ def _instant(text: str) -> str:
 
 def _forms() -> str:
     return (
-        'write cron such as "0 9 * * MON-FRI", @daily, "every 30s", "daily at 09:00", "weekly on mon at 09:00", '
-        '"monthly on the 1st at 09:00" or "once 2026-12-24T18:00:00+01:00"'
+        'write cron such as "0 9 * * MON-FRI", @daily, "every 30s", hourly, "daily at 09:00", '
+        '"weekly on mon at 09:00", "monthly on the 1st at 09:00" or "once 2026-12-24T18:00:00+01:00"'
     )
 
 

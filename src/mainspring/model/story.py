@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from mainspring.model.planning import GRACE, INSTANT, LOOK_BEFORE, Decided, Reason, Version, run_at
+from mainspring.model.schedules import Overlap
 from mainspring.model.timing import Timing
 
 Origin = Literal["plan", "backfill", "manual"]
@@ -36,7 +37,7 @@ class FireStory(Struct, frozen=True):
     finished_at: datetime | None
     lateness_ms: float | None  # of the first attempt
     attempts: int
-    said: str
+    said: list[str]  # a fact each
 
 
 class Story(Struct, frozen=True):
@@ -102,7 +103,7 @@ def why_no_task(reason: Reason, past: Past | None, at: datetime, decided_at: dat
     """The reason in the ledger as a sentence, with the policy that led to it."""
     policies = None if past is None else past.version.policies
     due = at + timedelta(seconds=0.0 if policies is None else policies.delay)
-    late = f"it was decided {_span(decided_at - due)} late"
+    late = f"it was decided {span(decided_at - due)} late"
     match reason:
         case "paused":
             if past is not None and past.version.enabled:
@@ -133,10 +134,14 @@ def _misfire(past: Past | None, late: timedelta) -> str:
         return "too late for its policies"
     policies = past.version.policies
     if policies.misfire_after is not None and late > timedelta(seconds=policies.misfire_after):
-        return f"and misfire_after allows {_span(timedelta(seconds=policies.misfire_after))}"
+        return f"and misfire_after allows {span(timedelta(seconds=policies.misfire_after))}"
     if policies.catch_up == "all":
-        return f"and catch_up=all goes back {_span(timedelta(seconds=policies.window))} (window)"
+        return f"and catch_up=all goes back {span(timedelta(seconds=policies.window))} (window)"
     return f"and catch_up={policies.catch_up} leaves out what was missed while nothing was planning"
+
+
+def why_used_up(max_runs: int) -> str:
+    return f"not expected: its {'1 run was' if max_runs == 1 else f'{max_runs:,} runs were'} used up before (max_runs)"
 
 
 class Cursor(NamedTuple):
@@ -144,7 +149,6 @@ class Cursor(NamedTuple):
 
     next_plan_at: datetime | None
     enabled: bool
-    exhausted: int | None  # max_runs, if they are used up
     problem: str | None
     now: datetime
 
@@ -153,8 +157,6 @@ def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
     """Why an expected plan time has no row in the ledger."""
     due = at + timedelta(seconds=past.version.policies.delay)
     is_open = cursor.next_plan_at is not None and cursor.next_plan_at <= at
-    if cursor.exhausted is not None and (is_open or cursor.next_plan_at is None):
-        return "not_expected", f"not expected: its {cursor.exhausted} runs (max_runs) were used up before"
     if not cursor.enabled and (not past.version.enabled or due > cursor.now):
         return "undecided", "the schedule is disabled: nothing is planned; `mainspring schedule enable` goes on"
     if due > cursor.now:
@@ -163,46 +165,78 @@ def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
     if cursor.now - due <= GRACE:
         return "undecided", "not decided yet: its time has just come"
     if cursor.problem is not None:
-        return "overdue", f"overdue by {_span(cursor.now - due)}: it cannot be planned: {cursor.problem}"
+        return "overdue", f"overdue by {span(cursor.now - due)}: it cannot be planned: {cursor.problem}"
     if not is_open:
         return "overdue", "missing: the ledger has no row of it, though later plan times were decided; or it is too old"
     if not cursor.enabled:
         return "overdue", "not decided: nothing was planning then, and now the schedule is disabled"
     advice = "is a server running? `mainspring up` starts one"
-    return "overdue", f"overdue by {_span(cursor.now - due)}: nobody is planning; {advice}"
+    return "overdue", f"overdue by {span(cursor.now - due)}: nobody is planning; {advice}"
 
 
 def moved(name: str, past: Past, at: datetime, scope: str) -> str | None:
     """What keeps a task from running at its plan time itself."""
     policies = past.version.policies
     due = at + timedelta(seconds=policies.delay)
-    parts = [f"a delay of {_span(due - at)}"] if policies.delay else []
+    parts = [f"a delay of {span(due - at)}"] if policies.delay else []
     if policies.jitter:
-        parts.append(f"a jitter of {_span(run_at(name, Decided(at, due, None), scope, policies.jitter) - due)}")
+        parts.append(f"a jitter of {span(run_at(name, Decided(at, due, None), scope, policies.jitter) - due)}")
     return " and ".join(parts) or None
 
 
+def waited(overlap: Overlap, run_at: datetime, before_ended: datetime | None) -> str | None:
+    """Why a task ran late, if the run before it had not ended at its instant."""
+    if overlap == "allow" or (before_ended is not None and before_ended <= run_at):
+        return None
+    stopped = {"cancel_running": ", which it cancelled", "terminate_running": ", which it ended"}.get(overlap, "")
+    return f"it waited for the run before it{stopped} (overlap={overlap})"
+
+
+def waits(overlap: Overlap, by: str) -> str:
+    """What a task waits for that has not had its turn; `by` is its instant."""
+    if overlap == "skip":
+        return f"it will be skipped if the run before it has not ended by {by} (overlap=skip)"
+    return f"the run before it has not ended (overlap={overlap})"
+
+
 def as_lines(name: str, told: Story, zone: Timing) -> list[str]:
-    """A story as people read it."""
+    """A story as people read it: a fact in each line."""
     lines = [f"{name} at {local(told.plan_time, zone)}", *(f"  {sentence}" for sentence in told.said)]
     for fire in told.fires:
-        lines.append(f"  {f'[{fire.scope}] ' if fire.scope else ''}{fire.said}")
+        first, *others = fire.said
+        lines.append(f"  [{fire.scope}] {first}" if fire.scope else f"  {first}")
+        lines += [f"    {fact}" if fire.scope else f"  {fact}" for fact in others]
     if told.more_fires:
-        lines.append(f"  and {told.more_fires} more scopes")
+        lines.append(f"  and {told.more_fires} more scope{'' if told.more_fires == 1 else 's'}")
     around = {"before": told.before, "after": told.after}
-    known = [f"the one {way}: {local(at, zone)}" for way, at in around.items() if at is not None]
-    if known:
-        lines.append(f"  {'; '.join(known)}")
-    return lines
+    return lines + [
+        f"  the one {way}: {local(at, zone, on=told.plan_time)}" for way, at in around.items() if at is not None
+    ]
 
 
-def local(at: datetime, timing: Timing) -> str:
-    """An instant by the clocks of the schedule's timezone."""
-    return at.astimezone(timing.zone).isoformat(sep=" ")
+def local(at: datetime, timing: Timing, *, on: datetime | None = None) -> str:
+    """An instant by the clocks of the schedule's timezone; without its date if that is the day of `on`."""
+    shown = at.astimezone(timing.zone)
+    precision = "milliseconds" if shown.microsecond else "seconds"
+    if on is not None:
+        day = on.astimezone(timing.zone)
+        if (shown.date(), shown.utcoffset()) == (day.date(), day.utcoffset()):
+            return shown.time().isoformat(precision)
+    return shown.isoformat(" ", precision)
 
 
-def _span(span: timedelta) -> str:
-    total = span.total_seconds()
+def lateness(milliseconds: float) -> str:
+    """How late a task fired."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.3f} ms late"
+    if milliseconds < 120_000:
+        return f"{milliseconds / 1000:.1f} s late"
+    return f"{span(timedelta(milliseconds=milliseconds))} late"
+
+
+def span(length: timedelta) -> str:
+    """A duration: 2 d 6 h, 13.25 s."""
+    total = length.total_seconds()
     if total < 120:
         return f"{total:.3f}".rstrip("0").rstrip(".") + " s"
     days, rest = divmod(round(total), 86_400)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.errors import TaskNotFound
 from mainspring.model import story
 from mainspring.model.planning import Reason, Version
+from mainspring.model.schedules import Overlap
 from mainspring.model.story import Cursor, FireStory, Origin, Past, Story, local
 from mainspring.model.timing import Timing, timing
 from mainspring.store import plans, tasks
@@ -61,6 +62,41 @@ def _past(version: Version) -> Past:
     return Past(version, version.timing)
 
 
+class UsedUp(NamedTuple):
+    """Of a version of a schedule: its plan times between these two were not planned, for its runs were used up."""
+
+    max_runs: int
+    after: datetime
+    before: datetime | None
+
+    def has(self, at: datetime) -> bool:
+        return at > self.after and (self.before is None or at < self.before)
+
+
+_LAST_OF_A_VERSION = """
+    select max(plan_time) from mainspring.fire
+     where schedule_id = $1 and origin = 'plan'
+       and plan_time > $2 and plan_time <= coalesce($3::timestamptz, 'infinity')
+"""
+
+
+async def used_up(conn: Connection, stored: Stored, version: Version) -> UsedUp | None:
+    """Which plan times of a version were not planned because of `max_runs`.
+
+    How many runs an older version had made is not kept: what lies between its last decided plan time and the
+    cursor was not planned though somebody planned, and that is what `max_runs` does.
+    """
+    most = stored.schedule.policies.max_runs
+    if most is not None and stored.runs >= most:
+        last = await conn.fetchval(_LAST_OF_A_VERSION, stored.id, stored.created_at, None)
+        return UsedUp(most, last or stored.created_at, None)
+    most = version.policies.max_runs
+    if most is None or version.until is None:
+        return None
+    last = await conn.fetchval(_LAST_OF_A_VERSION, stored.id, version.since, version.until)
+    return UsedUp(most, last or version.since, stored.next_plan_at)
+
+
 _LAST = """
     select max(plan_time) from mainspring.fire
      where schedule_id = $1 and plan_time <= $2 and origin <> 'manual'
@@ -96,7 +132,8 @@ async def _story(conn: Connection, stored: Stored, at: datetime) -> Story:
     decided = [FireRow(*row) for row in rows]
     past = _in_force(await versions(conn, stored, at), at)
     shown = [await _fire(conn, stored, past, row) for row in decided[:SCOPES_TOLD]]
-    expected, status, said = _expected(stored, past, at, decided)
+    used = None if past is None else await used_up(conn, stored, past.version)
+    expected, status, said = _expected(stored, past, at, decided, used)
     timing_then = timing(stored.schedule) if past is None else past.timing
     before = story.last_before(timing_then, at)
     after = timing_then.after(max(at, stored.created_at))
@@ -120,7 +157,7 @@ def _in_force(versions: Sequence[Past], at: datetime) -> Past | None:
 
 
 def _expected(
-    stored: Stored, past: Past | None, at: datetime, decided: Sequence[FireRow]
+    stored: Stored, past: Past | None, at: datetime, decided: Sequence[FireRow], used: UsedUp | None
 ) -> tuple[bool, story.Status, list[str]]:
     """Whether a plan time was expected, what is known of it, and the sentences that say so."""
     is_decided = any(row.origin != "manual" for row in decided)
@@ -139,16 +176,11 @@ def _expected(
         words += f"; by the version that was in force until {local(past.version.until, past.timing)}"
     if is_decided:
         return enabled, "decided", [words]
-    status, why = story.undecided(past, at, _cursor(stored))
-    if status == "not_expected":
-        return False, status, [why]
+    if used is not None and used.has(at):
+        return False, "not_expected", [story.why_used_up(used.max_runs)]
+    cursor = Cursor(stored.next_plan_at, stored.enabled, stored.problem, stored.now)
+    status, why = story.undecided(past, at, cursor)
     return enabled, status, [words, why]
-
-
-def _cursor(stored: Stored) -> Cursor:
-    most = stored.schedule.policies.max_runs
-    exhausted = most if most is not None and stored.runs >= most else None
-    return Cursor(stored.next_plan_at, stored.enabled, exhausted, stored.problem, stored.now)
 
 
 async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRow) -> FireStory:
@@ -158,11 +190,13 @@ async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRo
         with suppress(TaskNotFound):  # retention dropped it
             view = await tasks.get(conn, row.task_id)
             attempts = await tasks.attempts(conn, row.task_id)
-    zone = timing(stored.schedule) if past is None else past.timing
+    teller = _Teller(row, past, timing(stored.schedule) if past is None else past.timing, stored.now)
     if row.reason is not None:
-        said = story.why_no_task(row.reason, past, row.plan_time, row.decided_at)
+        said = [story.why_no_task(row.reason, past, row.plan_time, row.decided_at)]
     else:
-        said = f"{_planned(stored, past, row, zone)}; {_came_of(row, view, attempts, zone, stored.now)}"
+        said = [teller.planned(stored.schedule.name), *teller.came_of(view, attempts)]
+        if (due := _due(attempts)) is not None and teller.overlap != "allow":
+            said[2:2] = await _waited(conn, stored, teller.overlap, row, due)
     first = attempts[0] if attempts else None
     return FireStory(
         scope=row.scope,
@@ -181,46 +215,90 @@ async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRo
     )
 
 
-def _planned(stored: Stored, past: Past | None, row: FireRow, zone: Timing) -> str:
-    if row.origin == "manual":
-        return "run now, by hand"
-    if row.origin == "backfill":
-        return f"backfilled at {local(row.decided_at, zone)}"
-    moved = None if past is None else story.moved(stored.schedule.name, past, row.plan_time, row.scope)
-    return f"planned at {local(row.decided_at, zone)}" + (f", to run after {moved}" if moved else "")
+def _due(attempts: Sequence[AttemptView]) -> datetime | None:
+    """The instant of a task's first attempt; that of the task moves on with every other."""
+    first = attempts[0] if attempts else None
+    if first is None or first.started_at is None or first.lateness_ms is None:
+        return None
+    return first.started_at - timedelta(milliseconds=first.lateness_ms)
 
 
-def _came_of(row: FireRow, view: TaskView | None, attempts: Sequence[AttemptView], zone: Timing, now: datetime) -> str:
-    """What came of the task."""
-    if view is None:
-        return f"what came of its task {row.task_id} is not kept any longer"
-    task = f"task {view.id}"
-    match view.state:
-        case "blocked":
-            return f"{task} waits for its turn: the run before it has not ended"
-        case "pending" if not attempts and view.run_at > now:
-            return f"{task} is to run at {local(view.run_at, zone)}"
-        case "pending" if not attempts:
-            return f"{task} waits for an agent since {local(view.run_at, zone)}"
-        case "assigned" if len(attempts) == 1:
-            return f"{task} is armed on {attempts[0].agent}, to fire at {local(view.run_at, zone)}"
-    return f"{task} {_fired(attempts, zone)}{_ended(view, attempts, zone)}"
+_RUN_BEFORE = """
+    select task_id from mainspring.fire
+     where schedule_id = $1 and scope = $2 and plan_time < $3 and task_id is not null and origin <> 'backfill'
+     order by plan_time desc limit 1
+"""
 
 
-def _fired(attempts: Sequence[AttemptView], zone: Timing) -> str:
-    started = next((attempt for attempt in attempts if attempt.started_at is not None), None)
-    if started is None:
-        return "did not start"
-    late = f"{started.lateness_ms:.3f} ms late" if started.lateness_ms is not None else ""
-    assert started.started_at is not None
-    return f"fired at {local(started.started_at, zone)}, {late}, on {started.agent or 'an agent that is gone'}"
+async def _waited(conn: Connection, stored: Stored, overlap: Overlap, row: FireRow, due: datetime) -> list[str]:
+    """That a task waited for the run before it in its scope, if it did."""
+    before = await conn.fetchval(_RUN_BEFORE, stored.id, row.scope, row.plan_time)
+    if before is None or row.origin == "backfill":
+        return []
+    try:
+        ended = (await tasks.get(conn, before)).finished_at
+    except TaskNotFound:
+        return []
+    why = story.waited(overlap, due, ended)
+    return [] if why is None else [why]
 
 
-def _ended(view: TaskView, attempts: Sequence[AttemptView], zone: Timing) -> str:
-    count = f"{len(attempts)} attempts" if len(attempts) != 1 else "1 attempt"
-    if view.finished_at is not None:
-        why = f": {view.error.partition(chr(10))[0]}" if view.error else ""
-        return f"; {view.state} at {local(view.finished_at, zone)} after {count}{why}"
-    if view.state == "running":
-        return f"; it runs, {count} so far"
-    return f"; {count} so far, the next at {local(view.run_at, zone)}"
+class _Teller(NamedTuple):
+    """Tells of one fire, with the clock readings short on the day of its plan time."""
+
+    row: FireRow
+    past: Past | None
+    zone: Timing
+    now: datetime
+
+    @property
+    def overlap(self) -> Overlap:
+        return "allow" if self.past is None else self.past.version.policies.overlap
+
+    def at(self, at: datetime) -> str:
+        return local(at, self.zone, on=self.row.plan_time)
+
+    def planned(self, name: str) -> str:
+        if self.row.origin == "manual":
+            return "run now, by hand"
+        if self.row.origin == "backfill":
+            return f"backfilled at {self.at(self.row.decided_at)}"
+        moved = None if self.past is None else story.moved(name, self.past, self.row.plan_time, self.row.scope)
+        return f"planned at {self.at(self.row.decided_at)}" + (f", to run after {moved}" if moved else "")
+
+    def came_of(self, view: TaskView | None, attempts: Sequence[AttemptView]) -> list[str]:
+        """What came of the task."""
+        if view is None:
+            return [f"what came of its task {self.row.task_id} is not kept any longer"]
+        task = f"task {view.id}"
+        match view.state:
+            case "blocked":
+                return [f"{task} waits for its turn", story.waits(self.overlap, self.at(view.run_at))]
+            case "pending" if not attempts and view.run_at > self.now:
+                return [f"{task} is to run at {self.at(view.run_at)}"]
+            case "pending" if not attempts:
+                return [f"{task} waits for an agent since {self.at(view.run_at)}"]
+            case "assigned" if len(attempts) == 1:
+                return [f"{task} is armed on {attempts[0].agent}, to fire at {self.at(view.run_at)}"]
+        return [f"{task} {self.fired(attempts)}", *self.ended(view, attempts)]
+
+    def fired(self, attempts: Sequence[AttemptView]) -> str:
+        started = next((attempt for attempt in attempts if attempt.started_at is not None), None)
+        if started is None or started.started_at is None:
+            return "did not start"
+        late = "" if started.lateness_ms is None else f", {story.lateness(started.lateness_ms)}"
+        return f"fired at {self.at(started.started_at)}{late}, on {started.agent or 'an agent that is gone'}"
+
+    def ended(self, view: TaskView, attempts: Sequence[AttemptView]) -> list[str]:
+        count = f"{len(attempts)} attempts" if len(attempts) != 1 else "1 attempt"
+        if view.finished_at is not None:
+            ended = [f"{view.state} at {self.at(view.finished_at)} after {count}"]
+            return [*ended, f"its error: {_first_line(view.error)}"] if view.error else ended
+        going = "it runs" if view.state == "running" else f"the next attempt is at {self.at(view.run_at)}"
+        error = next((attempt.error for attempt in reversed(attempts) if attempt.error), None)
+        last = [f"the last error: {_first_line(error)}"] if error else []
+        return [f"{going}, {count} so far", *last]
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

@@ -7,7 +7,7 @@ Next: cli/schedule_story.py
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import NamedTuple
@@ -15,9 +15,11 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from mainspring.model.planning import GRACE, Version, expected
+from mainspring.model.story import local
 from mainspring.model.timing import timing
 from mainspring.store import ledger
 from mainspring.store.database import Connection
+from mainspring.store.ledger import UsedUp
 from mainspring.store.schedules import Stored
 
 MOST_CHECKED = 100_000  # fires of one schedule
@@ -89,18 +91,27 @@ def unknown(stored: Stored, problem: str) -> Checked:
 
 async def _expected(conn: Connection, stored: Stored, since: datetime, until: datetime) -> Iterator[_Expected]:
     versions = [past.version for past in await ledger.versions(conn, stored, since)]
-    last = await _last_run(conn, stored)
-    return _coming(versions, stored, since, until if last is None else min(until, last))
+    used_up = {id(version): await ledger.used_up(conn, stored, version) for version in versions}
+    return _coming(versions, used_up, stored, since, until)
 
 
-def _coming(versions: Sequence[Version], stored: Stored, since: datetime, until: datetime) -> Iterator[_Expected]:
+def _coming(
+    versions: Sequence[Version],
+    used_up: Mapping[int, UsedUp | None],  # by the id() of a version
+    stored: Stored,
+    since: datetime,
+    until: datetime,
+) -> Iterator[_Expected]:
     scopes: dict[int, tuple[list[tuple[str, ...]], bool]] = {}
     for number, version in enumerate(versions):
         later = [one.policies for one in versions[number:]]
         scopes[id(version)] = [one.scopes or ("",) for one in later], any(one.provider for one in later)
     for at, version in expected(versions, since):
-        if at > until:
+        used = used_up[id(version)]
+        if at > until or (used is not None and used.before is None and used.has(at) and version is versions[-1]):
             return
+        if used is not None and used.has(at):
+            continue
         due = at + timedelta(seconds=version.policies.delay)
         # What came due in the pause that goes on is decided when it ends.
         waits_for_enable = not stored.enabled and due > stored.since
@@ -114,17 +125,6 @@ def _gaps(one: _Expected, known: Iterable[str]) -> list[str]:
         return [] if known else [""]
     gaps = [[scope for scope in scopes if scope not in known] for scopes in one.scope_sets]
     return gaps[0] if all(gaps) else []
-
-
-_LAST_RUN = "select max(plan_time) from mainspring.fire where schedule_id = $1 and origin = 'plan'"
-
-
-async def _last_run(conn: Connection, stored: Stored) -> datetime | None:
-    """Behind this plan time none is expected, because `max_runs` were used up; None: there is no such limit yet."""
-    most = stored.schedule.policies.max_runs
-    if most is None or stored.runs < most:
-        return None
-    return await conn.fetchval(_LAST_RUN, stored.id) or stored.created_at
 
 
 # What was run by hand stands for no plan time.
@@ -145,7 +145,7 @@ def _why(stored: Stored) -> str:
     if stored.problem is not None:
         return f"it cannot be planned: {stored.problem}"
     if stored.next_plan_at is not None and stored.next_plan_at <= stored.now - GRACE:
-        since = stored.next_plan_at.astimezone(timing(stored.schedule).zone).isoformat(sep=" ")
+        since = local(stored.next_plan_at, timing(stored.schedule))
         if not stored.enabled:
             return f"nothing was decided from {since} on, and now the schedule is disabled"
         return f"nothing was decided from {since} on: is a server running?"

@@ -17,7 +17,7 @@ from mainspring.model.phrases import MIN_PERIOD
 from mainspring.model.schedules import Fold, Gap, Kind, Schedule
 from mainspring.model.zones import change_around, check_zone, start_of_day
 
-MAX_TIMINGS = 10_000
+MAX_TIMINGS = 2_000  # of up to 8 kB each
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)

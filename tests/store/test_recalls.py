@@ -400,6 +400,31 @@ async def test_scopes_that_come_back_one_by_one_are_one_run(conn: Connection) ->
     assert await tasks_of(conn, report) == 6
 
 
+async def test_a_scope_that_comes_back_alone_is_planned_anew_without_another_run(conn: Connection) -> None:
+    await set_clock(conn, 0)
+    await partitions.make_ahead(conn, days=1)
+    await create(conn, every=5, scopes=["a", "b", "c"])
+    await planned(conn)
+    armed = await claimed(conn)
+    await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, jitter=1.0)))
+    await planned(conn)
+    for one in armed:
+        await recalls.confirm(conn, [one.task], [one.token])
+        await planned(conn)
+        assert (await schedules.find(conn, "report")).runs == 2
+
+
+async def test_an_answer_about_an_earlier_attempt_takes_nothing_back(conn: Connection, report: int) -> None:
+    """It was given back, armed again, and asked back then."""
+    [before] = await claimed(conn)
+    await claims.give_back(conn, [before.task], [before.token])
+    [armed] = await claimed(conn)
+    await edit(conn)
+    assert await recalls.confirm(conn, [before.task], [before.token]) == []
+    assert await live(conn, report) == [(5, TaskState.ASSIGNED)]
+    assert await recalls.confirm(conn, [armed.task], [armed.token]) == [armed.task]
+
+
 async def tasks_of(conn: Connection, report: int) -> int:
     return int(await conn.fetchval("select count(*) from mainspring.task where schedule_id = $1", report))
 

@@ -28,8 +28,8 @@ class Recalled(NamedTuple):
     running: int  # started: they go on
 
 
-# From when the version counts that recalled it; of a deleted schedule, when that was.
-_SINCE = "coalesce((select s.since from mainspring.schedule s where s.id = gone.schedule_id), gone.cancel_at)"
+# From when the version counts that recalled it. There may be later ones by the time an agent gives it back.
+_SINCE = "coalesce(gone.cancel_at, (select s.since from mainspring.schedule s where s.id = gone.schedule_id))"
 
 # What follows the tasks that were taken back (`gone`), in the same statement. The schedule may be gone too.
 # A plan time counts as a run while any of its scopes has a task.
@@ -92,7 +92,8 @@ _TAKE_BACK = f"""
 
 _ASK_BACK = f"""
     with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RECALL}
+        update mainspring.task t set cancel_mode = {RECALL},
+               cancel_at = (select s.since from mainspring.schedule s where s.id = t.schedule_id)
          where {_UNSTARTED} and t.state = 2 and t.attempt = 1 and t.cancel_at is null
         returning t.id
     )

@@ -18,6 +18,7 @@ from mainspring.model.define_schedule import define_schedule
 from mainspring.store import schedules
 from mainspring.store.database import Connection, Database
 from mainspring.store.recalls import Recalled
+from mainspring.store.synchronise import synchronise
 from tests.cli.conftest import Cli
 
 CREATE = ("schedule", "create", "nightly", "backup")
@@ -193,7 +194,7 @@ def test_what_is_gone_from_the_code_can_be_deleted_for_good(cli: Cli, dsn: str) 
     for name in ("gone", "there"):
         schedule = define_schedule(name, "backup", {"every": "1h"})
         on(dsn, lambda conn, schedule=schedule: schedules.create(conn, schedule, enabled=True, app="x", app_version=1))
-    execute(dsn, "update mainspring.schedule set synced_at = synced_at - interval '1 h' where name = 'gone'")
+    on(dsn, lambda conn: synchronise(conn, "x", 1, [define_schedule("there", "backup", {"every": "1h"})]))
     assert "gone from its code" in cli("schedule", "list").out
     assert cli("schedule", "delete", "gone").err == "deleted\n"
     assert "the code of 'x' defines it" in cli("schedule", "delete", "there").err

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.schedules import create, ledger, set_clock
 
 from mainspring.server import planner as planner_module
 from mainspring.server.planner import Planner
 from mainspring.store.database import Connection, Database
-from tests.schedules import create, ledger, set_clock
 
 
 @pytest.fixture

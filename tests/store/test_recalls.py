@@ -196,6 +196,32 @@ async def test_what_comes_back_after_its_time_has_passed_in_a_later_version_stay
     assert (await ledger(conn, report))[0] == Entry(5, "", "paused")
 
 
+async def test_what_comes_back_after_a_second_edit_is_decided_by_the_version_of_its_time(
+    conn: Connection, report: int
+) -> None:
+    """Nobody paused it: its plan time is planned anew although it has passed."""
+    [armed] = await claimed(conn)
+    await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, jitter=1.0)))
+    await set_clock(conn, 7)
+    await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, jitter=2.0)))
+    assert await recalls.confirm(conn, [armed.task], [armed.token]) == [armed.task]
+    await planned(conn)
+    assert (await ledger(conn, report))[0] == Entry(5, "", None)
+    assert (await live(conn, report))[0] == (5, TaskState.PENDING)
+
+
+async def test_what_comes_back_after_a_second_edit_leaves_nothing_where_the_first_took_its_plan_time_away(
+    conn: Connection, report: int
+) -> None:
+    [armed] = await claimed(conn)
+    await edit(conn)  # every four seconds: 5 is no plan time any more
+    await set_clock(conn, 7)
+    await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, jitter=2.0)))
+    await recalls.confirm(conn, [armed.task], [armed.token])
+    await planned(conn)
+    assert [entry.at for entry in await ledger(conn, report)] == [4, 8, 12, 16]
+
+
 async def test_one_that_started_before_the_recall_arrived_runs_on_and_keeps_its_retries(
     conn: Connection, report: int
 ) -> None:
@@ -399,6 +425,31 @@ async def test_scopes_that_come_back_one_by_one_are_one_run(conn: Connection) ->
     assert (await schedules.find(conn, "report")).runs == 2
     assert len(await ledger(conn, report)) == 6
     assert await tasks_of(conn, report) == 6
+
+
+async def test_a_scope_that_comes_back_alone_is_planned_anew_without_another_run(conn: Connection) -> None:
+    await set_clock(conn, 0)
+    await partitions.make_ahead(conn, days=1)
+    await create(conn, every=5, scopes=["a", "b", "c"])
+    await planned(conn)
+    armed = await claimed(conn)
+    await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, jitter=1.0)))
+    await planned(conn)
+    for one in armed:
+        await recalls.confirm(conn, [one.task], [one.token])
+        await planned(conn)
+        assert (await schedules.find(conn, "report")).runs == 2
+
+
+async def test_an_answer_about_an_earlier_attempt_takes_nothing_back(conn: Connection, report: int) -> None:
+    """It was given back, armed again, and asked back then."""
+    [before] = await claimed(conn)
+    await claims.give_back(conn, [before.task], [before.token])
+    [armed] = await claimed(conn)
+    await edit(conn)
+    assert await recalls.confirm(conn, [before.task], [before.token]) == []
+    assert await live(conn, report) == [(5, TaskState.ASSIGNED)]
+    assert await recalls.confirm(conn, [armed.task], [armed.token]) == [armed.task]
 
 
 async def tasks_of(conn: Connection, report: int) -> int:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.schedules import at, create, planned, set_clock
 
 from mainspring.errors import Conflict
 from mainspring.model.define_schedule import define_schedule
@@ -15,7 +16,6 @@ from mainspring.store import calendars, jobs, schedules
 from mainspring.store.database import Connection, Database
 from mainspring.store.recalls import Recalled
 from mainspring.store.synchronise import put_calendars, synchronise
-from tests.schedules import at, create, planned, set_clock
 
 
 async def test_two_edits_at_once_both_count(dsn: str, conn: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mainspring.cli import render
 from mainspring.cli.demo import percentile
 from mainspring.cli.render import fields, table, visible
 from mainspring.cli.run import mask
@@ -44,3 +45,17 @@ def test_a_percentile_is_one_of_the_values(share: float, value: float) -> None:
 
 def test_there_is_no_percentile_of_nothing() -> None:
     assert percentile([], 0.5) is None
+
+
+def test_a_long_line_is_broken_for_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "  expected: " + "word " * 20
+    assert render.wrapped(line) == line
+    monkeypatch.setattr(render, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    first, second = render.wrapped(line).splitlines()
+    assert len(first) <= 60
+    assert second.startswith("    word")
+
+
+def test_things_are_counted_in_grammar() -> None:
+    assert [render.counted(count, "run") for count in (0, 1, 2000)] == ["0 runs", "1 run", "2,000 runs"]

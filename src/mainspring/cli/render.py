@@ -50,7 +50,7 @@ def _draw(headers: Sequence[str], cells: list[list[str]], unbroken: Sequence[str
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
     for number, header in enumerate(headers):
         numeric = all(_is_number(row[number]) for row in cells)
         drawn.add_column(header, justify="right" if numeric else "left", overflow="fold", no_wrap=header in unbroken)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from mainspring.cli.schedule_client import LastFire, ScheduleView, Shown
 
 DAEMONS = "not run by this version yet"
+MOST_UNBROKEN = 20  # characters of a name
 
+_RARE = ("APP", "REMARK")
 _DURATIONS = {"jitter", "delay", "window", "misfire_after"}
 _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "excluded": "excluded days"}
 
@@ -37,19 +39,23 @@ async def list_schedules(client: Client, job: str | None) -> None:
     if shared().json:
         print_json(found)
         return
-    with_app = not on_terminal() or any(view.app for view in found)  # for programs the columns are always the same
+    columns: dict[str, list[str | None]] = {
+        "NAME": [view.name for view in found],
+        "JOB": [view.job for view in found],
+        "WHEN": [when(view) for view in found],
+        "STATE": [view.state for view in found],
+        "NEXT": [shown(view.next) for view in found],
+        "APP": [view.app for view in found],
+        "REMARK": [_remark(view) for view in found],
+    }
+    if on_terminal():  # for programs the columns are always the same
+        columns = {name: cells for name, cells in columns.items() if name not in _RARE or any(cells)}
+    short_names = all(len(view.name) <= MOST_UNBROKEN for view in found)
     table(
-        ["NAME", "JOB", "WHEN", "STATE", "NEXT", *(["APP"] if with_app else []), "REMARK"],
-        [
-            [
-                *(view.name, view.job, when(view), view.state, shown(view.next)),
-                *([view.app] if with_app else []),
-                _remark(view),
-            ]
-            for view in found
-        ],
+        list(columns),
+        list(zip(*columns.values(), strict=True)),
         empty="no schedules; make one with `mainspring schedule create nightly JOB --daily 03:00 --enable`",
-        unbroken=("STATE", "NEXT"),
+        unbroken=("STATE", "NEXT", *(["NAME"] if short_names else [])),
     )
 
 

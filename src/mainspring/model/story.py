@@ -160,7 +160,7 @@ def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
     if not cursor.enabled and (not past.version.enabled or due > cursor.now):
         return "undecided", "the schedule is disabled: nothing is planned; `mainspring schedule enable` goes on"
     if due > cursor.now:
-        look_at = local(due - LOOK_BEFORE, past.timing)
+        look_at = local(due - LOOK_BEFORE, past.timing, on=at)
         return "undecided", f"not decided yet: it lies in the future, and will be planned by {look_at}"
     if cursor.now - due <= GRACE:
         return "undecided", "not decided yet: its time has just come"

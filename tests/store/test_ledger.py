@@ -14,7 +14,7 @@ from mainspring.model.jobs import Definition, Python
 from mainspring.model.story import Story, as_lines, last_before, waited
 from mainspring.model.timing import timing
 from mainspring.server.planner import Planner
-from mainspring.store import backfill, calendars, jobs, ledger, missing, schedules, turns
+from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, schedules, turns
 from mainspring.store.database import Connection, Database
 from mainspring.store.missing import Checked
 
@@ -53,7 +53,7 @@ async def make(conn: Connection, *, enabled: bool = True, **when: Any) -> None:
 
 
 async def story(conn: Connection, at: datetime) -> Story:
-    [told] = await ledger.explain(conn, await schedules.find(conn, "s"), at)
+    [told] = await explain.explain(conn, await schedules.find(conn, "s"), at)
     return told
 
 
@@ -266,11 +266,11 @@ async def test_without_a_time_the_last_and_the_next_are_told_and_what_is_overdue
 ) -> None:
     await make(conn)
     stored = await schedules.find(conn, "s")
-    assert [one.plan_time for one in await ledger.explain(conn, stored)] == [NOON + 10 * MINUTE]
+    assert [one.plan_time for one in await explain.explain(conn, stored)] == [NOON + 10 * MINUTE]
     await set_clock(conn, NOON + 10 * MINUTE)
     await plan(planner)
     await set_clock(conn, NOON + 31 * MINUTE)
-    told = await ledger.explain(conn, await schedules.find(conn, "s"))
+    told = await explain.explain(conn, await schedules.find(conn, "s"))
     assert [one.status for one in told] == ["decided", "overdue", "undecided"]
     assert [one.plan_time for one in told] == [NOON + minutes * MINUTE for minutes in (10, 20, 40)]
 

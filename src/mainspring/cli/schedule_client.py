@@ -1,28 +1,24 @@
 """What the commands about schedules ask for, and its implementation straight on the database.
 
-Uses   store.schedules, store.ledger, store.missing, store.backfill, store.calendars
-Next:  cli/schedule_view.py
+Uses   store.schedules, store.ledger, store.explain, store.missing, store.backfill, store.calendars
+Next:  cli/schedule_shapes.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, Literal, Protocol
+from datetime import datetime, timedelta
+from typing import Protocol
 
-import msgspec
-
+from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown, coming, view, zone_of
 from mainspring.errors import Conflict, NotFound, TaskNotFound, ValidationError
-from mainspring.model.edit_schedule import Edit, differences, edited
+from mainspring.model.edit_schedule import Edit, edited
 from mainspring.model.excluded import check_excluded
 from mainspring.model.names import check_name
-from mainspring.model.planning import Reason
 from mainspring.model.schedules import Schedule
-from mainspring.model.story import Origin, Story
-from mainspring.model.timing import timing
-from mainspring.model.zones import check_zone
-from mainspring.store import backfill, calendars, jobs, ledger, missing, schedules, synchronise, tasks
+from mainspring.model.story import Story
+from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, schedules, synchronise, tasks
 from mainspring.store.backfill import Filled, Slot
 from mainspring.store.database import Connection
 from mainspring.store.ledger import FireRow
@@ -32,54 +28,6 @@ from mainspring.store.schedules import Stored
 from mainspring.store.tasks import Ended
 
 FIRES_SHOWN = 3
-_AS_STORED = ("enabled", "runs", "app", "version", "is_orphan")
-
-
-State = Literal["enabled", "disabled", "ended", "problem"]
-
-
-class ScheduleView(msgspec.Struct, frozen=True):
-    """A schedule as people see it."""
-
-    name: str
-    job: str
-    words: str
-    kind: str
-    expression: str
-    timezone: str
-    enabled: bool
-    state: State
-    next: datetime | None  # plan time, by the clocks of its timezone
-    runs: int
-    app: str | None
-    drift: list[dict[str, Any]]
-    problem: str | None
-    version: int
-    since: datetime
-    created_at: datetime
-    updated_at: datetime
-    is_orphan: bool  # its application has started without it
-    policies: dict[str, Any]
-
-
-class LastFire(msgspec.Struct, frozen=True):
-    """What became of a plan time."""
-
-    plan_time: datetime
-    scope: str
-    origin: Origin
-    task_id: int | None
-    state: str | None  # of the task; None as well when retention dropped it
-    reason: Reason | None  # why there is no task
-    decided_at: datetime
-
-
-class Shown(msgspec.Struct, frozen=True):
-    """One schedule with what comes next and what came last. All instants are by the clocks of its timezone."""
-
-    schedule: ScheduleView
-    next: list[datetime]
-    last: list[LastFire]
 
 
 class Schedules(Protocol):
@@ -174,7 +122,7 @@ class DatabaseSchedules:
         _checked(name)
         async with self._conn() as conn:
             stored = await schedules.find(conn, name)
-            return stored, await ledger.explain(conn, stored, at)
+            return stored, await explain.explain(conn, stored, at)
 
     async def check(self, name: str | None, since: timedelta) -> list[Checked]:
         if name is not None:
@@ -241,14 +189,6 @@ async def _last_fire(conn: Connection, stored: Stored, row: FireRow) -> LastFire
     )
 
 
-def zone_of(stored: Stored) -> tzinfo:
-    """Its timezone; UTC if this host does not know it."""
-    try:
-        return check_zone(stored.schedule.timezone)
-    except ValidationError:
-        return UTC
-
-
 async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:
     try:
         return await missing.missing(conn, stored, stored.now - back, stored.now)
@@ -259,51 +199,3 @@ async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:
 def _checked(name: str) -> None:
     """Before anybody is asked."""
     check_name(name, field="schedule")
-
-
-def coming(stored: Stored, count: int) -> list[datetime]:
-    """The next plan times by the clocks of its timezone; none if it is disabled, or has used up its runs."""
-    most = stored.schedule.policies.max_runs
-    if not stored.enabled or (most is not None and stored.runs >= most):
-        return []
-    times = timing(stored.schedule)
-    end = datetime.max.replace(tzinfo=stored.now.tzinfo)
-    return [at.astimezone(times.zone) for at in times.between(stored.now, end, count)]
-
-
-def view(stored: Stored) -> ScheduleView:
-    schedule = stored.schedule
-    words, problem = schedule.expression, stored.problem
-    following: list[datetime] = []
-    try:
-        words = timing(schedule).words
-        following = coming(stored, 1)
-    except ValidationError as error:  # a timezone that this host does not know
-        problem = error.message
-    zone = zone_of(stored)
-    code = () if stored.code is None else differences(stored.code, schedule)
-    return ScheduleView(
-        name=schedule.name,
-        job=schedule.job,
-        words=words,
-        kind=schedule.kind,
-        expression=schedule.expression,
-        timezone=schedule.timezone,
-        state=_state(stored, problem, has_next=bool(following)),
-        next=following[0] if following else None,
-        drift=[difference._asdict() for difference in code],
-        problem=problem,
-        policies=msgspec.structs.asdict(schedule.policies),
-        **{name: getattr(stored, name).astimezone(zone) for name in ("since", "created_at", "updated_at")},
-        **{name: getattr(stored, name) for name in _AS_STORED},
-    )
-
-
-def _state(stored: Stored, problem: str | None, *, has_next: bool) -> State:
-    """`ended`: no plan time will come, by its end, its max_runs, or because it was a single one."""
-    if not stored.enabled:
-        return "disabled"
-    if problem is not None:
-        return "problem"
-    is_over = not has_next and stored.next_plan_at is None and stored.schedule.kind != "daemon"
-    return "ended" if is_over else "enabled"

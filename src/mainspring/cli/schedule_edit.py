@@ -18,7 +18,7 @@ from mainspring.cli.schedule_view import DAEMONS
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.cli.schedule_client import ScheduleView
+    from mainspring.cli.schedule_shapes import ScheduleView
     from mainspring.store.recalls import Recalled
 
 F = TypeVar("F", bound=Callable[..., Any])

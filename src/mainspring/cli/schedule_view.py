@@ -16,7 +16,7 @@ from mainspring.cli.render import fields, on_terminal, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.cli.schedule_client import LastFire, ScheduleView, Shown
+    from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown
 
 DAEMONS = "not run by this version yet"
 MOST_UNBROKEN = 20  # characters of a name

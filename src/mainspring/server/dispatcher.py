@@ -77,8 +77,8 @@ class Dispatcher:
         self._wants_room = True
         if self._recorder.backlog > BACKLOG:
             return 0
-        if self._gateway.unanswered:
-            if self._gateway.is_claiming:
+        if self._gateway.doubts.any_unanswered:
+            if self._gateway.doubts.any_under_way:
                 return 0  # its answer is on the way: look when only lost ones are left
             if boottime() - self._settled_at > SETTLE_EVERY:
                 await self._settle_unanswered()
@@ -149,7 +149,7 @@ class Dispatcher:
     async def submit(self, submission: Submission) -> int | None:
         """Insert a plain task and claim it in the same statement. None: something waits, let it wait its turn."""
         job = self._catalogue.named(submission.job)
-        if job is None or not submission.is_plain or self._flowing.get(job.pool) or self._gateway.unanswered:
+        if job is None or not submission.is_plain or self._flowing.get(job.pool) or self._gateway.doubts.any_unanswered:
             return None
         room, _ = self._gateway.room(self._catalogue.pools[job.pool])
         if not room:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
@@ -36,19 +36,18 @@ from mainspring.model.messages import (
 )
 from mainspring.model.placement import fits
 from mainspring.server.catalogue import Catalogue
+from mainspring.server.doubts import Doubts
 from mainspring.server.recorder import Recorder, Report
 from mainspring.server.seat import ARM_LIMIT, Seat
 from mainspring.store import agents, claims
 from mainspring.store.claims import Claim
-from mainspring.store.database import STATEMENT_TIMEOUT, Database
+from mainspring.store.database import Database
 from mainspring.store.recalls import KILL, RECALL
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
-
-DOUBT = STATEMENT_TIMEOUT + 5.0  # seconds after which a claim that was not answered cannot be committed any more
 
 
 class Gateway:
@@ -63,8 +62,7 @@ class Gateway:
         self._lease = lease
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
-        self._claiming: list[dict[int, int]] = []  # the batches known when each open claim began
-        self._unanswered: list[tuple[float, dict[int, int]]] = []  # the same for lost answers, and until when
+        self.doubts = Doubts()
         self._released: set[int] | None = None  # tokens, while somebody wants to know
         recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # somebody has room again
@@ -186,37 +184,13 @@ class Gateway:
             except ChannelClosed:
                 continue
 
-    @contextmanager
-    def claiming(self) -> Iterator[None]:
-        """Around a claim: until its answer is armed here, nothing that it may have taken counts as known."""
-        mark = {seat.session: seat.batch for seat in self._seats.values()}
-        self._claiming.append(mark)
-        try:
-            yield
-        except (StoreUnavailable, asyncio.CancelledError):
-            self._unanswered.append((boottime() + DOUBT, mark))  # it may have been made, or be made yet
-            raise
-        finally:
-            self._claiming.remove(mark)
+    def claiming(self) -> AbstractContextManager[None]:
+        """Around a claim, for all sessions here."""
+        return self.doubts.claiming({seat.session: seat.batch for seat in self._seats.values()})
 
     def known(self) -> dict[int, int]:
         """By session, the last batch up to which every claim has been answered."""
-        marks = self._claiming + [mark for _, mark in self._unanswered]
-        return {
-            seat.session: min([seat.batch, *(mark[seat.session] for mark in marks if seat.session in mark)])
-            for seat in self._seats.values()
-        }
-
-    @property
-    def unanswered(self) -> bool:
-        """Whether there may be claims of ours that we know nothing of."""
-        self._unanswered = [(until, mark) for until, mark in self._unanswered if until > boottime()]
-        return bool(self._unanswered)
-
-    @property
-    def is_claiming(self) -> bool:
-        """Whether a claim is under way whose answer may still come."""
-        return bool(self._claiming)
+        return {seat.session: self.doubts.known(seat.session, seat.batch) for seat in self._seats.values()}
 
     @contextmanager
     def watching_releases(self) -> Iterator[Callable[[int, Armed], bool]]:

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from mainspring.agent import endings
 from mainspring.agent.attempt import Attempt, StopReason
-from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
+from mainspring.agent.control import Control
 from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.outbox import Outbox
@@ -18,7 +19,6 @@ from mainspring.agent.slots import Slots
 from mainspring.agent.timers import Timers
 from mainspring.model.jobs import Job, Run
 from mainspring.model.messages import Armed, Ending, Held
-from mainspring.model.payload import cut
 from mainspring.model.states import TaskState
 from mainspring.wire.clock import Clock
 
@@ -26,13 +26,6 @@ log = logging.getLogger("mainspring")
 
 STUBBORN = 5.0  # seconds beyond its grace that are waited for one that does not stop
 PATIENCE = 1.0  # seconds that a due attempt waits for a slot here before it is given back
-
-_STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
-    "timeout": (TaskState.TIMED_OUT, "timeout", "did not end within its timeout of {timeout:g} s"),
-    "cancelled": (TaskState.CANCELLED, "cancelled", "cancelled while it ran"),
-    "shutdown": (TaskState.FAILED, "shutdown", "its agent was stopped"),
-    "lost": (TaskState.LOST, "lost", "its agent could not renew its lease"),
-}
 
 
 class Runner:
@@ -68,7 +61,7 @@ class Runner:
                 return
             self._replace(present)
         if job is None:
-            self._outbox.ended(_of_no_job(armed, self._clock.now()))
+            self._outbox.ended(endings.of_no_job(armed, self._clock.now()))
             return
         attempt = Attempt(armed, job, self._outbox)
         if self._draining:
@@ -135,11 +128,11 @@ class Runner:
         """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
         if isinstance(error, Control):
             try:
-                return self._controlled(attempt, error)
+                return endings.controlled(attempt, error, self._clock.now())
             except Exception as broken:  # a subclass of theirs that cannot even be printed
                 return self._broken(attempt, broken)
         if attempt.stopping is not None:
-            return self._stopped(attempt, attempt.stopping)
+            return endings.stopped(attempt, attempt.stopping, self._clock.now())
         if not isinstance(error, AttemptFailed):
             raise error  # not the attempt is cancelled, but the agent
         ending = self._ending(attempt, TaskState.FAILED, None, failure=error)
@@ -156,50 +149,10 @@ class Runner:
         failure = AttemptFailed("executor_error", message)
         return self._ending(attempt, TaskState.FAILED, None, failure=failure)
 
-    def _controlled(self, attempt: Attempt, control: Control) -> Ending:
-        """The handler said itself what is to become of its task."""
-        message = str(control)
-        match control:
-            case RetryAfter(delay=delay):
-                failure = AttemptFailed("retry_after", message, labels=("RetryAfter",))
-                ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
-                ending.retry_after = delay
-            case Snooze(delay=delay):
-                ending = self._ending(attempt, TaskState.SKIPPED, None, failure=AttemptFailed("snoozed", message))
-                ending.snooze = delay
-            case CancelTask():
-                failure = AttemptFailed("cancelled", message)
-                ending = self._ending(attempt, TaskState.CANCELLED, None, failure=failure)
-            case _:
-                failure = AttemptFailed("failed_for_good", message)
-                ending = self._ending(attempt, TaskState.FAILED, None, failure=failure)
-                ending.final = True
-        return ending
-
-    def _stopped(self, attempt: Attempt, reason: StopReason) -> Ending:
-        state, code, message = _STOPPED[reason]
-        failure = AttemptFailed(code, message.format(timeout=attempt.job.definition.timeout))
-        return self._ending(attempt, state, None, failure=failure)
-
     def _ending(
         self, attempt: Attempt, state: TaskState, result: str | None, *, failure: AttemptFailed | None = None
     ) -> Ending:
-        armed = attempt.armed
-        ending = Ending(
-            armed.task,
-            armed.token,
-            armed.job,
-            armed.attempt,
-            state,
-            attempt.started_at,
-            self._clock.now(),
-            result,
-        )
-        if failure is not None:
-            ending.code = failure.code
-            ending.error = cut(failure.message)
-            ending.labels = failure.labels
-        return ending
+        return endings.ending(attempt, state, self._clock.now(), result, failure)
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
@@ -304,10 +257,3 @@ class Runner:
 
     def close(self) -> None:
         self._slots.close()
-
-
-def _of_no_job(armed: Armed, now: float) -> Ending:
-    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
-    ending.code = "unknown_job"
-    ending.error = "its job has been deleted"
-    return ending

@@ -1,0 +1,64 @@
+"""Endings: how an attempt that is over is reported, by what it raised or why it was stopped.
+
+Next: agent/outbox.py
+"""
+
+from __future__ import annotations
+
+from mainspring.agent.attempt import Attempt, StopReason
+from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
+from mainspring.agent.executors.base import AttemptFailed
+from mainspring.model.messages import Armed, Ending
+from mainspring.model.payload import cut
+from mainspring.model.states import TaskState
+
+_STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
+    "timeout": (TaskState.TIMED_OUT, "timeout", "did not end within its timeout of {timeout:g} s"),
+    "cancelled": (TaskState.CANCELLED, "cancelled", "cancelled while it ran"),
+    "shutdown": (TaskState.FAILED, "shutdown", "its agent was stopped"),
+    "lost": (TaskState.LOST, "lost", "its agent could not renew its lease"),
+}
+
+
+def ending(
+    attempt: Attempt, state: TaskState, now: float, result: str | None = None, failure: AttemptFailed | None = None
+) -> Ending:
+    armed = attempt.armed
+    told = Ending(armed.task, armed.token, armed.job, armed.attempt, state, attempt.started_at, now, result)
+    if failure is not None:
+        told.code = failure.code
+        told.error = cut(failure.message)
+        told.labels = failure.labels
+    return told
+
+
+def controlled(attempt: Attempt, control: Control, now: float) -> Ending:
+    """The handler said itself what is to become of its task."""
+    message = str(control)
+    match control:
+        case RetryAfter(delay=delay):
+            failure = AttemptFailed("retry_after", message, labels=("RetryAfter",))
+            told = ending(attempt, TaskState.FAILED, now, failure=failure)
+            told.retry_after = delay
+        case Snooze(delay=delay):
+            told = ending(attempt, TaskState.SKIPPED, now, failure=AttemptFailed("snoozed", message))
+            told.snooze = delay
+        case CancelTask():
+            told = ending(attempt, TaskState.CANCELLED, now, failure=AttemptFailed("cancelled", message))
+        case _:
+            told = ending(attempt, TaskState.FAILED, now, failure=AttemptFailed("failed_for_good", message))
+            told.final = True
+    return told
+
+
+def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
+    state, code, message = _STOPPED[reason]
+    failure = AttemptFailed(code, message.format(timeout=attempt.job.definition.timeout))
+    return ending(attempt, state, now, failure=failure)
+
+
+def of_no_job(armed: Armed, now: float) -> Ending:
+    told = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
+    told.code = "unknown_job"
+    told.error = "its job has been deleted"
+    return told

@@ -129,7 +129,7 @@ _PLAN = """
                coalesce(s.policies->>'overlap', 'allow') <> 'allow' as takes_turns
           from given join mainspring.schedule s on s.id = any (array[given.id])
          where s.version = any (array[given.version]) and s.next_plan_at = any (array[given.cursor]) and s.enabled
-         order by s.id
+         order by given.id                               -- by s.id PostgreSQL might walk all schedules in that order
            for update of s skip locked
     ), fire as materialized (
         select held.*, f.*, case when f.reason is null then nextval('mainspring.task_id') end as task_id

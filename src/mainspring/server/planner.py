@@ -56,6 +56,8 @@ class Planner:
 
     async def step(self) -> int:
         """Plan a batch; returns how many schedules moved. What somebody else holds or has done is no work of ours."""
+        if self._providers:
+            self.provider_wake.set()  # who was told of a change was told for both
         async with self._line as conn:
             found = await plans.due(conn, BATCH, behind=self._behind)
             decisions: list[tuple[Due, Decision]] = []

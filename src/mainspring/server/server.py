@@ -29,7 +29,7 @@ from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
-PLAN_EVERY = 0.5  # seconds between looks of the planner, and of the turnstile
+PLAN_EVERY = 1.0  # seconds between looks of the planner, and of the turnstile, where nothing wakes them
 
 
 class Server:

@@ -58,11 +58,12 @@ def demo(seconds: int) -> None:
 
 
 def _directory() -> Path:
-    """Beside the user's own data, which stays clean."""
+    """Beside the user's own data, which stays clean; one for each schema, so that no other version's is in the way."""
     from mainspring.store.embedded import default_directory
+    from mainspring.store.migrate import fingerprint
 
     directory = default_directory()
-    return directory.with_name(f"{directory.name}-demo")
+    return directory.with_name(f"{directory.name}-demo-{fingerprint()}")
 
 
 async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Score:

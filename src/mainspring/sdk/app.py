@@ -21,7 +21,7 @@ from mainspring.model.jobs import Definition, Python
 from mainspring.model.names import check_name
 from mainspring.model.states import TaskState
 from mainspring.sdk.job import Job, bind_command, check_command
-from mainspring.sdk.schedules import JobOptions, Schedules
+from mainspring.sdk.schedules import JobOptions, Schedules, check_version
 from mainspring.sdk.signature import Signature, encode_result
 from mainspring.sdk.sync import SyncBridge
 from mainspring.sdk.waiting import Waiting
@@ -58,7 +58,7 @@ class App:
 
     def __init__(self, name: str = "default", *, version: int = 0, dsn: str | None = None, **settings: Any) -> None:
         self.name = check_name(name, field="name")
-        self.version = version
+        self.version = check_version(version)
         self.schedules = Schedules()
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
         self._definitions: dict[str, Definition] = {}

@@ -49,6 +49,8 @@ class Schedules:
     def add(self, name: str, job: str, when: When, args: Mapping[str, Any], check: Check) -> None:
         if name in self.all:
             raise ValidationError(f"a schedule named {name!r} is defined already; give it another name", field="name")
+        if not isinstance(args, Mapping):
+            raise ValidationError(f"args: {args!r}; give a dict of named arguments", field="args")
         scopes = when.get("scopes")
         provider = None
         if callable(scopes):
@@ -57,6 +59,13 @@ class Schedules:
         self.all[name] = define_schedule(name, job, when, args=check(args, has_scopes=bool(scopes)), provider=provider)
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:
-        if isinstance(days, str):
+        if isinstance(days, str) or not isinstance(days, Iterable):
             raise ValidationError(f"days: {days!r}; give a list of days such as ['2026-12-25', 'sun']", field="days")
         self.calendars[check_name(name, field="name")] = tuple(check_excluded(str(day), field="days") for day in days)
+
+
+def check_version(version: object) -> int:
+    """Deployments are ordered by a number."""
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
+        raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
+    return version

@@ -51,6 +51,11 @@ def known() -> list[Migration]:
     return sorted(found, key=lambda migration: migration.number)
 
 
+def fingerprint() -> str:
+    """Short, and the same for all programs that make the same schema."""
+    return hashlib.sha256("".join(migration.checksum for migration in known()).encode()).hexdigest()[:8]
+
+
 async def plan(database: Database) -> list[Migration]:
     """What `migrate` would apply. Changes nothing."""
     conn = await database.connect()

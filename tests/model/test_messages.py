@@ -26,6 +26,7 @@ from mainspring.model.messages import (
     Hello,
     Note,
     Output,
+    Pause,
     Progress,
     Recall,
     Refused,
@@ -64,6 +65,7 @@ FROM_SERVER: list[ServerMessage] = [
     ),
     Recall([Held(1, 2)]),
     Cancel([Held(1, 2)]),
+    Pause([Held(1, 2)], resume=True),
     Drain(),
 ]
 

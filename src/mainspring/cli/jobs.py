@@ -77,8 +77,10 @@ def _kind(run: Run) -> str:
 def _runs(run: Run) -> str:
     from shlex import join
 
-    from mainspring.model.jobs import Command
+    from mainspring.model.jobs import Command, Http
 
+    if isinstance(run, Http):
+        return f"{run.method} {run.url}"
     if not isinstance(run, Command):
         return run.handler
     return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)

@@ -28,17 +28,36 @@ class Held(Struct, array_like=True, gc=False):
 # ── from the agent ──────────────────────────────────────────────────────────────────────────────
 
 
+class Holding(Struct, array_like=True, gc=False):
+    """One attempt that the agent has: armed (ASSIGNED), RUNNING, or ended and not yet acknowledged."""
+
+    task: int
+    token: int
+    state: TaskState
+
+
 class Hello(Struct, tag="hello"):
-    """First message of a session."""
+    """First message of a connection. With `session` it goes on with what it holds from that session."""
 
     name: str
     slots: int
     labels: dict[str, str]
     protocol: int = PROTOCOL
+    instance: str = ""  # a secret of this agent process: only who knows it goes on with its session
+    session: int | None = None
+    held: list[Holding] = []
+    offers: dict[str, float] = {}  # amounts of what jobs may need, such as gpu: 2
+    version: str = ""
+    host: str = ""
 
 
 class Heartbeat(Struct, tag="heartbeat", gc=False):
     running: int
+    sent: float = 0.0  # boot time of the agent, which the answer repeats
+    cpu: float = 0.0  # of the whole machine, 0 to 1
+    memory: float = 0.0  # in use, 0 to 1
+    skew: float = 0.0  # seconds by which the agent's wall clock is ahead of the database's
+    round_trip: float = 0.0
 
 
 class Start(Struct, array_like=True, gc=False):
@@ -83,6 +102,7 @@ class Note(Struct, array_like=True, gc=False):
     token: int
     progress: str | None
     checkpoint: str | None
+    healthy: bool | None = None  # what its health check says, where it has one and that has changed
 
 
 class Progress(Struct, tag="progress"):
@@ -117,19 +137,22 @@ AgentMessage = Hello | Heartbeat | Started | Finished | Progress | Output | Refu
 # ── from the server ─────────────────────────────────────────────────────────────────────────────
 
 
-class Welcome(Struct, tag="welcome", gc=False):
+class Welcome(Struct, tag="welcome"):
     """The session is accepted; it lives for `lease` seconds from each heartbeat answered."""
 
     session: int
     lease: float
     now: float
+    kept: list[Held] = []  # of what it said it holds: all else is not its own any more
+    credential: str | None = None  # to connect with from now on, in place of a token that serves once
 
 
 class Configure(Struct, tag="configure", gc=False):
-    """Answer to a heartbeat: the lease is renewed, and this is the database's time."""
+    """Answer to a heartbeat: the lease goes on for so long, and this is the database's time."""
 
     lease: float
     now: float
+    echo: float = 0.0  # `sent` of the heartbeat
 
 
 class Armed(Struct, array_like=True, gc=False):
@@ -145,6 +168,7 @@ class Armed(Struct, array_like=True, gc=False):
     careful: bool = False  # an attempt ended with its agent before: the start must be durable before it runs
     plan_time: float | None = None  # of its schedule
     scope: str | None = None
+    daemon: bool = False  # a replica that must stay up: it is not waited for when its agent stops
 
 
 class Dispatch(Struct, tag="dispatch"):
@@ -152,6 +176,7 @@ class Dispatch(Struct, tag="dispatch"):
 
     jobs: list[Job]
     tasks: list[Armed]
+    session: int = 0  # whose they are: an agent takes nothing that was meant for another session
 
 
 class Recall(Struct, tag="recall"):
@@ -161,17 +186,25 @@ class Recall(Struct, tag="recall"):
 
 
 class Cancel(Struct, tag="cancel"):
-    """Stop these now; with `kill` they get no grace to end by themselves."""
+    """Stop these now; with `kill` they get no grace to end by themselves, with `restart` they run again."""
 
     attempts: list[Held]
     kill: bool = False
+    restart: bool = False
+
+
+class Pause(Struct, tag="pause"):
+    """Stop the processes of these commands where they are; with `resume` let them go on."""
+
+    attempts: list[Held]
+    resume: bool = False
 
 
 class Drain(Struct, tag="drain"):
     """Take nothing new, give back what has not started."""
 
 
-ServerMessage = Welcome | Configure | Dispatch | Recall | Cancel | Drain
+ServerMessage = Welcome | Configure | Dispatch | Recall | Cancel | Pause | Drain
 
 
 # ── both ────────────────────────────────────────────────────────────────────────────────────────

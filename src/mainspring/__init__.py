@@ -5,6 +5,8 @@ They are loaded when first used, so that `mainspring --help` and a test run that
 
 from typing import TYPE_CHECKING
 
+from mainspring.version import VERSION
+
 if TYPE_CHECKING:
     from mainspring.agent.control import CancelTask, Fail, RetryAfter, Snooze
     from mainspring.agent.current import CurrentTask, TaskCancelled, current_task
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from mainspring.sdk.job import Job
     from mainspring.sdk.task import Task
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "AccessDenied",

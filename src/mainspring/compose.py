@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from mainspring.agent.agent import Agent, Connect
 from mainspring.agent.attempt import Attempt, Transactions
+from mainspring.agent.executors.base import Executor
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
-from mainspring.agent.session import Agent
 from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable
-from mainspring.model.jobs import Command, Definition, Python
-from mainspring.model.messages import Ending
+from mainspring.model.jobs import Command, Definition, Python, Run
+from mainspring.model.lead import Lead
+from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
 from mainspring.model.schedules import Schedule
 from mainspring.model.states import TaskState
 from mainspring.server.rescuer import process_identity
@@ -30,7 +35,8 @@ from mainspring.store import jobs, outcomes, synchronise
 from mainspring.store.database import Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
-from mainspring.wire.channel import memory_pair
+from mainspring.version import VERSION
+from mainspring.wire.channel import Channel, memory_pair
 
 log = logging.getLogger("mainspring")
 
@@ -83,6 +89,67 @@ async def register(
             await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
 
 
+def make_server(settings: Settings, database: Database, app: str | None, providers: Mapping[str, Provider]) -> Server:
+    return Server(
+        database,
+        poll=settings.poll,
+        lead=Lead(
+            settings.lead,
+            settings.lead_min,
+            settings.lead_max,
+            settings.lead_latency_factor,
+            settings.lead_load_factor,
+        ),
+        lease=settings.lease,
+        keep_succeeded=timedelta(seconds=settings.keep_succeeded),
+        keep_failed=timedelta(seconds=settings.keep_failed),
+        app=app,
+        providers=providers,
+    )
+
+
+def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
+    hello = Hello(settings.agent_name, settings.slots, labels, version=VERSION, host=socket.gethostname() or "unknown")
+    wall = partial(_wrong_clock, settings.clock_offset) if settings.clock_offset else time.time
+    return Agent(connect, hello=hello, executors=executors.by_kind, wall=wall)
+
+
+def _wrong_clock(offset: float) -> float:
+    return time.time() + offset
+
+
+class Executors:
+    """How an agent runs each kind of job. With a database handlers can have transactions."""
+
+    def __init__(self, settings: Settings, database: Database | None, handlers: Mapping[str, Handler]) -> None:
+        self._database = None if database is None else database.for_handlers()
+        transactions = None if self._database is None else _transactions(self._database)
+        self._python = PythonExecutor(handlers, transactions, settings.threads)
+        self._command = CommandExecutor()
+        self.by_kind: dict[type[Run], Executor] = {Python: self._python, Command: self._command}
+
+    async def close(self) -> None:
+        self._python.close()
+        await self._command.close()
+        if self._database is not None:
+            await self._database.close()
+
+
+def _transactions(database: Database) -> Transactions:
+    @asynccontextmanager
+    async def transaction(attempt: Attempt) -> AsyncIterator[Any]:
+        armed = attempt.armed
+        async with database.acquire(translated=False) as conn, conn.transaction():
+            yield conn  # what the handler raises here stays its own
+            ending = Ending(
+                armed.task, armed.token, armed.job, armed.attempt, TaskState.SUCCEEDED, attempt.started_at, 0.0
+            )  # without its end: that is the database's time of the commit
+            if not await outcomes.finish(conn, [ending]):
+                raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
+
+    return transaction
+
+
 class Engine:
     """A server and an agent in this process, joined by a channel in memory."""
 
@@ -94,54 +161,34 @@ class Engine:
         labels: dict[str, str],
         providers: Mapping[str, Provider],
     ) -> None:
-        self.server = Server(
-            database,
-            poll=settings.poll,
-            lead=settings.lead,
-            lease=settings.lease,
-            keep_succeeded=timedelta(seconds=settings.keep_succeeded),
-            keep_failed=timedelta(seconds=settings.keep_failed),
-            app=labels.get("app"),
-            providers=providers,
-        )
+        self.server = make_server(settings, database, labels.get("app"), providers)
         self._settings = settings
-        self._labels = labels
-        self._handler_database = database.for_handlers()
-        self._python = PythonExecutor(handlers, _transactions(self._handler_database, self.server), settings.threads)
-        self._command = CommandExecutor()
-        self._stopping = False
-        self.agent = self._make_agent()
+        self._executors = Executors(settings, database, handlers)
+        self.agent = make_agent(settings, labels, self._executors, self._dial)
+        self._group = asyncio.TaskGroup()
         self._sessions: asyncio.Task[None] | None = None
-
-    def _make_agent(self) -> Agent:
-        agent_end, self._server_end = memory_pair()
-        return Agent(
-            agent_end,
-            name=self._settings.agent_name,
-            slots=self._settings.slots,
-            labels=self._labels,
-            executors={Python: self._python, Command: self._command},
-        )
 
     async def start(self) -> None:
         await self.server.start()
-        self._sessions = asyncio.create_task(self._run_sessions(), name="mainspring agent")
-        while not (self.agent.welcomed.is_set() or self._sessions.done()):  # a session that fails makes a new agent
+        self._sessions = asyncio.create_task(self._run_agent(), name="mainspring agent")
+        while not (self.agent.welcomed.is_set() or self._sessions.done()):
             await asyncio.sleep(0.002)
 
-    async def _run_sessions(self) -> None:
-        """One session after another: a lease that could not be renewed ends one, and the next begins afresh."""
-        while True:
-            serving = asyncio.create_task(self.server.gateway.serve(self._server_end, process=process_identity()))
-            await self.agent.run()
-            try:
-                await serving
-            except StoreUnavailable as error:
-                log.warning("no session: %s; trying again", error)
-                await asyncio.sleep(1.0)
-            if self._stopping:
-                return
-            self.agent = self._make_agent()
+    async def _run_agent(self) -> None:
+        async with self._group as group:
+            group.create_task(self.agent.run())
+
+    async def _dial(self, _credential: str | None) -> Channel[AgentMessage, ServerMessage]:
+        """A connection to the server in this process. A bug in either end ends both."""
+        agent_end, server_end = memory_pair()
+        self._group.create_task(self._serve(server_end))
+        return agent_end
+
+    async def _serve(self, channel: Channel[ServerMessage, AgentMessage]) -> None:
+        try:
+            await self.server.gateway.serve(channel, process=process_identity())
+        except StoreUnavailable as error:
+            log.warning("no session: %s; trying again", error)
 
     @property
     def parts(self) -> list[asyncio.Task[None]]:
@@ -151,13 +198,13 @@ class Engine:
     async def follow_clock(self) -> None:
         """The database's clock was set: follow it now, not at the next measurement."""
         await self.server.follow_clock()
-        self.agent.follow(self.server.clock)
+        self.agent.set_clock(self.server.clock)
         for loop in (self.server.planner, self.server.turnstile, self.server.dispatcher):
             loop.wake.set()
 
     async def stop(self) -> None:
         """Running attempts may end within the patience; then they are stopped, which costs them no attempt."""
-        self._stopping = True
+        self.agent.stay_away()
         patience = self._settings.stop_patience
         stopping = asyncio.create_task(self.server.stop(patience=patience + 10.0))
         try:
@@ -171,9 +218,7 @@ class Engine:
         if self._sessions is not None:
             self._sessions.cancel()  # it is over by now, unless a handler does not stop
             await asyncio.wait([self._sessions])
-        self._python.close()
-        await self._command.close()
-        await self._handler_database.close()
+        await self._executors.close()
 
 
 @asynccontextmanager
@@ -208,24 +253,3 @@ async def engine(
         for part in running.parts:
             part.remove_done_callback(ended)
         await running.stop()
-
-
-def _transactions(database: Database, server: Server) -> Transactions:
-    @asynccontextmanager
-    async def transaction(attempt: Attempt) -> AsyncIterator[Any]:
-        armed = attempt.armed
-        async with database.acquire(translated=False) as conn, conn.transaction():
-            yield conn  # what the handler raises here stays its own
-            ending = Ending(
-                armed.task,
-                armed.token,
-                armed.job,
-                armed.attempt,
-                TaskState.SUCCEEDED,
-                attempt.started_at,
-                server.clock.now(),
-            )
-            if not await outcomes.finish(conn, [ending]):
-                raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
-
-    return transaction

@@ -33,16 +33,38 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slots: int = 100  # attempts that run at the same time
     threads: int = 32  # of them, sync handlers
     poll: float = 0.5
-    lead: float = 5.0
+    lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
+    lead_min: float = 1.0
+    lead_max: float = 30.0
+    lead_latency_factor: float = 4.0  # seconds of lead for each second until an agent acknowledges
+    lead_load_factor: float = 1.0  # seconds of lead for an agent whose slots are all taken
     lease: float = 15.0
+    listen: str = "127.0.0.1:7070"  # where a server waits for agents
+    tls_cert: str | None = None  # of a server, with tls_key
+    tls_key: str | None = None
+    tls_ca: str | None = None  # whom an agent trusts, in place of the system's authorities
+    server: str | None = None  # of an agent: ws://host:port, several with commas
+    token: str | None = None  # of an agent
+    clock_offset: float = 0.0  # added to what this machine believes to be the time, to try a clock that is wrong
+    skew_limit: float = 1.0  # how wrong the clock of an agent's machine may be before somebody is told
     stop_patience: float = 10.0  # for running attempts to end when the process is stopped
     keep_succeeded: float = 7 * 86400.0
     keep_failed: float = 30 * 86400.0
 
 
-_DURATIONS = {"poll", "lead", "lease", "stop_patience", "keep_succeeded", "keep_failed"}
+_DURATIONS = {
+    "poll",
+    "lead",
+    "lead_min",
+    "lead_max",
+    "lease",
+    "skew_limit",
+    "stop_patience",
+    "keep_succeeded",
+    "keep_failed",
+}
 _AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
-_AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lease": 3600.0}
+_AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lead_max": 3600.0, "lease": 3600.0}
 
 
 def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None) -> Settings:

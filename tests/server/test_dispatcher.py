@@ -10,6 +10,7 @@ import pytest
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.jobs import Definition, Python
+from mainspring.model.lead import Lead
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
 from mainspring.model.states import TaskState
 from mainspring.server.catalogue import Catalogue
@@ -31,8 +32,8 @@ class Server:
         self.clock = Clock()
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
-        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock, LEAD)
+        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0, Lead(LEAD, load_factor=0.0))
+        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock)
 
     async def close(self) -> None:
         await self.gateway.close()
@@ -47,7 +48,7 @@ class Agent:
         near, far = memory_pair()
         self._server = server
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.gateway.serve(far, process=None))
+        self.serving = asyncio.ensure_future(server.gateway.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self._listening: asyncio.Task[None] | None = None

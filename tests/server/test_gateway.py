@@ -57,7 +57,7 @@ class Agent:
     def __init__(self, server: Server, *, slots: int = 10, labels: dict[str, str] | None = None) -> None:
         self._channel: Channel[AgentMessage, ServerMessage]
         self._channel, far = memory_pair()
-        self.serving = asyncio.ensure_future(server.gateway.serve(far, process=None))
+        self.serving = asyncio.ensure_future(server.gateway.serve(far, process="this one"))
         self._hello = Hello("agent", slots, labels or {})
         self._sequence = 0
         self.acknowledged = 0
@@ -73,7 +73,7 @@ class Agent:
         while True:
             frame = await asyncio.wait_for(self._channel.receive(), 5)
             self.acknowledged = max(self.acknowledged, frame.ack)
-            if frame.sequence:
+            if frame.messages:
                 return frame.messages
 
     async def join(self) -> Agent:

@@ -52,7 +52,7 @@ async def dies_with(conn: Connection, *names: str, started: bool = True) -> list
 
 
 async def crash(conn: Connection, *, started: bool = True) -> list[int]:
-    session = await agents.begin(conn, "agent", 10, {}, None, 60.0)
+    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     claim = await claims.claim(conn, pool, [session], 1000, [BOTTOM] * 10, ahead=60.0)
     held = claim.tasks.get(session, [])
@@ -71,7 +71,7 @@ async def crashes(conn: Connection, task: int) -> int:
 
 
 async def test_a_living_session_keeps_what_it_holds(conn: Connection, rescuer: Rescuer) -> None:
-    session = await agents.begin(conn, "agent", 10, {}, None, 60.0)
+    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
     await conn.execute("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
@@ -161,7 +161,7 @@ async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, databa
 
 
 async def test_what_was_claimed_for_a_session_after_its_burial_is_rescued(conn: Connection, rescuer: Rescuer) -> None:
-    session = await agents.begin(conn, "agent", 10, {}, None, -1.0)
+    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), -1.0)
     await rescuer.step()
     assert await agents.gone(conn) == []
     task = await conn.fetchval("select mainspring.enqueue('job')")
@@ -189,7 +189,7 @@ async def test_a_neighbour_that_died_is_seen_before_its_lease_is_over(conn: Conn
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = process_identity(child.pid)
     assert identity is not None
-    session = await agents.begin(conn, "agent", 10, {}, identity, 3600.0)
+    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, identity), 3600.0)
     task = await conn.fetchval("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)

@@ -13,8 +13,12 @@ from mainspring.store.database import Connection, Database
 MakeTask = Callable[..., Awaitable[int]]
 
 
+async def renew(conn: Connection, *sessions: int) -> set[int]:
+    return await agents.renew(conn, [agents.Vital(session) for session in sessions], 60.0)
+
+
 async def begin(conn: Connection, lease: float = 60.0, process: str | None = None) -> int:
-    return await agents.begin(conn, "agent", 10, {"zone": "a"}, process, lease)
+    return await agents.begin(conn, agents.Newcomer("agent", 10, {"zone": "a"}, process), lease)
 
 
 async def lease_left(conn: Connection, session: int) -> float:
@@ -33,13 +37,13 @@ async def test_sessions_are_numbered_upwards(conn: Connection) -> None:
 
 async def test_a_living_lease_is_renewed(conn: Connection) -> None:
     session = await begin(conn, 5.0)
-    assert await agents.renew(conn, [session], 60.0) == {session}
+    assert await renew(conn, session) == {session}
     assert 50 < await lease_left(conn, session) <= 60
 
 
 async def test_a_lease_that_is_over_is_never_renewed(conn: Connection) -> None:
     living, over = await begin(conn), await begin(conn, -0.001)
-    assert await agents.renew(conn, [living, over, 10**9], 60.0) == {living}
+    assert await renew(conn, living, over, 10**9) == {living}
     assert await lease_left(conn, over) < 0
     assert await agents.gone(conn) == [over]
 
@@ -49,22 +53,23 @@ async def test_a_session_that_was_ended_is_gone_at_once_and_for_good(conn: Conne
     assert await agents.gone(conn) == []
     await agents.end(conn, [session])
     assert await agents.gone(conn) == [session]
-    assert await agents.renew(conn, [session], 60.0) == set()
+    assert await renew(conn, session) == set()
 
 
 async def test_a_buried_session_is_neither_gone_nor_renewed(conn: Connection) -> None:
     session = await begin(conn, -1.0)
     await conn.execute("insert into mainspring.claim (session, batch, tasks) values ($1, 1, '{1,2}')", session)
+    assert await agents.gone(conn) == [session]
     await agents.bury(conn, session)
     assert await agents.gone(conn) == []
-    assert await agents.renew(conn, [session], 60.0) == set()
+    assert await renew(conn, session) == set()
     assert await conn.fetchval("select count(*) from mainspring.claim") == 0
 
 
 async def test_a_living_session_is_not_buried(conn: Connection) -> None:
     session = await begin(conn)
     await agents.bury(conn, session)
-    assert await agents.renew(conn, [session], 60.0) == {session}
+    assert await renew(conn, session) == {session}
 
 
 async def test_neighbours_are_the_living_that_say_who_they_are(conn: Connection) -> None:
@@ -147,9 +152,9 @@ async def test_who_is_to_be_cancelled_is_found_by_session(conn: Connection, make
 async def test_a_lease_is_renewed_or_ended_but_not_both(dsn: str) -> None:
     connections = [await Database(dsn).connect() for _ in range(2)]
     session = await begin(connections[0])
-    await asyncio.gather(agents.renew(connections[0], [session], 60.0), agents.end(connections[1], [session]))
+    await asyncio.gather(renew(connections[0], session), agents.end(connections[1], [session]))
     gone = await agents.gone(connections[0])
-    renewed = await agents.renew(connections[1], [session], 60.0)
+    renewed = await renew(connections[1], session)
     assert bool(gone) != bool(renewed)
     for connection in connections:
         await connection.close()

@@ -177,7 +177,7 @@ async def test_two_who_run_it_again_at_once_run_it_once(dsn: str, conn: Connecti
 
 
 async def test_attempts_come_in_order_with_the_one_that_runs_last(conn: Connection, make_task: MakeTask) -> None:
-    session = await agents.begin(conn, "worker-1", 1, {}, None, 60.0)
+    session = await agents.begin(conn, agents.Newcomer("worker-1", 1, {}, None), 60.0)
     task = await make_task(TaskState.RUNNING, token=5, session=session)
     failed = Ending(task, 5, 1, 1, TaskState.TIMED_OUT, 1.0, 2.0, code="timeout")
     await outcomes.retry(conn, [Again(failed, 0.0, costs=True)])
@@ -210,8 +210,8 @@ async def test_what_has_ended_is_told_to_who_waits(conn: Connection, make_task: 
 
 
 async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection, make_task: MakeTask) -> None:
-    session = await agents.begin(conn, "worker-1", 10, {}, None, 60.0)
-    await agents.begin(conn, "gone", 10, {}, None, -1.0)
+    session = await agents.begin(conn, agents.Newcomer("worker-1", 10, {}, None), 60.0)
+    await agents.begin(conn, agents.Newcomer("gone", 10, {}, None), -1.0)
     for _ in range(2):
         await make_task()
     await ended(conn, make_task, TaskState.FAILED)

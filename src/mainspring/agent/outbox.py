@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import accumulate, takewhile
 
 from mainspring.agent.attempt import Attempt
 from mainspring.model.messages import (
@@ -17,6 +18,8 @@ from mainspring.model.messages import (
     Ending,
     Finished,
     Held,
+    Hello,
+    Holding,
     Note,
     Output,
     Progress,
@@ -29,8 +32,10 @@ from mainspring.wire.clock import Clock
 # A start waits this long for its end, which then says it all: most tasks are over by then.
 START_DELAY = 0.02
 CROWDED_DELAY = 0.02
+FRAME = 512 << 10  # bytes of output, or of results, in one frame
+AGAIN_AT_ONCE = 4  # messages told again in one frame
 
-Send = Callable[[list[AgentMessage]], Awaitable[int]]
+Send = Callable[[list[AgentMessage]], Awaitable[None]]
 
 
 class Outbox:
@@ -43,6 +48,7 @@ class Outbox:
         self._notes: dict[int, Note] = {}  # by token: a later one takes in an earlier one
         self._chunks: list[Chunk] = []
         self._refused: dict[str, list[Held]] = {}
+        self._put_back: list[AgentMessage] = []
         self._delayed: asyncio.TimerHandle | None = None
         self._starts_due = False
         self.ready = asyncio.Event()  # there is something to send now
@@ -88,29 +94,50 @@ class Outbox:
         self._chunks.append(Chunk(armed.task, armed.token, attempt.chunks, stream, self._clock.now(), data))
         self.ready.set()
 
+    # ── sending ─────────────────────────────────────────────────────────────────────────────────
+
     def take(self) -> list[AgentMessage]:
-        """All that is there to send, as messages. Starts come along once their delay is over."""
+        """What there is to send, as the messages of one frame. Starts come along once their delay is over."""
         self.ready.clear()
-        messages: list[AgentMessage] = []
-        if self._starts_due:
-            self._starts_due = False
-            if self._starts:
-                starts = [Start(a.armed.task, a.armed.token, a.started_at) for a in self._starts.values()]
-                messages.append(Started(starts))
-                self._starts.clear()
+        if self._put_back:
+            messages, self._put_back = self._put_back[:AGAIN_AT_ONCE], self._put_back[AGAIN_AT_ONCE:]
+            self.ready.set()
+            return messages
+        messages = self._take_starts()
         if self._notes:
             messages.append(Progress(list(self._notes.values())))
             self._notes.clear()
         if self._chunks:
-            messages.append(Output(self._chunks))
-            self._chunks = []
-        if self._endings:
-            messages.append(Finished(self._endings))
-            self._endings = []
+            messages.append(Output(self._take_chunks()))
+        if self._endings and not self._chunks:  # output comes before the end of what wrote it
+            messages.append(Finished(self._take_endings()))
         for reason, attempts in self._refused.items():
             messages.append(Refused(attempts, reason))
         self._refused.clear()
+        if self._chunks or self._endings:
+            self.ready.set()
         return messages
+
+    def _take_starts(self) -> list[AgentMessage]:
+        if not self._starts_due:
+            return []
+        self._starts_due = False
+        starts = [Start(a.armed.task, a.armed.token, a.started_at) for a in self._starts.values()]
+        self._starts.clear()
+        return [Started(starts)] if starts else []
+
+    def _take_chunks(self) -> list[Chunk]:
+        sizes = accumulate(len(chunk.data) for chunk in self._chunks)
+        count = max(1, sum(1 for _ in takewhile(lambda size: size <= FRAME, sizes)))
+        taken, self._chunks = self._chunks[:count], self._chunks[count:]
+        return taken
+
+    def _take_endings(self) -> list[Ending]:
+        """Most are small; some have a result or an error of a megabyte."""
+        sizes = accumulate(100 + len(ending.result or "") + len(ending.error or "") for ending in self._endings)
+        count = max(1, sum(1 for _ in takewhile(lambda size: size <= FRAME, sizes)))
+        taken, self._endings = self._endings[:count], self._endings[count:]
+        return taken
 
     async def run(self, send: Send, crowded: Callable[[], bool]) -> None:
         """Send whatever is there, whenever something is; while due attempts wait for a slot, in larger batches."""
@@ -120,3 +147,17 @@ class Outbox:
                 await asyncio.sleep(CROWDED_DELAY)
             if messages := self.take():
                 await send(messages)
+
+    # ── across connections ──────────────────────────────────────────────────────────────────────
+
+    def put_back(self, messages: list[AgentMessage]) -> None:
+        """These were sent on a connection that is gone, and not acknowledged: they are told again first."""
+        reports: list[AgentMessage] = [message for message in messages if not isinstance(message, Hello)]
+        self._put_back = reports + self._put_back
+        if self._put_back:
+            self.ready.set()
+
+    def holdings(self) -> list[Holding]:
+        """Attempts that have ended, and whose end no server has acknowledged."""
+        told = [ending for message in self._put_back if isinstance(message, Finished) for ending in message.endings]
+        return [Holding(ending.task, ending.token, ending.state) for ending in (*told, *self._endings)]

@@ -15,10 +15,11 @@ from mainspring.agent.control import Control
 from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.outbox import Outbox
+from mainspring.agent.seen import Seen
 from mainspring.agent.slots import Slots
 from mainspring.agent.timers import Timers
 from mainspring.model.jobs import Job, Run
-from mainspring.model.messages import Armed, Ending, Held
+from mainspring.model.messages import Armed, Ending, Held, Holding
 from mainspring.model.states import TaskState
 from mainspring.wire.clock import Clock
 
@@ -47,24 +48,27 @@ class Runner:
         self._executors = executors
         self._confirm = confirm  # returns once all that was reported so far is durable
         self._held: dict[int, Attempt] = {}  # by task
-        self._draining = False
+        self._seen = Seen()
+        self.draining = False
         self.empty = asyncio.Event()
         self.empty.set()
 
     # ── arming ──────────────────────────────────────────────────────────────────────────────────
 
     def arm(self, armed: Armed, job: Job | None) -> None:
-        """Take an attempt. One that is here already is not taken twice; a newer token replaces an older one."""
+        """Take an attempt. One that was here before is not taken twice; a newer token replaces an older one."""
+        if not self._seen.add(armed.token):
+            return
         present = self._held.get(armed.task)
         if present is not None:
-            if present.armed.token >= armed.token:
+            if present.armed.token > armed.token:
                 return
             self._replace(present)
         if job is None:
             self._outbox.ended(endings.of_no_job(armed, self._clock.now()))
             return
         attempt = Attempt(armed, job, self._outbox)
-        if self._draining:
+        if self.draining:
             self._outbox.refused(attempt, "draining")
             return
         try:
@@ -89,6 +93,28 @@ class Runner:
     def _due(self, attempt: Attempt) -> None:
         attempt.timer = None
         self._slots.start(attempt)
+
+    # ── across connections ──────────────────────────────────────────────────────────────────────
+
+    def holdings(self) -> list[Holding]:
+        """What is held, and whether it has started."""
+        return [
+            Holding(a.armed.task, a.armed.token, TaskState.ASSIGNED if self._is_waiting(a) else TaskState.RUNNING)
+            for a in self._held.values()
+        ]
+
+    def keep_only(self, kept: list[Held]) -> None:
+        """The server knows what is ours: all else belongs to others by now."""
+        ours = {attempt.token for attempt in kept}
+        for attempt in [a for a in self._held.values() if a.armed.token not in ours]:
+            self._replace(attempt)
+
+    def lose(self, grace: float) -> None:
+        """All that is held goes elsewhere soon: forget what waits, and stop what runs within `grace` seconds."""
+        self._slots.waiting.clear()
+        for attempt in list(self._held.values()):
+            attempt.grace = min(attempt.grace, grace)
+            self._replace(attempt)
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────
 
@@ -217,7 +243,7 @@ class Runner:
 
     def drain(self) -> None:
         """Take nothing new; give back what has not started."""
-        self._draining = True
+        self.draining = True
         self._slots.waiting.clear()
         for attempt in [a for a in self._held.values() if self._is_waiting(a)]:
             self._withdraw(attempt)

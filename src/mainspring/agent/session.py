@@ -1,6 +1,6 @@
-"""Session: the agent's side of one channel, from hello until it closes.
+"""Session: the agent's side of one connection, from hello until it closes.
 
-Reads   Welcome, Configure, Dispatch, Cancel, Recall, Drain
+Reads   Welcome, Configure, Dispatch, Cancel, Recall, Pause, Drain
 Sends   Hello, Heartbeat, and what the outbox has
 Next:   agent/runner.py
 """
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from mainspring.agent.executors.base import Executor
-from mainspring.agent.outbox import Outbox
-from mainspring.agent.runner import Runner
-from mainspring.agent.timers import Timers
-from mainspring.model.jobs import Job, Run
+from mainspring.agent.vitals import vitals
+from mainspring.model.jobs import Job
 from mainspring.model.messages import (
     AgentMessage,
     Cancel,
@@ -23,127 +21,137 @@ from mainspring.model.messages import (
     Dispatch,
     Drain,
     Heartbeat,
-    Hello,
+    Pause,
     Recall,
     ServerMessage,
     Welcome,
 )
 from mainspring.wire.channel import Channel, ChannelClosed
-from mainspring.wire.clock import Clock, boottime
+from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
+
+if TYPE_CHECKING:
+    from mainspring.agent.agent import Agent
 
 log = logging.getLogger("mainspring")
 
+WELCOME_WITHIN = 20.0  # seconds
+FIRST_BEATS, FIRST_BEAT_EVERY = 8, 0.03  # to know the time well before the first task is due
 
-class Agent:
-    """Runs attempts for a server. `executors` says how each kind of job is run."""
 
-    def __init__(
-        self,
-        channel: Channel[AgentMessage, ServerMessage],
-        *,
-        name: str,
-        slots: int,
-        labels: dict[str, str],
-        executors: Mapping[type[Run], Executor],
-    ) -> None:
-        self._link: Link[AgentMessage, ServerMessage] = Link(channel)
-        self._hello = Hello(name, slots, labels)
-        self.clock = Clock()
-        self._timers = Timers(self.clock)
-        self._durations = Timers(Clock(offset=0.0))  # plain boot time
-        self._outbox = Outbox(self.clock)
+class Session:
+    def __init__(self, agent: Agent, channel: Channel[AgentMessage, ServerMessage]) -> None:
+        self._agent = agent
+        self.link: Link[AgentMessage, ServerMessage] = Link(channel)
         self._last_sent = 0
-        self.runner = Runner(slots, self.clock, self._timers, self._durations, self._outbox, executors, self._confirm)
         self._jobs: dict[int, Job] = {}
-        self._lease = 0.0
-        self._lease_until = float("inf")  # boot time
-        self._heartbeat_at = 0.0
-        self.welcomed = asyncio.Event()
+        self._number = 0  # of the session, once the server has said it
+        self._hello_at = self._heard_at = boottime()
+        self._welcome = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the channel closes. What runs then is stopped, and waited for."""
+        """Until the connection closes, or falls silent."""
+        with suppress(ChannelClosed):
+            self._last_sent = await self.link.send([self._agent.hello()])
+        receiving = asyncio.create_task(self._receive())
+        helpers = [asyncio.create_task(part) for part in (self.link.tend(), self._keep_alive(), self._tell())]
         try:
-            self._heartbeat_at = boottime()
-            self._last_sent = await self._link.send([self._hello])
-            async with asyncio.TaskGroup() as group:
-                receiving = group.create_task(self._receive())
-                helpers = [
-                    group.create_task(self._outbox.run(self._send, lambda: self.runner.crowded)),
-                    group.create_task(self._keep_alive()),
-                ]
-                await asyncio.wait([receiving])
-                for helper in helpers:
-                    helper.cancel()
-                self.runner.drain()
-                self.runner.stop_all("lost")
-                await self.runner.settled()
+            await asyncio.wait([receiving, *helpers], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.runner.close()
-            self._timers.close()
-            self._durations.close()
+            for task in (receiving, *helpers):
+                task.cancel()
+            await asyncio.wait([receiving, *helpers])
+            await self.link.close()
+        for task in (receiving, *helpers):
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error  # a bug
 
-    async def _send(self, messages: list[AgentMessage]) -> int:
-        try:
-            self._last_sent = await self._link.send(messages)
-        except ChannelClosed:
-            log.debug("the channel closed with reports unsent")
-        return self._last_sent
-
-    async def _confirm(self) -> None:
-        """Wait until all that was reported so far is durable."""
-        sent = await self._send(self._outbox.take())
-        await self._link.acknowledged(sent)
+    # ── receiving ───────────────────────────────────────────────────────────────────────────────
 
     async def _receive(self) -> None:
-        try:
+        with suppress(ChannelClosed):
             while True:
-                sequence, messages = await self._link.receive()
+                sequence, messages = await self.link.receive()
+                self._heard_at = boottime()
                 for message in messages:
                     self._handle(message)
-                self._link.settle_later(sequence)
-        except ChannelClosed:
-            return
+                if sequence:
+                    self.link.settle_later(sequence)
 
     def _handle(self, message: ServerMessage) -> None:
+        runner = self._agent.runner
         match message:
-            case Dispatch(jobs, tasks):
+            case Dispatch(jobs, tasks, session):
+                if session != self._number:
+                    log.warning("a dispatch for session %d came to session %d; ignored", session, self._number)
+                    return
                 for job in jobs:
                     self._jobs[job.id] = job
                 for armed in tasks:
-                    self.runner.arm(armed, self._jobs.get(armed.job))
-            case Configure(lease, now) | Welcome(lease=lease, now=now):
-                received = boottime()
-                if self.clock.measured(self._heartbeat_at, received, now):
-                    self._timers.clock_changed()
-                self._lease = self._lease or lease
-                self._lease_until = self._heartbeat_at + lease
-                self.welcomed.set()
+                    runner.arm(armed, self._jobs.get(armed.job))
+            case Configure(lease, now, echo):
+                self._agent.follow(echo, now)
+                self._agent.renewed(echo, lease)
+            case Welcome():
+                self._begin(message)
             case Cancel(attempts, kill):
-                self.runner.cancel(attempts, kill=kill)
+                runner.cancel(attempts, kill=kill)
             case Recall(attempts):
-                self.runner.recall(attempts)
+                runner.recall(attempts)
+            case Pause():
+                pass
             case Drain():
-                self.runner.drain()
+                runner.drain()
+
+    def _begin(self, welcome: Welcome) -> None:
+        if self._number:
+            return  # an echo
+        self._number = welcome.session
+        self._agent.follow(self._hello_at, welcome.now)
+        self._agent.renewed(self._hello_at, welcome.lease)
+        self._agent.credential = welcome.credential or self._agent.credential
+        self._agent.runner.keep_only(welcome.kept)
+        self._agent.begin(welcome.session)
+        self._welcome.set()
+
+    # ── sending ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _tell(self) -> None:
+        """Send what the outbox has, beginning with what the connection before did not get acknowledged."""
+        await self._welcome.wait()
+        with suppress(ChannelClosed):
+            await self._agent.outbox.run(self._send, lambda: self._agent.runner.crowded)
+
+    async def _send(self, messages: list[AgentMessage]) -> None:
+        self._last_sent = await self.link.send(messages)
+
+    async def confirm(self) -> None:
+        """Wait until all that was reported so far is durable."""
+        while messages := self._agent.outbox.take():
+            await self._send(messages)
+        await self.link.acknowledged(self._last_sent)
 
     async def _keep_alive(self) -> None:
-        """Heartbeats; and if they are not answered, stop what runs before the lease is over."""
-        await self.welcomed.wait()
-        while True:
-            self._heartbeat_at = boottime()
-            await self._send([Heartbeat(self.runner.running)])
-            for _ in range(10):
-                await asyncio.sleep(self._lease / 30)
-                self.runner.give_back_overdue(boottime())
-                if boottime() > self._lease_until - self._lease / 6:
-                    log.error("the lease could not be renewed; the session ends, and what runs in it is stopped")
-                    await self._link.close()
-                    return
+        """Heartbeats; if nothing is heard any more, the connection is given up, and another one is tried."""
+        with suppress(ChannelClosed, TimeoutError):
+            async with asyncio.timeout(WELCOME_WITHIN):
+                await self._welcome.wait()
+            for _ in range(FIRST_BEATS):
+                await self._beat()
+                await asyncio.sleep(FIRST_BEAT_EVERY)
+            while boottime() - self._heard_at < self._agent.lease.length / 2:
+                await self._beat()
+                await asyncio.sleep(self._agent.lease.length / 4)
+        log.warning("nothing was heard from the server; connecting again")
 
-    def follow(self, clock: Clock) -> None:
-        """Take over the time of a clock in this process, for one whose server is in the same process."""
-        self.clock.offset = clock.offset
-        self._timers.clock_changed()
+    async def _beat(self) -> None:
+        clock, runner = self._agent.clock, self._agent.runner
+        cpu, memory = vitals()
+        beat = Heartbeat(runner.running, boottime(), cpu, memory, clock.skew, clock.round_trip, runner.draining)
+        await self.link.say([beat])
 
-    async def close(self) -> None:
-        await self._link.close()
+    async def drain(self) -> None:
+        """Take nothing new, and say so."""
+        self._agent.runner.drain()
+        with suppress(ChannelClosed):
+            await self._beat()

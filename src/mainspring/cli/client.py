@@ -21,11 +21,12 @@ from mainspring.model.jobs import Definition
 from mainspring.model.names import check_name
 from mainspring.model.states import TaskState
 from mainspring.sdk.waiting import Waiting
-from mainspring.store import agents, jobs, tasks
+from mainspring.store import agents, jobs, tasks, tokens
 from mainspring.store import stats as figures
 from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission, submit
 from mainspring.store.tasks import AttemptView, Piece, TaskView
+from mainspring.store.tokens import Token
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,6 +62,11 @@ class Client(Protocol):
         """The task once it has ended; WaitTimeout if it goes on."""
 
     async def has_agent(self) -> bool: ...
+    async def create_token(self, name: str, lifetime: float | None, *, once: bool) -> tuple[int, str]:
+        """Its number and its secret."""
+
+    async def tokens(self) -> Sequence[Token]: ...
+    async def revoke_token(self, id: int) -> None: ...
     @property
     def schedules(self) -> Schedules: ...
     async def stats(self) -> dict[str, Any]: ...
@@ -160,6 +166,20 @@ class DatabaseClient:
     async def has_agent(self) -> bool:
         async with self._conn() as conn:
             return await agents.any_lives(conn)
+
+    async def create_token(self, name: str, lifetime: float | None, *, once: bool) -> tuple[int, str]:
+        check_name(name, field="name")
+        expires = None if lifetime is None else timedelta(seconds=lifetime)
+        async with self._conn() as conn:
+            return await tokens.create(conn, name, expires=expires, once=once)
+
+    async def tokens(self) -> Sequence[Token]:
+        async with self._conn() as conn:
+            return await tokens.listing(conn)
+
+    async def revoke_token(self, id: int) -> None:
+        async with self._conn() as conn:
+            await tokens.revoke(conn, id)
 
     async def stats(self) -> dict[str, Any]:
         async with self._conn() as conn:

@@ -18,8 +18,10 @@ from mainspring.cli.errors import INTERRUPTED, USAGE, report
 from mainspring.cli.jobs import job
 from mainspring.cli.run import up, worker
 from mainspring.cli.schedules import schedule
+from mainspring.cli.serve import agent, server
 from mainspring.cli.status import migrate, stats
 from mainspring.cli.tasks import task
+from mainspring.cli.tokens import token
 
 
 @click.group(
@@ -39,7 +41,7 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, worker, demo, migrate, job, schedule, task, stats):
+for command in (up, server, agent, worker, demo, migrate, job, schedule, task, token, stats):
     cli.add_command(command)
 
 

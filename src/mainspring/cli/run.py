@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&]password=)[^&#]*")
 
 
-def _sizes(command: Any) -> Any:
+def sizes(command: Any) -> Any:
     """The options of every process that runs tasks."""
     for option in (
         click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
@@ -42,7 +42,7 @@ def _sizes(command: Any) -> Any:
     ),
 )
 @click.argument("app", required=False)
-@_sizes
+@sizes
 def up(app: str | None, slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...]) -> None:
     """Run everything in one process: PostgreSQL, a server and an agent.
 
@@ -60,7 +60,7 @@ def up(app: str | None, slots: int | None, threads: int | None, name: str | None
     ),
 )
 @click.argument("app")
-@_sizes
+@sizes
 def worker(app: str, slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...]) -> None:
     """Run the jobs of a Python application.
 
@@ -95,10 +95,10 @@ async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_js
         assert engine is not None
         signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
         settle_memory()
-        place = _place(settings.dsn, settings.data_directory)
+        where = place(settings.dsn, settings.data_directory)
         if as_json:
-            print_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **place})
-        _announce(settings.agent_name, settings.slots, app, name, place, overrides)
+            print_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **where})
+        _announce(settings.agent_name, settings.slots, app, name, where, overrides)
         await signals.asked.wait()  # a bug in the engine ends the block by itself
         running = engine.agent.runner.running
         note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
@@ -110,7 +110,7 @@ def _still(running: int, patience: float) -> str:
     return f"{tasks} {patience:g} s to end; Ctrl-C again stops now"
 
 
-def _place(dsn: str | None, directory: str | None) -> dict[str, str]:
+def place(dsn: str | None, directory: str | None) -> dict[str, str]:
     """Where the data lives, without secrets."""
     from mainspring.store.embedded import default_directory
 

@@ -1,7 +1,8 @@
 """The agent protocol: typed messages in numbered frames, the same over memory and network.
 
 A frame carries a sequence number and acknowledges all frames up to `ack` of the other side, so a
-lost frame is sent again and a repeated one changes nothing. Times are seconds since 1970 on the
+lost frame is sent again and a repeated one changes nothing. Sequence numbers are those of one connection; what
+was not acknowledged on it is told again on the next. Times are seconds since 1970 on the
 database's clock. Tasks are named with their token everywhere: (task, token) is one attempt.
 Next: wire/channel.py
 """
@@ -58,6 +59,7 @@ class Heartbeat(Struct, tag="heartbeat", gc=False):
     memory: float = 0.0  # in use, 0 to 1
     skew: float = 0.0  # seconds by which the agent's wall clock is ahead of the database's
     round_trip: float = 0.0
+    draining: bool = False  # it takes nothing new
 
 
 class Start(Struct, array_like=True, gc=False):
@@ -213,7 +215,10 @@ ServerMessage = Welcome | Configure | Dispatch | Recall | Cancel | Pause | Drain
 M = TypeVar("M")
 
 
-class Frame(Struct, Generic[M]):
+class Frame(Struct, Generic[M], array_like=True):
+    """`sequence` 0 is out of turn: handled when it comes, never kept, never acknowledged."""
+
     sequence: int
-    ack: int
+    ack: int  # all up to here are safe with the sender of this frame
     messages: list[M]
+    received: int = 0  # all up to here have come to it: they need not be sent again

@@ -50,14 +50,21 @@ def after_crash(
     crashes: int,
     cancelled: bool,
     random: float,
+    scheduled: bool = False,
+    handed_on: bool = False,
 ) -> Ending | Again:
     """The verdict on an attempt whose agent is gone; `crashes` counts those before it.
+
+    What is `scheduled` stands for a plan time and goes back to pending whatever attempts remain; any other retries
+    while they do. What was `handed_on` never came to its agent, which lives on: that is nobody's crash.
 
     `started` is what the database knows. Starts are recorded with a small delay, so the first crash counts
     in any case; after it the task runs carefully, each start durable before it begins, and is known exactly.
     """
     if cancelled:
         return replace(ending, state=TaskState.CANCELLED, code="cancelled")
+    if handed_on and not started:
+        return Again(ending, 0.0, costs=False)
     if definition is not None and definition.delivery == "at_most_once":
         return replace(ending, state=TaskState.LOST)
     crash = started or crashes == 0
@@ -70,6 +77,8 @@ def after_crash(
         )
     if not started:
         return Again(ending, 0.0, costs=False, crash=crash)
+    if scheduled:
+        return Again(ending, 0.0, costs=True, crash=True)
     if definition is None or not definition.retry.allows(ending.attempt, ("lost",)):
         return replace(ending, state=TaskState.FAILED)
     return Again(ending, definition.retry.delay_after(ending.attempt, random), costs=True, crash=True)

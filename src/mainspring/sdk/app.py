@@ -142,6 +142,14 @@ class App:
             raise JobNotFound(f"this application has no job {name!r}; it has: {known}", field="job") from None
 
     @property
+    def definitions(self) -> Mapping[str, Definition]:
+        return self._definitions
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return self._handlers
+
+    @property
     def jobs(self) -> Mapping[str, Job[..., Any]]:
         return self._jobs
 

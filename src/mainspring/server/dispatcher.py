@@ -38,7 +38,6 @@ class Dispatcher:
         gateway: Gateway,
         recorder: Recorder,
         clock: Clock,
-        lead: float,
     ) -> None:
         self._database = database
         self._line = database.line()
@@ -47,7 +46,6 @@ class Dispatcher:
         self._gateway = gateway
         self._recorder = recorder
         self._clock = clock
-        self._lead = lead
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = {}  # pools whose last claim was full
         self._settled_at = 0.0
@@ -115,7 +113,7 @@ class Dispatcher:
             return 0
         from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
         limit = min(sum(room.values()), BATCH)
-        claim = await self._claim(pool, room, limit, from_now, ahead=self._lead)
+        claim = await self._claim(pool, room, limit, from_now, ahead=self._gateway.longest_lead(room))
         self._may_rest &= claim.size < limit
         return claim.size
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from mainspring.errors import StoreUnavailable
+from mainspring.model.lead import Lead
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
@@ -26,18 +27,17 @@ from mainspring.model.messages import (
     Heartbeat,
     Held,
     Hello,
-    Output,
-    Progress,
     Recall,
-    Refused,
     ServerMessage,
-    Started,
     Welcome,
 )
 from mainspring.model.placement import fits
+from mainspring.server import arrivals
+from mainspring.server.batch import Report, Reporter
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.doubts import Doubts
-from mainspring.server.recorder import Recorder, Report
+from mainspring.server.flood import Flood
+from mainspring.server.recorder import Recorder
 from mainspring.server.seat import ARM_LIMIT, Seat
 from mainspring.store import agents, claims
 from mainspring.store.claims import Claim
@@ -49,10 +49,18 @@ from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
 
+HELLO_WITHIN = 10.0  # seconds after a connection was made
+
 
 class Gateway:
     def __init__(
-        self, database: Database, catalogue: Catalogue, recorder: Recorder, clock: Clock, lease: float
+        self,
+        database: Database,
+        catalogue: Catalogue,
+        recorder: Recorder,
+        clock: Clock,
+        lease: float,
+        lead: Lead = Lead(),  # noqa: B008 — frozen
     ) -> None:
         self._database = database
         self._line = database.line()  # of its own: a full pool must not cost a lease
@@ -60,6 +68,7 @@ class Gateway:
         self._recorder = recorder
         self._clock = clock
         self._lease = lease
+        self.lead = lead
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
         self.doubts = Doubts()
@@ -70,59 +79,123 @@ class Gateway:
         self.on_joined: list[Callable[[], None]] = []
         self.cancel_wake = asyncio.Event()
 
-    async def serve(self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None) -> None:
-        """One agent's session, from its hello until the channel closes."""
+    async def serve(
+        self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
+    ) -> None:
+        """One connection of an agent's, from its hello until it closes.
+
+        `process` tells who runs an agent in this very process; any other came with a `token`.
+        """
         link: Link[ServerMessage, AgentMessage] = Link(channel)
+        tending = asyncio.create_task(link.tend())
         seat: Seat | None = None
         try:
-            sequence, messages = await link.receive()
-            hello = messages[0] if messages else None
-            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
-                log.warning("an agent was refused: it must say hello first, in protocol %d", PROTOCOL)
-                return
-            seat = await self._welcome(hello, link, process)
-            link.settle_later(sequence)
-            await link.send([Welcome(seat.session, self._lease, self._clock.now())])
-            for on_joined in self.on_joined:
-                on_joined()
-            while True:
+            async with asyncio.timeout(HELLO_WITHIN):
                 sequence, messages = await link.receive()
-                await self._received(seat, sequence, messages)
-        except ChannelClosed:
+            hello = messages[0] if messages else None
+            if not isinstance(hello, Hello):
+                await self._refuse(channel, "an agent must say hello first")
+            elif hello.protocol != PROTOCOL:
+                await self._refuse(channel, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL}")
+            else:
+                link.settle_later(sequence)
+                seat = await self._welcome(hello, link, channel, process, token)
+            if seat is not None:
+                await self._listen(seat)
+        except (ChannelClosed, TimeoutError):
             pass
         finally:
-            if seat is not None:
-                self._leave(seat)
+            tending.cancel()
             await link.close()
+            if seat is not None:
+                await self._left(seat)
 
-    async def _welcome(self, hello: Hello, link: Link[ServerMessage, AgentMessage], process: str | None) -> Seat:
+    async def _refuse(self, channel: Channel[ServerMessage, AgentMessage], reason: str) -> None:
+        log.warning("an agent was refused: %s", reason)
+        await channel.refuse(reason)
+
+    async def _welcome(
+        self,
+        hello: Hello,
+        link: Link[ServerMessage, AgentMessage],
+        channel: Channel[ServerMessage, AgentMessage],
+        process: str | None,
+        token: int | None,
+    ) -> Seat | None:
+        asked_at = boottime()
         async with self._line as conn:
-            session = await agents.begin(conn, hello.name, hello.slots, hello.labels, process, self._lease)
-        seat = self._seats[session] = Seat(session, hello, link)
+            arrival = await arrivals.arrive(conn, hello, self._lease, process=process, token=token)
+        if isinstance(arrival, str):
+            await self._refuse(channel, arrival)
+            return None
+        seat = self._seats[arrival.session] = Seat(
+            arrival.session, hello, link, instance=arrival.instance, local=process is not None
+        )
+        seat.renewed_at = asked_at
+        seat.batch = arrival.batch
+        self._take(seat, arrival.tasks)
+        kept = [Held(armed.task, armed.token) for armed in arrival.tasks]
+        await link.send([Welcome(seat.session, self._lease, self._clock.now(), kept, arrival.credential)])
+        for on_joined in self.on_joined:
+            on_joined()
         return seat
+
+    def _take(self, seat: Seat, tasks: list[Armed]) -> None:
+        """The seat holds these from now on."""
+        for armed in tasks:
+            if (before := self._holders.get(armed.task)) is not None:
+                before.release(armed.task)  # recorded a moment ago, and claimed again before we were told
+            self._holders[armed.task] = seat
+        seat.arm(tasks, self._clock.now())
 
     def _leave(self, seat: Seat) -> None:
         self._seats.pop(seat.session, None)
         for task in seat.held:
-            self._holders.pop(task, None)
+            if self._holders.get(task) is seat:  # else the agent is here again, and has it
+                del self._holders[task]
 
-    async def _received(self, seat: Seat, sequence: int, messages: list[AgentMessage]) -> None:
-        reports: list[Report] = []
-        for message in messages:
-            match message:
-                case Finished(endings):
-                    seat.ended(endings)
-                    self._make_room()
-                    reports.append(message)
-                case Started() | Progress() | Output() | Refused():
-                    reports.append(message)
-                case Heartbeat():
-                    left = self._lease - (boottime() - seat.renewed_at)
-                    await seat.link.send([Configure(left, self._clock.now())])
-                case Hello():
-                    log.warning("agent %s said hello twice; ignored", seat.name)
-        # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
-        self._recorder.submit(seat.link, sequence, reports)
+    async def _left(self, seat: Seat) -> None:
+        """The connection is gone. Who held nothing has nothing to come back for; the others have their lease."""
+        was_here = seat.session in self._seats
+        self._leave(seat)
+        if was_here and not seat.held:
+            with suppress(StoreUnavailable):
+                async with self._line as conn:
+                    await agents.end(conn, [seat.session])
+
+    async def _listen(self, seat: Seat) -> None:
+        flood = Flood()
+        while True:
+            sequence, messages = await seat.link.receive()
+            if pause := flood.pause(boottime()):
+                await asyncio.sleep(pause)
+            reports: list[Report] = []
+            foreign: list[tuple[Reporter, Report]] = []
+            for message in messages:
+                match message:
+                    case Heartbeat():
+                        await self._answer(seat, message)
+                    case Hello():
+                        log.warning("agent %s said hello twice; ignored", seat.name)
+                    case _:
+                        own, others = seat.sift(message)
+                        if own is not None:
+                            reports.append(own)
+                        if others is not None:
+                            foreign.append((seat, others))
+                        if isinstance(own, Finished):
+                            seat.ended(own.endings)
+                            self._make_room()
+            # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
+            if sequence:
+                self._recorder.submit(seat.link, sequence, reports, foreign)
+
+    async def _answer(self, seat: Seat, beat: Heartbeat) -> None:
+        seat.heard_at = boottime()
+        seat.pulse = beat
+        seat.draining |= beat.draining
+        left = self._lease - (boottime() - seat.renewed_at)
+        await seat.link.say([Configure(left, self._clock.now(), beat.sent)])
 
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
         """The recorder has committed these: nobody holds them any more."""
@@ -166,6 +239,11 @@ class Gateway:
             and (room := ARM_LIMIT - seat.ahead(now)) > 0
         }
 
+    def longest_lead(self, sessions: Iterable[int]) -> float:
+        """The lead of the slowest of these agents: what is due within it is armed now, on whichever of them."""
+        seats = (self._seats[session] for session in sessions)
+        return max(self.lead.of(seat.link.ack_time, seat.load) for seat in seats)
+
     async def arm(self, claim: Claim) -> None:
         """Send each session what was claimed for it, in one message."""
         batches = claim.batches
@@ -174,15 +252,10 @@ class Gateway:
             if seat is None:
                 continue  # it went away in the meantime: its lease ends, and they are rescued
             seat.batch = max(seat.batch, batches[session])
-            for armed in tasks:
-                if (before := self._holders.get(armed.task)) is not None:
-                    before.release(armed.task)  # recorded a moment ago, and claimed again before we were told
-                self._holders[armed.task] = seat
-            seat.arm(tasks, self._clock.now())
-            try:
-                await seat.link.send([seat.dispatch(self._catalogue, tasks)])
-            except ChannelClosed:
-                continue
+            self._take(seat, tasks)
+            with suppress(ChannelClosed):
+                for dispatch in seat.dispatches(self._catalogue, tasks):
+                    await seat.link.send([dispatch])
 
     def claiming(self) -> AbstractContextManager[None]:
         """Around a claim, for all sessions here."""
@@ -213,16 +286,19 @@ class Gateway:
         if not self._seats:
             return 0
         asked_at = boottime()
-        async with self._line as conn:
-            living = await agents.renew(conn, list(self._seats), self._lease)
+        asked = {session: seat for session, seat in self._seats.items() if seat.is_there(self._lease)}
+        living = set[int]()
+        if asked:
+            async with self._line as conn:
+                living = await agents.renew(conn, [seat.vital(self.lead) for seat in asked.values()], self._lease)
         for session in living:
-            if session in self._seats:
-                self._seats[session].renewed_at = asked_at
-        for session in [s for s in self._seats if s not in living]:
-            seat = self._seats[session]
-            self._leave(seat)
-            log.warning("the lease of agent %s (session %d) is over; its tasks go elsewhere", seat.name, session)
-            await seat.link.close()
+            asked[session].renewed_at = asked_at
+        for session, seat in list(self._seats.items()):
+            is_over = boottime() - seat.renewed_at > self._lease
+            if is_over or (session in asked and session not in living):
+                self._leave(seat)
+                log.warning("session %d of agent %s is over here", session, seat.name)
+                await seat.link.close()
         return 0
 
     async def compact(self) -> int:
@@ -258,27 +334,27 @@ class Gateway:
         return 0
 
     async def drain(self) -> None:
-        """Ask all agents to take nothing new and to give back what has not started."""
+        """Claim nothing more. Our own agent is to give back what has not started; others go on elsewhere."""
         for seat in list(self._seats.values()):
             seat.draining = True
-            try:
-                await seat.link.send([Drain()])
-            except ChannelClosed:
-                continue
+            if seat.is_local:
+                with suppress(ChannelClosed):
+                    await seat.link.send([Drain()])
 
     @property
     def holds(self) -> int:
-        return len(self._holders)
+        """Tasks that end with this process."""
+        return sum(len(seat.held) for seat in self._seats.values() if seat.is_local)
 
     async def released(self) -> None:
-        """Wait until no agent here holds anything."""
-        while self._holders:
+        """Wait until our own agent holds nothing."""
+        while self.holds:
             self.room_made.clear()
             await self.room_made.wait()
 
     async def close(self) -> None:
-        """End the sessions here: what they still hold can be rescued at once."""
-        sessions = list(self._seats)
+        """End the sessions of our own agent: what they still hold can be rescued at once. Others go on elsewhere."""
+        sessions = [session for session, seat in self._seats.items() if seat.is_local]
         if sessions:
             try:
                 await self.compact()
@@ -286,6 +362,7 @@ class Gateway:
                     await agents.end(conn, sessions)
             except StoreUnavailable as error:
                 log.warning("sessions could not be ended (%s); their leases will", error)
-        for seat in list(self._seats.values()):
+        seats, self._seats = self._seats, {}
+        for seat in seats.values():
             await seat.link.close()
         await self._line.close()

@@ -16,69 +16,24 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.messages import (
-    AgentMessage,
-    Chunk,
-    Ending,
-    Finished,
-    Held,
-    Note,
-    Output,
-    Progress,
-    Refused,
-    ServerMessage,
-    Start,
-    Started,
-)
+from mainspring.model.messages import Ending, Held
 from mainspring.model.states import TaskState
 from mainspring.model.verdict import Again, after_attempt
+from mainspring.server.batch import Batch, Report, Reporter, ServerLink, in_parts
 from mainspring.server.catalogue import Catalogue
+from mainspring.server.strangers import Strangers
 from mainspring.store import claims, outcomes, partitions, recalls
 from mainspring.store.database import Connection, Database, Line
 from mainspring.wire.channel import ChannelClosed
-from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
-
-Report = Started | Finished | Progress | Output | Refused
-ServerLink = Link[ServerMessage, AgentMessage]
-
-
-class Batch:
-    """What one flush writes, and which frames it settles."""
-
-    def __init__(self) -> None:
-        self.starts: list[Start] = []
-        self.endings: list[Ending] = []
-        self.notes: list[Note] = []
-        self.chunks: list[Chunk] = []
-        self.refused: list[Held] = []
-        self.settles: dict[ServerLink, int] = {}
-
-    def add(self, report: Report) -> None:
-        match report:
-            case Finished(endings):
-                self.endings += endings
-            case Started(starts):
-                self.starts += starts
-            case Progress(notes):
-                self.notes += notes
-            case Output(chunks):
-                self.chunks += chunks
-            case Refused(attempts):
-                self.refused += attempts
-
-    def drop_ended_starts(self) -> None:
-        """A start whose finish is in the same batch is not written apart."""
-        if self.starts and self.endings:
-            ended = {ending.token for ending in self.endings}
-            self.starts = [start for start in self.starts if start.token not in ended]
 
 
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._line: Line = database.line()
         self._catalogue = catalogue
+        self._strangers = Strangers()
         self._batch = Batch()
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before any other
         self.is_behind = False  # the last flush failed: there are reports that the database has not seen
@@ -93,10 +48,21 @@ class Recorder:
     def backlog(self) -> int:
         return len(self._batch.endings) + (len(self._failed.endings) if self._failed else 0)
 
-    def submit(self, link: ServerLink, sequence: int, reports: list[Report]) -> None:
-        """Take the reports of one frame; it is acknowledged when they are committed."""
+    def submit(
+        self,
+        link: ServerLink,
+        sequence: int,
+        reports: list[Report],
+        foreign: list[tuple[Reporter, Report]] | None = None,
+    ) -> None:
+        """Take the reports of one frame; it is acknowledged when they are committed.
+
+        `foreign` are about attempts that the reporter does not hold, as far as its server knows.
+        """
         for report in reports:
             self._batch.add(report)
+        if foreign:
+            self._batch.foreign += foreign
         self._batch.settles[link] = sequence
         self.idle.clear()
         self.wake.set()
@@ -113,7 +79,9 @@ class Recorder:
             self._failed = batch
         try:
             async with self._line as conn:
-                ended, requeued = await self._write(conn, batch)
+                if batch.foreign:
+                    await self._strangers.sift(conn, batch)
+                ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
         except StoreUnavailable:
             self.is_behind = True
             raise

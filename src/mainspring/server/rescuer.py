@@ -102,6 +102,8 @@ class Rescuer:
                 crashes=task.crashes,
                 cancelled=task.cancelled,
                 random=random.random(),
+                scheduled=task.scheduled,
+                handed_on=task.handed_on,
             )
             if isinstance(verdict, Again):
                 again.append(verdict)

@@ -6,25 +6,38 @@ Next: server/gateway.py
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
-from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Hello, ServerMessage
+from msgspec.structs import replace
+
+from mainspring.model.lead import Lead
+from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Heartbeat, Hello, ServerMessage
+from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
+from mainspring.store.agents import Vital
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 
 ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
+FRAME = 1 << 20  # bytes of arguments in one message
 HORIZON = 0.1  # seconds of work that may lie ready at an agent, at the rate at which it finishes tasks
 
 
 class Seat:
     """One agent's session, as its server sees it."""
 
-    def __init__(self, session: int, hello: Hello, link: Link[ServerMessage, AgentMessage]) -> None:
+    def __init__(
+        self, session: int, hello: Hello, link: Link[ServerMessage, AgentMessage], *, instance: str, local: bool
+    ) -> None:
         self.session = session
         self.name = hello.name
+        self.instance = instance
         self.slots = hello.slots
         self.labels = hello.labels
         self.link = link
+        self.is_local = local  # in this very process: it ends with us
+        self.heard_at = boottime()  # its last heartbeat
+        self.pulse = Heartbeat(0)
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
         self.reported: set[int] = set()  # tokens of those that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
@@ -42,6 +55,17 @@ class Seat:
             self.held[armed.task] = armed.token
             if armed.fire_at > now:
                 heapq.heappush(self._ahead, armed.fire_at)
+
+    def sift(self, report: Report) -> tuple[Report | None, Report | None]:
+        """A report, parted into what is about attempts that it holds, and the rest. Most are whole."""
+        name = report.__struct_fields__[0]
+        items = getattr(report, name)
+        held = self.held
+        own = [item for item in items if held.get(item.task) == item.token]
+        if len(own) == len(items):
+            return report, None
+        others = [item for item in items if held.get(item.task) != item.token]
+        return (replace(report, **{name: own}) if own else None), replace(report, **{name: others})
 
     def ended(self, endings: list[Ending]) -> None:
         self.reported.update(ending.token for ending in endings if self.held.get(ending.task) == ending.token)
@@ -65,15 +89,50 @@ class Seat:
         """How many due tasks it may hold: its slots, and what it finishes within the horizon."""
         return self.slots + int(self._rate * HORIZON)
 
+    @property
+    def load(self) -> float:
+        """Of its slots, those that are taken by what is due, 0 to 1."""
+        return min(1.0, max(0, len(self.held) - len(self._ahead)) / self.slots)
+
+    def vital(self, lead: Lead) -> Vital:
+        """What the database is told of it with each renewal."""
+        pulse, link = self.pulse, self.link
+        return Vital(
+            session=self.session,
+            silent=boottime() - self.heard_at,
+            running=pulse.running,
+            cpu=pulse.cpu,
+            memory=pulse.memory,
+            skew=pulse.skew,
+            round_trip=min(pulse.round_trip, 1e6),
+            ack_time=link.ack_time,
+            reliability=link.reliability,
+            lead=lead.of(link.ack_time, self.load),
+        )
+
+    def is_there(self, lease: float) -> bool:
+        """Whether we hear it, and it hears us: else its lease is left to end."""
+        return boottime() - self.heard_at < lease / 2 and self.link.stalled_for < lease / 2
+
     def is_trusted(self, lease: float) -> bool:
-        """Whether its lease still has some time, as far as we know."""
-        return boottime() - self.renewed_at < lease * 5 / 6
+        """Whether its lease still has some time, as far as we know, and it can be reached."""
+        return boottime() - self.renewed_at < lease * 5 / 6 and self.link.stalled_for < lease / 5
 
     def room(self, now: float) -> int:
         busy = len(self.held) - len(self.reported) - self.ahead(now)
         return 0 if self.draining else self.window - busy
 
-    def dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
+    def dispatches(self, catalogue: Catalogue, tasks: list[Armed]) -> Iterator[Dispatch]:
+        """The messages that arm `tasks`: one, unless their arguments are large."""
+        first = size = 0
+        for number, armed in enumerate(tasks):
+            size += len(armed.args) + len(armed.checkpoint or "")
+            if size > FRAME and number > first:
+                yield self._dispatch(catalogue, tasks[first:number])
+                first, size = number, 0
+        yield self._dispatch(catalogue, tasks[first:])
+
+    def _dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
         """The message that arms `tasks`, with the jobs it does not know yet."""
         jobs = []
         for id in {armed.job for armed in tasks}:
@@ -81,4 +140,4 @@ class Seat:
             if job is not None and (id, job.version) not in self._told:
                 self._told.add((id, job.version))
                 jobs.append(job)
-        return Dispatch(jobs, tasks)
+        return Dispatch(jobs, tasks, self.session)

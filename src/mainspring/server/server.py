@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import run_every
+from mainspring.model.lead import Lead
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.gateway import Gateway
@@ -38,7 +39,7 @@ class Server:
         database: Database,
         *,
         poll: float,
-        lead: float,
+        lead: Lead,
         lease: float,
         keep_succeeded: timedelta,
         keep_failed: timedelta,
@@ -51,12 +52,12 @@ class Server:
         self._clock_line = database.line()
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
-        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock, lead)
+        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
+        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
         self.settler = Settler(database)
         self.planner = Planner(database, app, providers or {})
-        self.turnstile = Turnstile(database, lead)
+        self.turnstile = Turnstile(database, lead.default)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.listener = Listener(
             database,
@@ -91,7 +92,7 @@ class Server:
             group.create_task(run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True))
             group.create_task(run_every(self._poll, self.dispatcher.look_below, adaptive=True))
             group.create_task(run_every(1.0, self.recorder.flush, self.recorder.wake))
-            group.create_task(run_every(self._lease / 3, self.gateway.renew))
+            group.create_task(run_every(self._lease / 6, self.gateway.renew))
             group.create_task(run_every(1.0, self.gateway.compact))
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, self.rescuer.step))

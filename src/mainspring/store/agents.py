@@ -5,39 +5,134 @@ Next: server/rescuer.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
+from mainspring.model.messages import Armed
+from mainspring.store.claims import ARMED_COLUMNS, as_armed
 from mainspring.store.database import Connection
 
-_BEGIN = """
-    insert into mainspring.agent (name, slots, labels, process, lease_until)
-    values ($1, $2, $3, $4, mainspring.now() + make_interval(secs => $5))
+_NEW = """
+    insert into mainspring.agent
+        (name, slots, labels, process, lease_until, instance, token_id, host, version, offers, heard_at)
+    values ($1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, mainspring.now())
     returning session
 """
 
 
-async def begin(
-    conn: Connection, name: str, slots: int, labels: dict[str, str], process: str | None, lease: float
-) -> int:
+class Newcomer(NamedTuple):
+    """An agent that begins a session."""
+
+    name: str
+    slots: int
+    labels: dict[str, str]
+    process: str | None = None  # who runs it, where a neighbour can see that it died
+    instance: str | None = None
+    token: int | None = None
+    host: str = ""
+    version: str = ""
+    offers: Mapping[str, float] = MappingProxyType({})
+
+    def values(self, lease: float) -> tuple[Any, ...]:
+        labels, offers = (msgspec.json.encode(dict(given)).decode() for given in (self.labels, self.offers))
+        described = (self.instance, self.token, self.host, self.version, offers)
+        return (self.name, self.slots, labels, self.process, lease, *described)
+
+
+async def begin(conn: Connection, agent: Newcomer, lease: float) -> int:
     """Open a session; returns its number."""
-    labels_json = msgspec.json.encode(labels).decode()
-    return int(await conn.fetchval(_BEGIN, name, slots, labels_json, process, lease))
+    return int(await conn.fetchval(_NEW, *agent.values(lease)))
+
+
+# The session before ends here and now, if it is that agent's and its lease is not over: what the agent still has of
+# it, by task and token, is the new session's. What it has not got is left to the rescuer. One statement: whichever
+# server the agent comes to, and however often, each attempt is of one session.
+_GO_ON = f"""
+    with old as (
+        update mainspring.agent set ended_at = mainspring.now(), successor = $12
+         where session = $11 and instance = $6 and ended_at is null and lease_until > mainspring.now()
+        returning session
+    ), given as (
+        select * from unnest($13::bigint[], $14::bigint[]) as given(id, token)
+    ), taken as (
+        update mainspring.task t set session = $12
+          from given
+         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
+           and t.session = (select session from old)
+        returning t.*
+    ), noted as (
+        insert into mainspring.claim (session, batch, tasks)
+        select $12, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
+        returning batch
+    ), new as (
+        insert into mainspring.agent
+            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, heard_at)
+        values ($12, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10,
+                mainspring.now())
+    )
+    select (select batch from noted) as batch, {ARMED_COLUMNS} from taken t
+"""
+
+
+class Taken(NamedTuple):
+    """A session that goes on from another: its number, what it took over, and the batch that is noted for it."""
+
+    session: int
+    tasks: list[Armed]
+    batch: int
+
+
+async def go_on(
+    conn: Connection, agent: Newcomer, lease: float, *, before: int, tasks: Sequence[int], tokens: Sequence[int]
+) -> Taken:
+    """Open a session that takes over from the one `before` what the agent still has of it."""
+    session: int = await conn.fetchval("select nextval('mainspring.session')")
+    rows = await conn.fetch(_GO_ON, *agent.values(lease), before, session, tasks, tokens)
+    batch = rows[0]["batch"] if rows else 0
+    return Taken(session, [as_armed(row) for row in rows], batch)
 
 
 _RENEW = """
-    update mainspring.agent
-       set lease_until = mainspring.now() + make_interval(secs => $2)
-     where session = any($1::bigint[]) and ended_at is null and lease_until > mainspring.now()
-    returning session
+    with told as (
+        select * from unnest($1::bigint[], $3::float8[], $4::integer[], $5::real[], $6::real[], $7::real[], $8::real[],
+                             $9::real[], $10::real[], $11::real[])
+                   as told(session, silent, running, cpu, memory, skew, round_trip, ack_time, reliability, lead)
+    )
+    update mainspring.agent a
+       set lease_until = mainspring.now() + make_interval(secs => $2),
+           heard_at = mainspring.now() - make_interval(secs => told.silent), running = told.running, cpu = told.cpu,
+           memory = told.memory, skew = told.skew, round_trip = told.round_trip, ack_time = told.ack_time,
+           reliability = told.reliability, lead = told.lead
+      from told
+     where a.session = any (array[told.session]) and a.ended_at is null and a.lease_until > mainspring.now()
+       and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
+                        where k.id = a.token_id and (k.revoked_at is not null or p.revoked_at is not null))
+    returning a.session
 """
 
 
-async def renew(conn: Connection, sessions: Sequence[int], lease: float) -> set[int]:
-    """Renew leases; returns the sessions that still live. A lease that is over is never renewed."""
-    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease)}
+class Vital(NamedTuple):
+    """What is known of an agent at a renewal."""
+
+    session: int
+    silent: float = 0.0  # seconds since its last heartbeat
+    running: int = 0
+    cpu: float = 0.0
+    memory: float = 0.0
+    skew: float = 0.0
+    round_trip: float = 0.0
+    ack_time: float = 0.0
+    reliability: float = 1.0
+    lead: float = 0.0
+
+
+async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[int]:
+    """Renew leases; returns the sessions that still live. A lease that is over, or revoked, is never renewed."""
+    sessions, *figures = (list(column) for column in zip(*vitals, strict=True))
+    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
 
 
 async def end(conn: Connection, sessions: Sequence[int]) -> None:
@@ -60,6 +155,8 @@ class Held(NamedTuple):
     cancelled: bool
     recalled: bool  # asked back, and never started
     started_at: float
+    scheduled: bool  # it stands for a plan time
+    handed_on: bool  # its agent lives on in another session, and does not have it
 
 
 _LIVING = """
@@ -81,12 +178,19 @@ async def any_lives(conn: Connection) -> bool:
     return lives
 
 
-# A server that does not know yet that a session is over may claim for it even after the burial.
+# A session ends before its tasks are touched: from then on no reconnect goes on with it. A server that does not know
+# yet that it is over may claim for it even later.
 _GONE = """
-    (select session from mainspring.agent
-      where ended_at is null and lease_until <= mainspring.now()
-      order by lease_until limit 20)
-     union all
+    with over as (
+        update mainspring.agent set ended_at = mainspring.now()
+         where ended_at is null and lease_until <= mainspring.now()
+           and session in (select session from mainspring.agent
+                            where ended_at is null and lease_until <= mainspring.now()
+                            order by lease_until limit 20 for update skip locked)
+        returning session
+    )
+    (select session from over)
+     union
     (select session from mainspring.agent
       where ended_at is not null and session in (select session from mainspring.claim) limit 20)
 """
@@ -95,7 +199,8 @@ _HELD = """
     select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running,
            (t.cancel_at is not null and t.cancel_mode is distinct from 1) as cancelled,
            (t.cancel_at is not null and t.cancel_mode = 1 and t.state = 2) as recalled,
-           coalesce(date_part('epoch', t.started_at), 0) as started_at
+           coalesce(date_part('epoch', t.started_at), 0) as started_at, t.schedule_id is not null as scheduled,
+           exists (select from mainspring.agent a where a.session = $1 and a.successor is not null) as handed_on
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)
       join mainspring.task t on t.id = claimed.id
@@ -105,7 +210,7 @@ _HELD = """
 
 
 async def gone(conn: Connection) -> list[int]:
-    """Sessions whose lease is over and whose tasks are not all rescued yet."""
+    """End the sessions whose lease is over; returns all whose tasks are not all rescued yet."""
     return [row["session"] for row in await conn.fetch(_GONE)]
 
 
@@ -115,12 +220,8 @@ async def held(conn: Connection, session: int, limit: int) -> list[Held]:
 
 
 _BURY = """
-    with buried as (
-        update mainspring.agent set ended_at = coalesce(ended_at, mainspring.now())
-         where session = $1 and lease_until <= mainspring.now() returning session
-    )
-    delete from mainspring.claim c using buried
-     where c.session = buried.session
+    delete from mainspring.claim c
+     where c.session = $1 and exists (select from mainspring.agent a where a.session = $1 and a.ended_at is not null)
        and not exists (select from unnest(c.tasks) as claimed(id)
                          join mainspring.task t on t.id = any (array[claimed.id])
                         where t.session = c.session and t.state in (2, 3))

@@ -18,10 +18,11 @@ from mainspring.store.database import Connection
 _LEVELS = list(PRIORITY_LEVELS)
 BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
 
-_COLUMNS = """
+ARMED_COLUMNS = """
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
-    date_part('epoch', t.plan_time) as plan_time, t.scope, t.session, t.priority
+    date_part('epoch', t.plan_time) as plan_time, t.scope
 """
+_COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
 
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
 # turn, and are noted under one batch number. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row
@@ -70,6 +71,22 @@ class Claim(NamedTuple):
     def batches(self) -> dict[int, int]:
         """The number under which each session's tasks were claimed; the last, if there are several."""
         return {session: tasks[-1].token // BATCH_TOKENS for session, tasks in self.tasks.items()}
+
+
+def as_armed(row: Any) -> Armed:
+    """An attempt from a row with ARMED_COLUMNS."""
+    return Armed(
+        task=row["id"],
+        token=row["token"],
+        job=row["job_id"],
+        attempt=row["attempt"],
+        fire_at=row["run_at"],
+        args=row["args"],
+        checkpoint=row["checkpoint"],
+        careful=row["crashes"] > 0,
+        plan_time=row["plan_time"],
+        scope=row["scope"],
+    )
 
 
 def _claim(rows: Sequence[Any]) -> Claim:

@@ -1,4 +1,5 @@
-"""Channel: all that server and agent know of each other. In one process it is a pair of queues.
+"""Channel: all that server and agent know of each other. In one process it is a pair of queues,
+between machines a WebSocket (wire/websocket.py).
 
 Next: wire/link.py
 """
@@ -26,6 +27,9 @@ class Channel(Protocol[Out, In]):
 
     async def receive(self) -> Frame[In]: ...
 
+    async def refuse(self, reason: str) -> None:
+        """Close, and say why."""
+
     async def close(self) -> None: ...
 
 
@@ -48,6 +52,9 @@ class MemoryChannel(Generic[Out, In]):
             self._closed = True
             raise ChannelClosed("the channel is closed")
         return frame
+
+    async def refuse(self, reason: str) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Both ends see it, after the frames that are under way."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -21,13 +22,19 @@ def boottime() -> float:
 class Clock:
     """`now()` is seconds since 1970 on the followed clock."""
 
-    def __init__(self, offset: float | None = None) -> None:
-        self.offset = time.time() - boottime() if offset is None else offset  # until the first measurement
+    def __init__(self, offset: float | None = None, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall  # what this machine believes
+        self.offset = wall() - boottime() if offset is None else offset  # until the first measurement
         self.round_trip = float("inf")
         self._samples: deque[tuple[float, float]] = deque(maxlen=8)  # (round trip, offset)
 
     def now(self) -> float:
         return time.clock_gettime(_BOOT) + self.offset
+
+    @property
+    def skew(self) -> float:
+        """Seconds by which this machine's wall clock is ahead of the followed one."""
+        return self._wall() - self.now()
 
     def measured(self, sent: float, received: float, theirs: float) -> bool:
         """A round trip from `sent` to `received` (boot time) saw `theirs`. True if the offset changed."""

@@ -1,7 +1,9 @@
-"""Link: numbered frames over a channel. What is not acknowledged is kept; what comes twice is dropped.
+"""Link: numbered frames over a channel that may lose, repeat and reorder them.
 
-The receiver says when a frame is settled: an agent once it holds what was sent, a server once it is
-committed. Only then is it acknowledged, together with all before it.
+What has not come to the other side is sent again, with growing patience; what comes twice is dropped; what
+comes too early waits for those before it. The receiver says when a frame is settled: an agent once it holds what
+was sent, a server once it is committed. Only then is it acknowledged, together with all before it. A link lives
+as long as its connection; what was never acknowledged is taken from it and told on the next.
 Next: agent/session.py, server/gateway.py
 """
 
@@ -13,62 +15,162 @@ from typing import Generic, TypeVar
 
 from mainspring.model.messages import Frame
 from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.clock import boottime
 
 Out = TypeVar("Out")
 In = TypeVar("In")
 
+TICK = 0.02  # seconds that an acknowledgement waits for a frame to ride on
+SOONEST, LATEST = 0.5, 10.0  # seconds before what has not come is sent again
+AT_ONCE = 32  # frames that are sent again at a time
+AHEAD = 1024  # frames kept that came before their turn
+WEIGHT = 0.2  # of the newest measurement
+
+
+class _Flying(Generic[Out]):
+    """A frame that has not come to the other side, as far as we know."""
+
+    __slots__ = ("again", "first_sent", "frame", "sent")
+
+    def __init__(self, frame: Frame[Out], now: float) -> None:
+        self.frame = frame
+        self.first_sent = self.sent = now
+        self.again = 0
+
 
 class Link(Generic[Out, In]):
+    """`tend` runs as long as the link is used."""
+
     def __init__(self, channel: Channel[Out, In]) -> None:
         self._channel = channel
         self._sent = 0
         self._unacknowledged: deque[Frame[Out]] = deque()
-        self._received = 0
+        self._flying: deque[_Flying[Out]] = deque()
+        self._patience = SOONEST
+        self._received = 0  # all up to here have been handed on
+        self._early: dict[int, Frame[In]] = {}
         self._settled = 0
+        self._told = (0, 0)  # what the last frame said we have settled and received
+        self._owing = asyncio.Event()  # an acknowledgement, or frames that may be lost
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self.ack_time = 0.0  # seconds until a frame has come to the other side, smoothed
+        self.reliability = 1.0  # of frames, those that came at the first time, smoothed
+
+    # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, messages: list[Out]) -> int:
         """Send one frame; returns its number."""
         self._sent += 1
-        frame = Frame(self._sent, self._settled, messages)
+        frame = Frame(self._sent, 0, messages)
         self._unacknowledged.append(frame)
-        await self._channel.send(frame)
+        self._flying.append(_Flying(frame, boottime()))
+        self._owing.set()
+        await self._transmit(frame)
         return frame.sequence
 
+    async def say(self, messages: list[Out]) -> None:
+        """Send messages out of turn: they are worth nothing if they are late."""
+        await self._transmit(Frame(0, 0, messages))
+
+    async def _transmit(self, frame: Frame[Out]) -> None:
+        frame.ack, frame.received = self._told = (self._settled, self._received)
+        await self._channel.send(frame)
+
+    async def settle(self, sequence: int) -> None:
+        """All frames up to `sequence` are safe with us: tell the other side."""
+        self._settled = max(self._settled, sequence)
+        await self._transmit(Frame(0, 0, []))
+
+    def settle_later(self, sequence: int) -> None:
+        """The same, told with the next frame that we send, or a moment later."""
+        self._settled = max(self._settled, sequence)
+        self._owing.set()
+
+    # ── receiving ───────────────────────────────────────────────────────────────────────────────
+
     async def receive(self) -> tuple[int, list[In]]:
-        """The next frame that was not received before: its number and its messages."""
-        while True:
+        """The next frame in its turn, its number and its messages; number 0 is out of turn."""
+        while (frame := self._early.pop(self._received + 1, None)) is None:
             try:
                 frame = await self._channel.receive()
             except ChannelClosed:
                 self._give_up()
                 raise
-            self._acknowledged(frame.ack)
-            if frame.sequence == 0:  # an acknowledgement alone
-                continue
-            if frame.sequence > self._received:
-                self._received = frame.sequence
-                return frame.sequence, frame.messages
-            await self.settle(self._settled)  # a repeated frame: its acknowledgement was lost
+            self._hear(frame)
+            if frame.sequence == 0 and frame.messages:
+                return 0, frame.messages
+            if frame.sequence == self._received + 1:
+                break
+            if frame.sequence > self._received and len(self._early) < AHEAD:
+                self._early[frame.sequence] = frame
+            elif frame.sequence:  # a repeated frame: its acknowledgement was lost
+                await self.settle(self._settled)
+        self._received = frame.sequence
+        self._owing.set()
+        return frame.sequence, frame.messages
 
-    async def settle(self, sequence: int) -> None:
-        """All frames up to `sequence` are safe with us: tell the other side."""
-        self._settled = max(self._settled, sequence)
-        await self._channel.send(Frame(0, self._settled, []))
+    def _hear(self, frame: Frame[In]) -> None:
+        """What the other side says about our frames. An old frame says nothing new."""
+        while self._unacknowledged and self._unacknowledged[0].sequence <= frame.ack:
+            self._unacknowledged.popleft()
+        landed = max(frame.ack, frame.received)
+        if self._flying and self._flying[0].frame.sequence <= landed:
+            self._landed(landed)
+        if self._waiting:
+            for sequence, future in self._waiting:
+                if sequence <= frame.ack and not future.done():
+                    future.set_result(None)
+            self._waiting = [(s, f) for s, f in self._waiting if not f.done()]
 
-    def settle_later(self, sequence: int) -> None:
-        """The same, told with the next frame that we send."""
-        self._settled = max(self._settled, sequence)
+    def _landed(self, upto: int) -> None:
+        while self._flying and self._flying[0].frame.sequence <= upto:
+            last = self._flying.popleft()
+            self.reliability += ((last.again == 0) - self.reliability) * WEIGHT
+        if last.again == 0:  # else nobody knows which one of them came
+            seconds = boottime() - last.first_sent
+            self.ack_time += (seconds - self.ack_time) * (WEIGHT if self.ack_time else 1.0)
+        self._patience = min(max(SOONEST, 3 * self.ack_time), LATEST)
+
+    # ── what nobody else does ───────────────────────────────────────────────────────────────────
+
+    async def tend(self) -> None:
+        """Send acknowledgements that found nothing to ride on, and again what does not seem to have come."""
+        try:
+            while True:
+                await self._owing.wait()
+                await asyncio.sleep(TICK)
+                if self._told != (self._settled, self._received):
+                    await self._transmit(Frame(0, 0, []))
+                if self._flying and boottime() - self._flying[0].sent > self._patience:
+                    self._patience = min(2 * self._patience, LATEST)
+                    await self.resend()
+                if not self._flying and self._told == (self._settled, self._received):
+                    self._owing.clear()
+        except ChannelClosed:
+            return  # whoever receives is told too
 
     async def resend(self) -> int:
-        """Send again all that is not acknowledged; returns how many frames."""
-        for frame in list(self._unacknowledged):
-            await self._channel.send(frame)
-        return len(self._unacknowledged)
+        """Send again the first of what does not seem to have come; returns how many frames."""
+        lost = list(self._flying)[:AT_ONCE]
+        for flying in lost:
+            flying.again += 1
+            flying.sent = boottime()
+            await self._transmit(flying.frame)
+        return len(lost)
+
+    @property
+    def flying(self) -> int:
+        """Frames that have not come to the other side, as far as we know."""
+        return len(self._flying)
+
+    @property
+    def stalled_for(self) -> float:
+        """Seconds since the first frame was sent that has not come to the other side."""
+        return boottime() - self._flying[0].first_sent if self._flying else 0.0
 
     async def acknowledged(self, sequence: int) -> None:
         """Wait until the other side has settled the frame."""
-        if any(frame.sequence == sequence for frame in self._unacknowledged):
+        if self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((sequence, future))
             await future
@@ -77,14 +179,12 @@ class Link(Generic[Out, In]):
     def unacknowledged(self) -> int:
         return len(self._unacknowledged)
 
-    def _acknowledged(self, upto: int) -> None:
-        while self._unacknowledged and self._unacknowledged[0].sequence <= upto:
-            self._unacknowledged.popleft()
-        if self._waiting:
-            for sequence, future in self._waiting:
-                if sequence <= upto and not future.done():
-                    future.set_result(None)
-            self._waiting = [(s, f) for s, f in self._waiting if not f.done()]
+    def take_unacknowledged(self) -> list[Out]:
+        """The messages of all frames that were never acknowledged, for another link to tell."""
+        messages = [message for frame in self._unacknowledged for message in frame.messages]
+        self._unacknowledged.clear()
+        self._flying.clear()
+        return messages
 
     async def close(self) -> None:
         await self._channel.close()

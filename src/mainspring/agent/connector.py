@@ -1,0 +1,80 @@
+"""Connector: dials the servers it knows, each time the next one.
+
+Next: wire/websocket.py
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus
+
+from mainspring.errors import AccessDenied, ValidationError
+from mainspring.model.messages import AgentMessage, ServerMessage
+from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.codec import agent_codec
+from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
+
+DIAL_WITHIN = 5.0  # seconds
+
+_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
+
+
+def server_urls(text: str) -> list[str]:
+    """Where to connect to: `ws://a:7070,wss://b`, also with http, https or only host:port."""
+    urls = []
+    for given in filter(None, (part.strip() for part in text.split(","))):
+        parts = urlsplit(given if "://" in given else f"ws://{given}")
+        try:
+            scheme, port = _SCHEMES.get(parts.scheme), parts.port
+        except ValueError:
+            scheme = None
+        if scheme is None or not parts.hostname or parts.username or parts.query:
+            raise ValidationError(f"server: {given!r}; write ws://host:7070, or wss:// with TLS", field="server")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        urls.append(f"{scheme}://{host}{f':{port}' if port else ''}{PATH}")
+    if not urls:
+        raise ValidationError("server: name at least one, such as ws://host:7070", field="server")
+    return urls
+
+
+class Connector:
+    def __init__(self, urls: Sequence[str], token: str, tls: ssl.SSLContext | None = None) -> None:
+        self._urls = urls
+        self._token = token
+        self._tls = tls
+        self._next = random.randrange(len(urls))  # many agents spread over the servers
+
+    async def __call__(self, credential: str | None) -> Channel[AgentMessage, ServerMessage]:
+        """A connection to the next server. AccessDenied if it does not want us."""
+        url = self._urls[self._next % len(self._urls)]
+        self._next += 1
+        try:
+            socket = await connect(
+                url,
+                additional_headers={"Authorization": f"Bearer {credential or self._token}"},
+                ssl=self._tls if url.startswith("wss:") else None,
+                compression=None,
+                max_size=MAX_FRAME,
+                ping_interval=None,
+                open_timeout=DIAL_WITHIN,
+                close_timeout=1,
+                proxy=None,
+                user_agent_header=None,
+            )
+        except InvalidStatus as error:
+            status = error.response.status_code
+            if status in (401, 403):
+                raise AccessDenied(
+                    f"{url} refuses the token; make one with `mainspring token create NAME` on the server's side"
+                ) from None
+            raise ChannelClosed(f"{url} answers with HTTP status {status}") from None
+        except ssl.SSLCertVerificationError as error:
+            raise AccessDenied(f"{url}: {error.verify_message}; name its authority with --tls-ca") from None
+        except (OSError, TimeoutError, InvalidHandshake) as error:
+            raise ChannelClosed(f"{url} cannot be reached ({error or type(error).__name__})") from None
+        return WebSocketChannel(socket, agent_codec())

@@ -1,0 +1,72 @@
+"""Tokens for agents: `mainspring token create | list | revoke`.
+
+Next: store/tokens.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.parse import duration
+from mainspring.cli.render import note, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+
+
+@click.group(cls=Group, epilog=examples("mainspring token create rack-7"))
+def token() -> None:
+    """Let agents in, and shut them out."""
+
+
+@token.command(
+    "create",
+    epilog=examples(
+        "mainspring token create rack-7                     for as many agents as you like, until revoked",
+        "mainspring token create laptop --once              for one agent, within an hour",
+        "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server ws://10.0.0.1:7070",
+    ),
+)
+@click.argument("name")
+@click.option("--expires", metavar="DURATION", help="After this long it lets nobody in; with --once: 1h.")
+@click.option("--once", is_flag=True, help="For one agent, which gets a credential of its own.")
+@with_client
+async def create(client: Client, name: str, expires: str | None, once: bool) -> None:
+    """Make a token for agents; prints it, this once."""
+    lifetime = duration(expires or "1h", field="expires") if expires or once else None
+    id, secret = await client.create_token(name, lifetime, once=once)
+    if shared().json:
+        print_json({"id": id, "name": name, "token": secret})
+    else:
+        click.echo(secret)
+        note("nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
+
+
+@token.command("list", epilog=examples("mainspring token list"))
+@with_client
+async def list_tokens(client: Client) -> None:
+    """Show the tokens there are, without their secrets."""
+    found = await client.tokens()
+    if shared().json:
+        print_json([found_token._asdict() for found_token in found])
+        return
+    table(
+        ["ID", "NAME", "ROLE", "ONCE", "CREATED", "EXPIRES", "USED", "REVOKED"],
+        [[t.id, t.name, t.role, t.once or None, t.created_at, t.expires_at, t.used_at, t.revoked_at] for t in found],
+        empty="no tokens yet; make one with `mainspring token create NAME`",
+    )
+
+
+@token.command("revoke", epilog=examples("mainspring token revoke 3"))
+@click.argument("id", type=click.IntRange(1, 2**31 - 1))
+@with_client
+async def revoke(client: Client, id: int) -> None:
+    """End a token: agents that came with it are cut off within seconds."""
+    await client.revoke_token(id)
+    if shared().json:
+        print_json({"id": id, "revoked": True})
+    else:
+        note("revoked")

@@ -1,0 +1,90 @@
+"""Door: where agents on other machines come in, over WebSockets. Who shows no valid token is not let in.
+
+Reads   store.tokens
+Next:   server/gateway.py
+"""
+
+from __future__ import annotations
+
+import http
+import logging
+import ssl
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from mainspring.errors import StoreUnavailable
+from mainspring.server.gateway import Gateway
+from mainspring.store import tokens
+from mainspring.store.database import Database
+from mainspring.wire.codec import server_codec
+from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
+
+log = logging.getLogger("mainspring")
+
+TRY_AGAIN_LATER = 1013
+GOING_AWAY = 1001
+
+
+class Door:
+    def __init__(
+        self, database: Database, gateway: Gateway, *, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._line = database.line()
+        self._gateway = gateway
+        self._host = host
+        self._port = port
+        self._tls = tls
+        self._admitted: dict[ServerConnection, int] = {}  # the tokens of those who have not said hello yet
+        self._server: Server | None = None
+
+    async def open(self) -> str:
+        """Listen; returns the URL for agents."""
+        self._server = await serve(
+            self._talk,
+            self._host,
+            self._port,
+            ssl=self._tls,
+            process_request=self._admit,
+            origins=[None],  # a browser says where its page is from, an agent does not
+            compression=None,
+            max_size=MAX_FRAME,
+            ping_interval=None,  # heartbeats are our own
+            open_timeout=10,
+            close_timeout=2,
+            server_header=None,
+        )
+        port = next(iter(self._server.sockets)).getsockname()[1]
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'ws' if self._tls is None else 'wss'}://{host}:{port}"
+
+    async def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
+        """None lets the handshake go on."""
+        if request.path.partition("?")[0] != PATH:
+            return connection.respond(http.HTTPStatus.NOT_FOUND, f"agents connect to {PATH}\n")
+        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        try:
+            async with self._line as conn:
+                token = await tokens.check(conn, secret.strip()) if scheme.lower() == "bearer" else None
+        except StoreUnavailable:
+            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL does not answer\n")
+        if token is None:
+            log.warning("an agent at %s was refused: no valid token", connection.remote_address[0])
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "no valid token; `mainspring token create`\n")
+        self._admitted[connection] = token
+        return None
+
+    async def _talk(self, connection: ServerConnection) -> None:
+        token = self._admitted.pop(connection)
+        try:
+            await self._gateway.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
+        except StoreUnavailable as error:
+            log.warning("an agent cannot be served: %s", error)
+            await connection.close(TRY_AGAIN_LATER, "PostgreSQL does not answer")
+
+    async def close(self) -> None:
+        """Let nobody in, and send all away: agents go on with another server."""
+        if self._server is not None:
+            self._server.close(code=GOING_AWAY)
+            await self._server.wait_closed()
+        await self._line.close()

@@ -15,11 +15,12 @@ from typing import Any, Protocol
 
 from mainspring.agent.attempt import Attempt, Transactions
 from mainspring.agent.executors.command import CommandExecutor
+from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.agent.session import Agent
 from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable
-from mainspring.model.jobs import Command, Definition, Python
+from mainspring.model.jobs import Command, Definition, Http, Python
 from mainspring.model.messages import Ending
 from mainspring.model.schedules import Schedule
 from mainspring.model.states import TaskState
@@ -109,6 +110,7 @@ class Engine:
         self._handler_database = database.for_handlers()
         self._python = PythonExecutor(handlers, _transactions(self._handler_database, self.server), settings.threads)
         self._command = CommandExecutor()
+        self._http = HttpExecutor(allow=settings.http_allow)
         self._stopping = False
         self.agent = self._make_agent()
         self._sessions: asyncio.Task[None] | None = None
@@ -120,7 +122,7 @@ class Engine:
             name=self._settings.agent_name,
             slots=self._settings.slots,
             labels=self._labels,
-            executors={Python: self._python, Command: self._command},
+            executors={Python: self._python, Command: self._command, Http: self._http},
         )
 
     async def start(self) -> None:
@@ -173,6 +175,7 @@ class Engine:
             await asyncio.wait([self._sessions])
         self._python.close()
         await self._command.close()
+        await self._http.close()
         await self._handler_database.close()
 
 

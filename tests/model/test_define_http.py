@@ -62,6 +62,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"url": "http://shop.example:x/"}, "url"),
     ({"url": "http://[::1/"}, "url"),
     ({"url": "http://shop%2eexample/"}, "url"),
+    ({"url": "http://a%2eb/"}, "url"),
+    ({"url": "http://[fe80::1%25eth0]/"}, "url"),
     ({"url": "http://shop.example/a b"}, "url"),
     ({"url": "http://shop.example/\r\nX: y"}, "url"),
     ({"url": "http://shop.example/\x00"}, "url"),

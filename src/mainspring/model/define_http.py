@@ -31,7 +31,7 @@ RESERVED_HEADERS = frozenset(
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _METHOD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
-_ASCII_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9._~-]+)?")
+_ASCII_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 _STATUS = re.compile(r"[1-5][0-9][0-9]|[1-5]xx|[1-5][0-9][0-9]-[1-5][0-9][0-9]")
 UNSET: Any = object()  # None is JSON too
 

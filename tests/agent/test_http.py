@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import uvloop
 from aiohttp import web
 from tests.conftest import Eventually
 
@@ -314,8 +315,9 @@ async def test_an_answer_without_end_is_hung_up_on_and_takes_no_memory(
             await response.write(bytes(1 << 18))
 
     url = server.serve("/endless", endless)
-    with at_most(16 << 20):
-        assert (await result_of(executor, call(url)))["truncated"] is True
+    async with asyncio.timeout(30):
+        with at_most(16 << 20):
+            assert (await result_of(executor, call(url)))["truncated"] is True
     assert b"then the connection was closed" in recording.bytes(0)
 
 
@@ -528,6 +530,13 @@ async def test_an_allowed_host_may_be_anywhere_but_its_address_may_not_be_called
     await executor.close()
 
 
+async def test_names_are_those_of_the_system(server: Server, call: Call) -> None:
+    executor = HttpExecutor(allow=["localhost"])
+    server.on("/ping")
+    assert (await result_of(executor, call(server.url("/ping", "localhost"))))["status"] == 200
+    await executor.close()
+
+
 async def test_what_slips_past_the_first_look_is_refused_where_it_is_dialled(
     server: Server, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -712,3 +721,24 @@ async def test_preparing_loads_the_client_once(server: Server, executor: HttpExe
 
 async def test_an_executor_that_ran_nothing_closes() -> None:
     await HttpExecutor().close()
+
+
+def test_it_runs_on_uvloop_too(call: Call) -> None:
+    async def story() -> list[str]:
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            return web.Response(text="well")
+
+        runner = web.ServerRunner(web.Server(answer))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        executor = HttpExecutor(allow=LOOPBACK, lookup=Names())
+        port = runner.addresses[0][1]
+        said = [(await result_of(executor, call(f"http://{host}:{port}/")))["body"] for host in LOOPBACK]
+        said.append((await failure_of(executor, call("http://10.0.0.1/"))).code)
+        said.append((await failure_of(executor, call("http://127.0.0.1:1/"))).code)
+        await executor.close()
+        await runner.cleanup()
+        return said
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(story()) == ["well", "well", "well", "address_refused", "http_unreachable"]

@@ -108,7 +108,7 @@ def _details(run: Run) -> dict[str, Any]:
     ),
 )
 @click.argument("name")
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
 @http_options
 @click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
 @click.option("--cwd", metavar="DIR", help="Directory to run in.")

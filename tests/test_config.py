@@ -56,7 +56,15 @@ def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
     assert load(environment={"MAINSPRING_LEASE": text}).lease == seconds
 
 
+@pytest.mark.parametrize("given", ["10.0.0.0/8, shop.example,", ["10.0.0.0/8", "shop.example"]])
+def test_what_http_jobs_may_call_is_a_list_or_text(given: Any) -> None:
+    assert load({"http_allow": given}, environment={}).http_allow == ("10.0.0.0/8", "shop.example")
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
+    ({"http_allow": "10.0.0.1/8"}, "http_allow"),
+    ({"http_allow": "http://shop.example"}, "http_allow"),
+    ({"http_allow": 5}, "http_allow"),
     ({"slots": 0}, "slots"),
     ({"slots": 100_001}, "slots"),
     ({"slots": "many"}, "slots"),

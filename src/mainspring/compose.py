@@ -20,10 +20,11 @@ from mainspring.agent.agent import Agent, Connect
 from mainspring.agent.attempt import Attempt, Transactions
 from mainspring.agent.executors.base import Executor
 from mainspring.agent.executors.command import CommandExecutor
+from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable
-from mainspring.model.jobs import Command, Definition, Python, Run
+from mainspring.model.jobs import Command, Definition, Http, Python, Run
 from mainspring.model.lead import Lead
 from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
 from mainspring.model.schedules import Schedule
@@ -126,11 +127,13 @@ class Executors:
         transactions = None if self._database is None else _transactions(self._database)
         self._python = PythonExecutor(handlers, transactions, settings.threads)
         self._command = CommandExecutor()
-        self.by_kind: dict[type[Run], Executor] = {Python: self._python, Command: self._command}
+        self._http = HttpExecutor(allow=settings.http_allow)
+        self.by_kind: dict[type[Run], Executor] = {Python: self._python, Command: self._command, Http: self._http}
 
     async def close(self) -> None:
         self._python.close()
         await self._command.close()
+        await self._http.close()
         if self._database is not None:
             await self._database.close()
 

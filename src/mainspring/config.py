@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import ValidationError
+from mainspring.model.addresses import Allowed
 from mainspring.model.durations import seconds
 from mainspring.model.names import check_text
 
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: dict[str, str] = {}  # of the agent, for jobs that require them; as text: gpu=a100,zone=b
     slots: int = 100  # attempts that run at the same time
     threads: int = 32  # of them, sync handlers
+    http_allow: tuple[str, ...] = ()  # that HTTP jobs may call beside public addresses: 10.0.0.0/8,shop.example
     poll: float = 0.5
     lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
     lead_min: float = 1.0
@@ -103,6 +105,8 @@ def _convert(given: dict[str, Any]) -> Settings:
         given[name] = seconds(given[name], field=name)
     if isinstance(given.get("labels"), str):
         given["labels"] = _labels(given["labels"])
+    if isinstance(given.get("http_allow"), str):
+        given["http_allow"] = [part.strip() for part in given["http_allow"].split(",") if part.strip()]
     try:
         settings = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
@@ -113,6 +117,7 @@ def _convert(given: dict[str, Any]) -> Settings:
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
     if "\x00" in (settings.data_directory or ""):
         raise ValidationError("data_directory: holds a NUL character", field="data_directory")
+    Allowed(settings.http_allow)  # refuses what is neither a network nor a host
     for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
         for name, bound in bounds.items():
             if wrong(float(getattr(settings, name)), float(bound)):

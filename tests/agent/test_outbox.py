@@ -121,9 +121,8 @@ async def test_an_end_comes_after_the_output_before_it(outbox: Outbox) -> None:
 async def test_it_sends_whenever_there_is_something(outbox: Outbox) -> None:
     sent: asyncio.Queue[list[AgentMessage]] = asyncio.Queue()
 
-    async def send(messages: list[AgentMessage]) -> int:
+    async def send(messages: list[AgentMessage]) -> None:
         sent.put_nowait(messages)
-        return 1
 
     sending = asyncio.ensure_future(outbox.run(send, lambda: False))
     for task in (1, 2):
@@ -138,9 +137,8 @@ async def test_it_sends_whenever_there_is_something(outbox: Outbox) -> None:
 async def test_while_attempts_wait_for_a_slot_it_sends_in_larger_batches(outbox: Outbox) -> None:
     sent: asyncio.Queue[list[AgentMessage]] = asyncio.Queue()
 
-    async def send(messages: list[AgentMessage]) -> int:
+    async def send(messages: list[AgentMessage]) -> None:
         sent.put_nowait(messages)
-        return 1
 
     sending = asyncio.ensure_future(outbox.run(send, lambda: True))
     outbox.ended(ending(1))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cli.conftest import Cli
 
 CREATE = ("job", "create", "backup", "--timeout", "1h", "--retries", "2", "--", "pg_dump", "--verbose", "shop")
@@ -89,3 +91,59 @@ def test_what_looks_like_an_option_behind_two_dashes_belongs_to_the_command(cli:
     assert outcome.code == 0
     assert outcome.out == ""
     assert cli("job", "show", "odd", "--json").json["definition"]["run"]["argv"] == ["tool", "--json", "--dsn", "x"]
+
+
+CALL = ("job", "create", "ping", "--http", "POST https://shop.example/ping")
+
+
+def test_an_http_job_is_created_listed_and_shown(cli: Cli) -> None:
+    options = ("--header", "X-Shop: 7", "--header", "Authorization: Bearer secret", "--body-json", '{"a": 1}')
+    assert cli(*CALL, *options, "--expect", "204", "--expect", "3xx", "--redirects", "0", "--abort-on", "4xx").code == 0
+    assert cli("job", "list").out.splitlines()[1] == "ping\thttp\tPOST https://shop.example/ping\t0\t"
+    shown = cli("job", "show", "ping").out
+    assert "runs\tPOST https://shop.example/ping\n" in shown
+    assert '"X-Shop":"7"' in shown
+    assert '"Authorization":"(not shown)"' in shown
+    assert "secret" not in shown
+    assert "expects\t204, 3xx\n" in shown
+    definition = cli("job", "show", "ping", "--json").json["definition"]
+    assert definition["run"] == {
+        "type": "http",
+        "method": "POST",
+        "url": "https://shop.example/ping",
+        "headers": {"X-Shop": "7", "Authorization": "Bearer secret", "Content-Type": "application/json"},
+        "body": '{"a":1}',
+        "expect": ["204", "3xx"],
+        "redirects": 0,
+    }
+    assert definition["retry"]["abort_on"] == ["4xx"]
+
+
+def test_a_url_alone_is_asked_with_get(cli: Cli) -> None:
+    assert cli("job", "create", "ping", "--http", "https://shop.example/").code == 0
+    assert cli("job", "show", "ping", "--json").json["definition"]["run"]["method"] == "GET"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("job", "create", "ping"), "argv"),
+        (("job", "create", "ping", "--header", "X: y", "--", "true"), "header"),
+        (("job", "create", "ping", "--body-json", "{}", "--", "true"), "body-json"),
+        ((*CALL, "--", "true"), "http"),
+        ((*CALL, "--shell"), "http"),
+        ((*CALL, "--header", "no colon"), "header"),
+        ((*CALL, "--header", "X: y\r\nZ: a"), "headers"),
+        ((*CALL, "--body", "a", "--body-json", "1"), "body"),
+        ((*CALL, "--body-json", "{"), "body_json"),
+        ((*CALL, "--expect", "ok"), "expect"),
+        (("job", "create", "ping", "--http", "POST"), "url"),
+        (("job", "create", "ping", "--http", ""), "url"),
+        (("job", "create", "ping", "--http", "GET ftp://shop.example/"), "url"),
+        (("job", "create", "ping", "--http", "GET POST https://shop.example/"), "method"),
+    ],
+)
+def test_an_http_job_that_cannot_be_is_refused_by_its_field(cli: Cli, arguments: tuple[str, ...], field: str) -> None:
+    outcome = cli("--json", *arguments)
+    assert outcome.code == 2
+    assert json.loads(outcome.err)["field"] == field

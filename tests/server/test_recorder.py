@@ -27,8 +27,9 @@ from mainspring.model.messages import (
 )
 from mainspring.model.retry import Retry
 from mainspring.model.states import TaskState
+from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
-from mainspring.server.recorder import Recorder, Report
+from mainspring.server.recorder import Recorder
 from mainspring.store import jobs, outcomes, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.wire.channel import memory_pair

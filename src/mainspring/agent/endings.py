@@ -29,6 +29,7 @@ def ending(
         told.code = failure.code
         told.error = cut(failure.message)
         told.labels = failure.labels
+        told.retry_after = failure.retry_after
     return told
 
 

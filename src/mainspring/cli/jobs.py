@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.http_options import http_fields, http_options, take_http
 from mainspring.cli.parse import pairs
 from mainspring.cli.render import fields, note, print_json, table
+from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
@@ -58,7 +60,7 @@ async def show_job(client: Client, name: str) -> None:
             "version": view.version,
             "kind": _kind(definition.run),
             "runs": _runs(definition.run),
-            **_command_fields(definition.run),
+            **_details(definition.run),
             "description": definition.description,
             "retries": f"{retry.retries} ({delays})" if retry.retries else "none",
             "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
@@ -86,9 +88,11 @@ def _runs(run: Run) -> str:
     return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
 
 
-def _command_fields(run: Run) -> dict[str, Any]:
-    from mainspring.model.jobs import Command
+def _details(run: Run) -> dict[str, Any]:
+    from mainspring.model.jobs import Command, Http
 
+    if isinstance(run, Http):
+        return http_fields(run)
     if not isinstance(run, Command):
         return {}
     return {"shell": run.shell or None, "cwd": run.cwd, "env": run.env or None, "stdin": run.stdin}
@@ -100,10 +104,12 @@ def _command_fields(run: Run) -> dict[str, Any]:
         "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
         "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
         "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
+        "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
     ),
 )
 @click.argument("name")
-@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
+@http_options
 @click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
 @click.option("--cwd", metavar="DIR", help="Directory to run in.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
@@ -114,8 +120,8 @@ def _command_fields(run: Run) -> dict[str, Any]:
 @click.option("--backoff", metavar="HOW", help="fixed, linear, exponential, jitter, or delays: 10s,1m,10m.")
 @click.option("--retry-delay", metavar="DURATION", help="First delay of the backoff; 1s.")
 @click.option("--max-retry-delay", metavar="DURATION", help="Longest delay of the backoff; 1h.")
-@click.option("--retry-on", multiple=True, metavar="CODE", help="Retry only these exit codes; repeatable.")
-@click.option("--abort-on", multiple=True, metavar="CODE", help="Never retry these exit codes; repeatable.")
+@click.option("--retry-on", multiple=True, metavar="CODE", help="Retry only these exit codes or statuses; repeatable.")
+@click.option("--abort-on", multiple=True, metavar="CODE", help="Never retry these exit codes or statuses; repeatable.")
 @click.option("--delivery", metavar="HOW", help="at_least_once (default) or at_most_once.")
 @click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
 @click.option("--requires", multiple=True, metavar="LABEL=VALUE", help="Label an agent must have; repeatable.")
@@ -134,13 +140,20 @@ async def create_job(
     replace: bool,
     **policies: Any,
 ) -> None:
-    """Define a job that runs a command.
+    """Define a job that runs a command, or with --http one that calls a URL.
 
-    The task's arguments reach the command as JSON in the variable MAINSPRING_ARGS.
+    The task's arguments reach the command as JSON in the variable MAINSPRING_ARGS. A call sends them as its body, or
+    in the header Mainspring-Args where it has none or another one.
     """
     from mainspring.model.define import command, define
 
-    run = command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env"), stdin=stdin)
+    run: Run | None = take_http(policies)
+    if run is None and not argv:
+        raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
+    if run is None:
+        run = command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env"), stdin=stdin)
+    elif argv or shell or cwd or env or stdin:
+        raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
     changed = await client.create_job(name, define(run, _options(policies)), replace=replace)
     if shared().json:
         print_json({"name": name, "changed": changed})

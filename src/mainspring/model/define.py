@@ -11,7 +11,7 @@ from typing import TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.durations import Duration, seconds
-from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Run
+from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Python, Run
 from mainspring.model.names import check_name, check_text
 from mainspring.model.retry import MAX_DELAYS, MAX_RETRIES, Backoff, Retry
 
@@ -49,7 +49,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         raise ValidationError(f"delivery: {delivery!r}; use {', '.join(get_args(Delivery))}", field="delivery")
     if delivery == "at_most_once" and options.get("retries"):
         raise ValidationError("retries: an at_most_once job never runs again; leave retries out", field="retries")
-    if delivery == "effectively_once" and isinstance(run, Command):
+    if delivery == "effectively_once" and not isinstance(run, Python):
         raise ValidationError(
             "delivery: effectively_once is for Python handlers, which commit through current_task().transaction()",
             field="delivery",

@@ -17,9 +17,11 @@ from mainspring import compose
 from mainspring.agent.executors.python import Handler
 from mainspring.errors import JobNotFound, TaskFailed, ValidationError
 from mainspring.model.define import command, define
-from mainspring.model.jobs import Definition, Python
+from mainspring.model.define_http import UNSET, http
+from mainspring.model.jobs import Definition, Python, Run
 from mainspring.model.names import check_name
 from mainspring.model.states import TaskState
+from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.job import Job, bind_command, check_command
 from mainspring.sdk.schedules import JobOptions, Schedules, check_version
 from mainspring.sdk.signature import Signature, encode_result
@@ -32,20 +34,6 @@ from mainspring.store.tasks import TaskView
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Decorator:
-    """What `@app.job(…)` gives; the overloads take the result's type from an async or a sync handler."""
-
-    def __init__(self, register: Callable[[Callable[..., Any]], Job[..., Any]]) -> None:
-        self._register = register
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Job[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Job[P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Job[..., Any]:
-        return self._register(function)
 
 
 class App:
@@ -116,9 +104,30 @@ class App:
         **options: Unpack[JobOptions],
     ) -> Job[..., Any]:
         """A job that runs a program: `app.command("backup", ["pg_dump", "shop"], cron="@daily")`."""
+        return self._call(name, command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), options)
+
+    def http(
+        self,
+        name: str,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: str | None = None,
+        json: Any = UNSET,
+        expect: str | int | Sequence[str | int] = (),
+        redirects: int = 5,
+        **options: Unpack[JobOptions],
+    ) -> Job[..., Any]:
+        """A job that calls a URL: `app.http("ping", "POST", "https://shop.example/ping", every="30s")`."""
+        run = http(method, url, headers=headers, body=body, json=json, expect=expect, redirects=redirects)
+        return self._call(name, run, options)
+
+    def _call(self, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
+        """A job of something that is not ours and takes its arguments by name."""
         name = check_name(name, field="name")
         policies = self.schedules.take(name, options, check_command)
-        self._define(name, define(command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), policies))
+        self._define(name, define(run, policies))
         job: Job[..., Any] = Job(self, name, bind_command, None, msgspec.json.decode, check_command)
         self._jobs[name] = job
         return job

@@ -1,4 +1,4 @@
-"""Job: a handler or a command that can be submitted. Its arguments are checked by the type checker.
+"""Job: a handler, a command or an HTTP call that can be submitted. Its arguments are checked by the type checker.
 
 Next: sdk/task.py, then store/submit.py
 """
@@ -126,7 +126,7 @@ class Job(Submitter[P, R]):
     @property
     def function(self) -> Callable[P, Any]:
         if self._function is None:
-            raise ValidationError(f"{self.name} is a command; it has no function", field="job")
+            raise ValidationError(f"{self.name} is not a handler; it has no function", field="job")
         return self._function
 
     def using(
@@ -173,13 +173,13 @@ def _task_ids(after: Any) -> list[int]:
 
 
 def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """A command takes named arguments, which it finds as JSON in MAINSPRING_ARGS."""
+    """A command finds its arguments as JSON in MAINSPRING_ARGS, an HTTP call sends them: by name."""
     if args:
-        raise ValidationError("args: a command takes named arguments only", field="args")
+        raise ValidationError("args: commands and HTTP calls take named arguments only", field="args")
     return encode(dict(kwargs), "args") if kwargs else "{}"
 
 
 def check_command(args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]:
-    """The arguments of a schedule of a command: any, by name."""
+    """The arguments of a schedule of a command or an HTTP call: any, by name."""
     plain: dict[str, Any] = decode(bind_command((), args), "args")
     return plain

@@ -23,7 +23,7 @@ class Check(Protocol):
 
 
 class JobOptions(Options, When, total=False):
-    """What `@app.job` and `app.command` take: the policies of the job, and when it runs by itself."""
+    """What `@app.job`, `app.command` and `app.http` take: the policies of the job, and when it runs by itself."""
 
     args: Mapping[str, Any]  # of the runs that its schedule makes
 

@@ -2,7 +2,7 @@
 
 `run` returns the result as JSON. It raises AttemptFailed, or a `Control` of the handler's.
 Being cancelled means: stop what runs, wait until it is gone, then let CancelledError out.
-Next: agent/executors/python.py, agent/executors/command.py
+Next: agent/executors/python.py, agent/executors/command.py, agent/executors/http.py
 """
 
 from __future__ import annotations
@@ -15,12 +15,21 @@ from mainspring.agent.attempt import Attempt
 class AttemptFailed(Exception):
     """The attempt came to nothing; `code` names the cause, `labels` are for retry_on and abort_on."""
 
-    def __init__(self, code: str, message: str, *, labels: tuple[str, ...] = (), final: bool = False) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        labels: tuple[str, ...] = (),
+        final: bool = False,
+        retry_after: float | None = None,  # seconds, in place of those of the job's policy
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.labels = (code, *labels)
         self.final = final
+        self.retry_after = retry_after
 
 
 class Executor(Protocol):

@@ -1,0 +1,138 @@
+"""HTTP jobs: send a request at the instant, follow where it is sent on to, judge the answer by its status.
+
+The task's arguments are the body as JSON, or the header Mainspring-Args where the body is taken. Cancelling closes the
+connection; what the other side makes of the request then is its own affair, so it gets an idempotency key.
+Sends   output, through the attempt
+Next:   agent/executors/http_request.py, agent/executors/http_client.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mainspring.agent.attempt import Attempt
+from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.executors.http_body import Body
+from mainspring.agent.executors.http_request import REDIRECTS, Request, first_request, next_request
+from mainspring.model.addresses import Allowed
+from mainspring.model.define_http import is_expected
+from mainspring.model.jobs import Http
+from mainspring.model.payload import encode
+from mainspring.model.retry import Retry
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+    from mainspring.agent.executors.http_client import Client, Lookup
+
+KEPT_HEADERS = ("content-type", "etag", "last-modified", "location", "retry-after", "x-request-id")
+LONGEST_HEADER = 1000
+LONGEST_MESSAGE = 500
+
+
+class HttpExecutor:
+    """Calls public addresses, and those of `allow`. `lookup` resolves names in place of the system."""
+
+    def __init__(self, *, allow: Sequence[str] = (), lookup: Lookup | None = None) -> None:
+        self._allowed = Allowed(allow)
+        self._lookup = lookup
+        self._opening: asyncio.Task[Client] | None = None
+
+    def prepare(self, attempt: Attempt) -> None:
+        """Load the client ahead of time. Names are resolved at the instant: an earlier answer may be void by then."""
+        self._client()
+
+    def _client(self) -> asyncio.Task[Client]:
+        if self._opening is None or _failed(self._opening):
+            self._opening = asyncio.create_task(self._open(), name="mainspring http client")
+        return self._opening
+
+    async def _open(self) -> Client:
+        # In a thread: it takes a quarter of a second, in which others would be late.
+        module = await asyncio.to_thread(import_module, "mainspring.agent.executors.http_client")
+        client: Client = module.Client(self._allowed, self._lookup or module.system_lookup)
+        return client
+
+    async def run(self, attempt: Attempt) -> str | None:
+        http = attempt.job.definition.run
+        assert isinstance(http, Http)
+        request = first_request(attempt, http)
+        client = await asyncio.shield(self._client())
+        for followed in range(http.redirects + 1):
+            async with client.send(request) as response:
+                location = response.headers.get("location")
+                is_final = is_expected(http.expect, response.status) or followed == http.redirects
+                if is_final or response.status not in REDIRECTS or not location:
+                    return await _answer(attempt, http, request, response)
+                request = next_request(request, response.status, location)
+        raise AssertionError("the last answer is final")
+
+    async def close(self) -> None:
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            await asyncio.wait([opening])
+            if not _failed(opening):
+                await opening.result().close()
+
+
+def _failed(task: asyncio.Task[Client]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
+async def _answer(attempt: Attempt, http: Http, request: Request, response: ClientResponse) -> str:
+    """The result; AttemptFailed if the status is not an expected one."""
+    body = Body(attempt.output, response.headers.get("content-encoding", ""))
+    try:
+        async for piece in response.content.iter_any():
+            body.feed(piece)
+            if body.enough:
+                break
+    finally:
+        body.close()
+    text = body.text(response.charset)
+    if not is_expected(http.expect, response.status):
+        raise _unexpected(request, response, text, attempt.job.definition.retry)
+    result = {
+        "status": response.status,
+        "headers": {name: _clean(response.headers[name]) for name in KEPT_HEADERS if name in response.headers},
+        "body": text,
+        "truncated": body.truncated,
+    }
+    return encode(result, "result")
+
+
+def _unexpected(request: Request, response: ClientResponse, text: str, retry: Retry) -> AttemptFailed:
+    status = response.status
+    said = f": {text.strip()[:LONGEST_MESSAGE]}" if text.strip() else ""
+    where = f" to {_clean(response.headers['location'])}" if "location" in response.headers else ""
+    failure = AttemptFailed(
+        "http_status",
+        f"{request.shown} answered {status} {_clean(response.reason or '')}{where}".rstrip() + said,
+        labels=(str(status), f"{status // 100}xx"),
+    )
+    if status in (429, 503):
+        wanted = retry_after(response.headers)
+        failure.retry_after = None if wanted is None else min(wanted, retry.max_delay)
+    return failure
+
+
+def retry_after(headers: Any) -> float | None:
+    """The seconds that a server asks to wait: a number, or an instant by the server's own clock."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("date", ""))
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, wait.total_seconds())
+
+
+def _clean(text: str) -> str:
+    """A header as text that PostgreSQL can hold."""
+    readable = text.encode(errors="surrogateescape").decode(errors="replace").replace("\x00", "\ufffd")
+    return readable[:LONGEST_HEADER]

@@ -1,0 +1,177 @@
+"""The HTTP client: one request, to an address that was checked, sent once.
+
+A name is resolved once for each request; every address it has must be allowed, and only those are dialled. aiohttp is
+loaded with this module, so the executor imports it when the first HTTP job is armed.
+Next: model/addresses.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.executors.http_request import Request
+from mainspring.model.addresses import Address, Allowed, literal
+
+CONNECT = 10.0  # seconds: the name, the connection and TLS
+SILENCE = 600.0  # seconds without a byte; a peer that is gone without a word must not hold its slot for ever
+RESOLVERS = 16  # names that are resolved at the same time
+
+Lookup = Callable[[str, int], Sequence[str]]
+
+
+def system_lookup(host: str, port: int) -> list[str]:
+    """The addresses of a name, as the system knows them."""
+    return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Unanswered(aiohttp.ClientError):
+    """The connection broke before the answer. It is not for aiohttp to send again: the job's policy says."""
+
+
+class Client:
+    def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
+        self._gate = Gate(allowed, lookup)
+        # One connection for each request: none of them is stale, and none carries anything over to the next task.
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            force_close=True,
+            use_dns_cache=False,
+            resolver=self._gate,
+            socket_factory=self._gate.open_socket,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_read=SILENCE),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
+            trust_env=False,
+            middlewares=(_once,),
+        )
+
+    @asynccontextmanager
+    async def send(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer, once its headers are there. Leaving the block closes the connection."""
+        try:
+            url = self._gate.pass_literal(_url(request.url))
+            response = await self._session.request(
+                request.method, url, headers=request.headers, data=request.body, allow_redirects=False
+            )
+            try:
+                yield response
+            finally:
+                response.close()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise AttemptFailed("http_unreachable", f"{request.shown}: {_why(error)}") from None
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._gate.close()
+
+
+class Gate(AbstractResolver):
+    """Lets through what may be called."""
+
+    def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
+        self._allowed = allowed
+        self._lookup = lookup
+        self._threads = ThreadPoolExecutor(RESOLVERS, "mainspring-names")  # a slow name server holds up nobody else
+        self._by_name: set[Address] = set()  # that were let through because of the name they belong to
+
+    def pass_literal(self, url: URL) -> URL:
+        """Check an address in place of a name, and write it as everybody reads it."""
+        host = url.raw_host or ""
+        address = literal(host)
+        if address is None:
+            if ":" in host:
+                raise AttemptFailed("address_refused", f"{host} is not an address", final=True)
+            return url
+        self._check(host, address)
+        return url if str(address) == host else url.with_host(str(address))
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, host, port)
+        addresses = [ip_address(text.partition("%")[0]) for text in dict.fromkeys(found)]
+        for address in addresses:
+            self._check(host, address)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=str(address),
+                port=port,
+                family=socket.AF_INET if address.version == 4 else socket.AF_INET6,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for address in addresses
+        ]
+
+    def _check(self, host: str, address: Address) -> None:
+        refusal = self._allowed.refusal(host, address)
+        if refusal is not None:
+            raise AttemptFailed("address_refused", refusal, final=True)
+        if self._allowed.refusal("", address) is not None:
+            self._by_name.add(address)
+
+    def open_socket(self, info: Any) -> socket.socket:
+        """The last look, at what is dialled: whatever way it took here, it is an address that may be called."""
+        family, kind, protocol, _, target = info
+        address = literal(target[0])
+        refusal = "not an address" if address is None else self._allowed.refusal("", address)
+        if refusal is not None and address not in self._by_name:
+            raise AttemptFailed("address_refused", f"{target[0]}: {refusal}", final=True)
+        return socket.socket(family, kind, protocol)
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """aiohttp sends GET, PUT and DELETE again by itself where a connection breaks; an attempt is one request."""
+    try:
+        return await send(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise Unanswered(str(error.strerror) if isinstance(error, OSError) else "") from error
+
+
+def _url(text: str) -> URL:
+    """As it was given: a signed URL must not change in a single character."""
+    try:
+        return URL(text, encoded=text.isascii())
+    except ValueError as error:
+        raise AttemptFailed("bad_url", f"{text.partition('?')[0]}: not a URL ({error})", final=True) from None
+
+
+def _why(error: BaseException) -> str:
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return f"no connection within {CONNECT:g} s"
+        case TimeoutError():
+            return f"no answer, not even a part of it, for {SILENCE:g} s"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the name {error.host} cannot be resolved: {error.os_error.strerror or error.os_error}"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"the certificate of {error.host} is not valid: {error.certificate_error}"
+        case aiohttp.ClientConnectorError():
+            return f"no connection: {error.os_error.strerror or error.os_error}"
+        case Unanswered():
+            return f"the connection was closed before the answer {error}".rstrip()
+        case aiohttp.ClientPayloadError():
+            return "the connection was closed in the middle of the answer"
+        case _:
+            return f"{type(error).__name__}: {error}"

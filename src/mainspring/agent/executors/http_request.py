@@ -1,0 +1,98 @@
+"""Requests: the first of an attempt, and the next one where an answer sends it elsewhere.
+
+Pure. Redirects are followed as browsers do: 303 asks with GET, 301 and 302 turn POST into GET, 307 and 308 repeat the
+request. Another origin gets none of the job's headers but the plain ones, because any of them may be a secret.
+Next: agent/executors/http_client.py
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from mainspring.agent.attempt import Attempt
+from mainspring.agent.executors.base import AttemptFailed
+from mainspring.errors import ValidationError
+from mainspring.model.define_http import check_url
+from mainspring.model.jobs import Http
+
+REDIRECTS = (301, 302, 303, 307, 308)
+LONGEST_ARGS = 8000  # bytes in a header: servers take 8 kB for a line of it, with its name
+WITH_ARGS_AS_BODY = ("POST", "PUT", "PATCH")
+
+_PLAIN = ("accept", "accept-encoding", "accept-language", "content-type", "content-language", "user-agent")
+_URL_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"
+
+
+class Request(NamedTuple):
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes | None
+
+    @property
+    def shown(self) -> str:
+        """For messages: without the query, which may hold a secret."""
+        return f"{self.method} {self.url.partition('?')[0].partition('#')[0]}"
+
+
+def first_request(attempt: Attempt, http: Http) -> Request:
+    """The job's own headers win over our defaults; those that name the attempt are ours alone."""
+    body = None if http.body is None else http.body.encode()
+    ours = {
+        "Idempotency-Key": attempt.idempotency_key,
+        "Mainspring-Task": str(attempt.armed.task),
+        "Mainspring-Attempt": str(attempt.armed.attempt),
+    }
+    defaults = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "Mainspring"}
+    if body is not None:
+        defaults["Content-Type"] = "text/plain; charset=utf-8"
+    if body is None and http.method in WITH_ARGS_AS_BODY:
+        body = attempt.armed.args.encode()
+        defaults["Content-Type"] = "application/json"
+    elif attempt.armed.args != "{}":
+        ours["Mainspring-Args"] = _args_in_a_header(attempt.armed.args)
+    given = {name.lower() for name in http.headers}
+    missing = {name: value for name, value in defaults.items() if name.lower() not in given}
+    return Request(http.method, http.url, missing | http.headers | ours, body)
+
+
+def _args_in_a_header(args: str) -> str:
+    text = json.dumps(json.loads(args), separators=(",", ":"))  # a header is ASCII
+    if len(text) > LONGEST_ARGS:
+        raise AttemptFailed(
+            "bad_arguments",
+            f"the arguments are too long for a header: {len(text):,} bytes of JSON, and {LONGEST_ARGS:,} fit;"
+            " a POST, PUT or PATCH without a body of its own sends them as its body",
+            final=True,
+        )
+    return text
+
+
+def next_request(request: Request, status: int, location: str) -> Request:
+    """The request that a redirect asks for."""
+    raw = location.encode(errors="surrogateescape")
+    url = urljoin(request.url, quote(raw, safe=_URL_CHARACTERS))
+    try:
+        check_url(url, field="location")
+    except ValidationError as error:
+        raise AttemptFailed(
+            "http_redirect", f"{request.shown} answered {status}, and where to cannot be followed: {error.message}"
+        ) from None
+    method, headers, body = request.method, request.headers, request.body
+    if (status == 303 and method not in ("GET", "HEAD")) or (status in (301, 302) and method == "POST"):
+        method, body = "GET", None
+        headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
+    if _origin(url) != _origin(request.url):
+        headers = {name: value for name, value in headers.items() if _may_leave(name)}
+    return Request(method, url, headers, body)
+
+
+def _origin(url: str) -> tuple[str, str | None, int]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _may_leave(name: str) -> bool:
+    return name.lower() in _PLAIN or name == "Idempotency-Key" or name.startswith("Mainspring-")

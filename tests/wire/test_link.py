@@ -1,12 +1,17 @@
-"""What every channel and the link over it must do. A network channel joins by adding its pair to PAIRS."""
+"""What every channel and the link over it must do: the same suite over memory and over WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from random import Random
+from typing import Generic, TypeVar
 
+import msgspec
 import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection, serve
 
 from mainspring.model.messages import (
     AgentMessage,
@@ -17,32 +22,56 @@ from mainspring.model.messages import (
     ServerMessage,
 )
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
+from mainspring.wire.codec import agent_codec, server_codec
 from mainspring.wire.link import Link
+from mainspring.wire.websocket import MAX_FRAME, WebSocketChannel
 
 AgentEnd = Channel[AgentMessage, ServerMessage]
 ServerEnd = Channel[ServerMessage, AgentMessage]
-PAIRS: dict[str, Callable[[], tuple[AgentEnd, ServerEnd]]] = {"memory": memory_pair}
-
-
-@pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest) -> tuple[AgentEnd, ServerEnd]:
-    return PAIRS[request.param]()
-
-
-@pytest.fixture
-def links(
-    pair: tuple[AgentEnd, ServerEnd],
-) -> tuple[Link[AgentMessage, ServerMessage], Link[ServerMessage, AgentMessage]]:
-    return Link(pair[0]), Link(pair[1])
-
-
+Out = TypeVar("Out")
+In = TypeVar("In")
+Pair = tuple[AgentEnd, ServerEnd]
 Links = tuple[Link[AgentMessage, ServerMessage], Link[ServerMessage, AgentMessage]]
 
 
+@asynccontextmanager
+async def memory() -> AsyncIterator[Pair]:
+    yield memory_pair()
+
+
+@asynccontextmanager
+async def websocket() -> AsyncIterator[Pair]:
+    """A real connection over loopback."""
+    far: asyncio.Future[ServerConnection] = asyncio.get_running_loop().create_future()
+
+    async def talk(connection: ServerConnection) -> None:
+        far.set_result(connection)
+        await connection.wait_closed()
+
+    async with serve(talk, "127.0.0.1", 0, compression=None, max_size=MAX_FRAME) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        near = await connect(f"ws://127.0.0.1:{port}", compression=None, max_size=MAX_FRAME, proxy=None)
+        yield WebSocketChannel(near, agent_codec()), WebSocketChannel(await far, server_codec())
+        await near.close()
+
+
+PAIRS: dict[str, Callable[[], AbstractAsyncContextManager[Pair]]] = {"memory": memory, "websocket": websocket}
+
+
+@pytest.fixture(params=PAIRS)
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    async with PAIRS[request.param]() as pair:
+        yield pair
+
+
+@pytest.fixture
+def links(pair: Pair) -> Links:
+    return Link(pair[0]), Link(pair[1])
+
+
 async def soon(awaitable: asyncio.Task[object]) -> bool:
-    """Whether it ends once all that can go on has gone on."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+    """Whether it ends once all that can go on has gone on; over a network that takes a moment."""
+    await asyncio.wait([awaitable], timeout=0.05)
     return awaitable.done()
 
 
@@ -230,3 +259,104 @@ async def test_a_closed_link_keeps_what_was_not_acknowledged(links: Links) -> No
     with pytest.raises(ChannelClosed):
         await agent.send([Heartbeat(2)])
     assert agent.unacknowledged == 2
+
+
+# ── a network that loses, repeats and reorders ──────────────────────────────────────────────────
+
+
+class Unruly(Generic[Out, In]):
+    """A channel that does to what is sent through it as it likes, by a seed."""
+
+    def __init__(self, channel: Channel[Out, In], random: Random) -> None:
+        self._channel = channel
+        self._random = random
+        self._kept: list[Frame[Out]] = []
+
+    async def send(self, frame: Frame[Out]) -> None:
+        frame = msgspec.structs.replace(frame)  # as it is now: the link writes into frames that it sends again
+        dice = self._random.random()
+        if dice < 0.2:
+            return  # lost
+        if dice < 0.4:
+            self._kept.append(frame)  # overtaken by those after it
+            return
+        for each in [frame, *([frame] if dice < 0.6 else []), *self._kept]:
+            await self._channel.send(each)
+        self._kept.clear()
+
+    async def receive(self) -> Frame[In]:
+        return await self._channel.receive()
+
+    async def refuse(self, reason: str) -> None:
+        await self._channel.refuse(reason)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_every_frame_comes_once_and_in_order_whatever_the_network_does(
+    pair: Pair, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.wire.link.SOONEST", 0.02)
+    monkeypatch.setattr("mainspring.wire.link.LATEST", 0.05)
+    random = Random(seed)
+    agent: Link[AgentMessage, ServerMessage] = Link(Unruly(pair[0], random))
+    server: Link[ServerMessage, AgentMessage] = Link(Unruly(pair[1], random))
+    tending = [asyncio.ensure_future(link.tend()) for link in (agent, server)]
+    pumping = asyncio.ensure_future(pump(agent))
+    come: list[AgentMessage] = []
+    for number in range(100):
+        await agent.send([Heartbeat(number)])
+        if number % 7 == 0:
+            await server.send([Drain()])
+    async with asyncio.timeout(30):
+        while len(come) < 100:
+            sequence, messages = await server.receive()
+            come += messages
+            server.settle_later(sequence)
+        listening = asyncio.ensure_future(server.receive())  # goes on hearing acknowledgements
+        while agent.unacknowledged or agent.flying or server.flying:
+            await asyncio.sleep(0.01)
+    assert come == [Heartbeat(number) for number in range(100)]
+    assert agent.reliability < 1.0
+    listening.cancel()
+    for task in (*tending, pumping):
+        task.cancel()
+
+
+async def test_what_was_never_acknowledged_is_taken_along_to_the_next_connection(links: Links) -> None:
+    agent, server = links
+    for number in range(3):
+        await agent.send([Heartbeat(number)])
+    await server.receive()
+    await server.settle(1)
+    receiving = asyncio.ensure_future(agent.receive())
+    while agent.unacknowledged == 3:
+        await asyncio.sleep(0.001)
+    assert agent.take_unacknowledged() == [Heartbeat(1), Heartbeat(2)]
+    assert (agent.unacknowledged, agent.flying) == (0, 0)
+    receiving.cancel()
+
+
+async def test_a_message_out_of_turn_is_neither_kept_nor_numbered(links: Links) -> None:
+    agent, server = links
+    await agent.say([Heartbeat(7)])
+    assert await server.receive() == (0, [Heartbeat(7)])
+    assert (agent.unacknowledged, agent.flying) == (0, 0)
+    assert await agent.send([Heartbeat(8)]) == 1
+
+
+async def test_an_acknowledgement_that_finds_nothing_to_ride_on_is_sent_a_moment_later(links: Links) -> None:
+    agent, server = links
+    tending = asyncio.ensure_future(server.tend())
+    await agent.send([Heartbeat(1)])
+    sequence, _ = await server.receive()
+    server.settle_later(sequence)
+    receiving = asyncio.ensure_future(agent.receive())
+    async with asyncio.timeout(5):
+        while agent.unacknowledged:
+            await asyncio.sleep(0.01)
+    assert agent.ack_time > 0
+    for task in (tending, receiving):
+        task.cancel()

@@ -49,9 +49,7 @@ async def arrive(
     if hello.session is None:
         return Arrival(await agents.begin(conn, newcomer, lease), instance, [], 0, credential)
     held = [h for h in hello.held if 0 < h.task < 2**63 and 0 < h.token < 2**63]
-    taken = await agents.go_on(
-        conn, newcomer, lease, before=hello.session, tasks=[h.task for h in held], tokens=[h.token for h in held]
-    )
+    taken = await agents.go_on(conn, newcomer, lease, [h.task for h in held], [h.token for h in held])
     return Arrival(taken.session, instance, taken.tasks, taken.batch, credential)
 
 

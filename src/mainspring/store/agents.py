@@ -47,30 +47,30 @@ async def begin(conn: Connection, agent: Newcomer, lease: float) -> int:
     return int(await conn.fetchval(_NEW, *agent.values(lease)))
 
 
-# The session before ends here and now, if it is that agent's and its lease is not over: what the agent still has of
-# it, by task and token, is the new session's. What it has not got is left to the rescuer. One statement: whichever
-# server the agent comes to, and however often, each attempt is of one session.
+# The session before ends here and now, if its lease is not over: what the agent still has of it, by task and token,
+# is the new session's. What it has not got is left to the rescuer. One statement: whichever server the agent comes to,
+# and however often, each attempt is of one session. It may not know the last one, if the welcome was lost.
 _GO_ON = f"""
     with old as (
-        update mainspring.agent set ended_at = mainspring.now(), successor = $12
-         where session = $11 and instance = $6 and ended_at is null and lease_until > mainspring.now()
+        update mainspring.agent set ended_at = mainspring.now(), successor = $11
+         where instance = $6 and ended_at is null and lease_until > mainspring.now()
         returning session
     ), given as (
-        select * from unnest($13::bigint[], $14::bigint[]) as given(id, token)
+        select * from unnest($12::bigint[], $13::bigint[]) as given(id, token)
     ), taken as (
-        update mainspring.task t set session = $12
+        update mainspring.task t set session = $11
           from given
          where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
-           and t.session = (select session from old)
+           and t.session in (select session from old)
         returning t.*
     ), noted as (
         insert into mainspring.claim (session, batch, tasks)
-        select $12, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
+        select $11, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
         returning batch
     ), new as (
         insert into mainspring.agent
             (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, heard_at)
-        values ($12, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10,
+        values ($11, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10,
                 mainspring.now())
     )
     select (select batch from noted) as batch, {ARMED_COLUMNS} from taken t
@@ -85,12 +85,10 @@ class Taken(NamedTuple):
     batch: int
 
 
-async def go_on(
-    conn: Connection, agent: Newcomer, lease: float, *, before: int, tasks: Sequence[int], tokens: Sequence[int]
-) -> Taken:
-    """Open a session that takes over from the one `before` what the agent still has of it."""
+async def go_on(conn: Connection, agent: Newcomer, lease: float, tasks: Sequence[int], tokens: Sequence[int]) -> Taken:
+    """Open a session that takes over from the one before what the agent process still has of it."""
     session: int = await conn.fetchval("select nextval('mainspring.session')")
-    rows = await conn.fetch(_GO_ON, *agent.values(lease), before, session, tasks, tokens)
+    rows = await conn.fetch(_GO_ON, *agent.values(lease), session, tasks, tokens)
     batch = rows[0]["batch"] if rows else 0
     return Taken(session, [as_armed(row) for row in rows], batch)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ from mainspring.errors import ValidationError
 from mainspring.server.door import Door
 from mainspring.server.scopes import Provider
 from mainspring.store.database import Database
+
+_TOKEN = re.compile(r"[!-~]{1,500}")
 
 
 @asynccontextmanager
@@ -81,6 +84,10 @@ class RemoteAgent:
         if settings.token is None:
             raise ValidationError(
                 "token: give --token or MAINSPRING_TOKEN; `mainspring token create NAME` makes one", field="token"
+            )
+        if not _TOKEN.fullmatch(settings.token):
+            raise ValidationError(
+                "token: not one of ours; `mainspring token create NAME` makes one", field="token"
             )
         self._settings = settings
         labels = settings.labels if app is None else {**settings.labels, "app": app}

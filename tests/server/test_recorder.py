@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from mainspring.errors import StoreUnavailable
@@ -314,3 +315,37 @@ async def test_an_agent_that_has_gone_does_not_stop_the_others(
     await recorder.flush()
     assert [await state(conn, task) for task in made] == ["succeeded", "succeeded"]
     assert await there.acknowledged() == 1
+
+
+# ── reports that PostgreSQL refuses ─────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"error": "a\0b", "state": TaskState.FAILED},
+        {"error": "\ud800", "state": TaskState.FAILED},
+        {"result": "{not json"},
+        {"result": '"\\u0000"'},
+        {"code": "x\0", "state": TaskState.FAILED},
+        {"finished_at": float("nan")},
+        {"finished_at": 1e300},
+    ],
+    ids=["NUL", "surrogate", "no JSON", "NUL in JSON", "NUL in code", "no number", "far future"],
+)
+async def test_a_report_that_cannot_be_stored_fails_its_task_and_holds_up_nobody(
+    conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]], bad: dict[str, Any]
+) -> None:
+    agent, before, wrong, after = Agent(recorder), await running(), await running(), await running()
+    spoilt = msgspec.structs.replace(await ending(conn, wrong), **bad)
+    await agent.report(
+        Progress([Note(after, TOKEN, "{broken", None)]),
+        Output([Chunk(after, TOKEN, 1, 7, 1.0, b"no such stream"), Chunk(after, TOKEN, 2, 1, 1.0, b"fine")]),
+        Finished([await ending(conn, before), spoilt, await ending(conn, after)]),
+    )
+    await recorder.flush()
+    assert await agent.acknowledged() == 1
+    assert [await state(conn, task) for task in (before, wrong, after)] == ["succeeded", "failed", "succeeded"]
+    view = await tasks.get(conn, wrong)
+    assert view.error_code == "bad_report"
+    assert [piece.data for piece in await tasks.output(conn, after)] == [b"fine"]

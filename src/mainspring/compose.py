@@ -108,7 +108,7 @@ class Engine:
         self._labels = labels
         self._handler_database = database.for_handlers()
         self._python = PythonExecutor(handlers, _transactions(self._handler_database, self.server), settings.threads)
-        self._command = CommandExecutor()
+        self._command = CommandExecutor(run_as=settings.run_as, allow_commands=settings.allow_commands)
         self._stopping = False
         self.agent = self._make_agent()
         self._sessions: asyncio.Task[None] | None = None

@@ -32,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: dict[str, str] = {}  # of the agent, for jobs that require them; as text: gpu=a100,zone=b
     slots: int = 100  # attempts that run at the same time
     threads: int = 32  # of them, sync handlers
+    run_as: tuple[str, ...] = ()  # users that commands may run as; as text: alice,backup
+    allow_commands: tuple[str, ...] = ()  # the only commands that may run: names or paths, with wildcards; none: all
     poll: float = 0.5
     lead: float = 5.0
     lease: float = 15.0
@@ -41,6 +43,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _DURATIONS = {"poll", "lead", "lease", "stop_patience", "keep_succeeded", "keep_failed"}
+_LISTS = {"run_as", "allow_commands"}
 _AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
 _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lease": 3600.0}
 
@@ -81,6 +84,9 @@ def _convert(given: dict[str, Any]) -> Settings:
         given[name] = seconds(given[name], field=name)
     if isinstance(given.get("labels"), str):
         given["labels"] = _labels(given["labels"])
+    for name in _LISTS & given.keys():
+        if isinstance(given[name], str):
+            given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
     try:
         settings = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:

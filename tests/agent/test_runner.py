@@ -12,6 +12,7 @@ import pytest
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.control import CancelTask, Control, Fail, RetryAfter, Snooze
+from mainspring.agent.executors import base
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.runner import PATIENCE, Runner
@@ -25,7 +26,7 @@ from mainspring.wire.clock import Clock, boottime
 Act = Callable[[Attempt], Awaitable[str | None]]
 
 
-class Executor:
+class Executor(base.Executor):
     """Runs what the test says for a task; by default it waits until the test lets it go."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Session: the agent's side of one channel, from hello until it closes.
 
-Reads   Welcome, Configure, Dispatch, Cancel, Recall, Drain
+Reads   Welcome, Configure, Dispatch, Cancel, Pause, Recall, Drain
 Sends   Hello, Heartbeat, and what the outbox has
 Next:   agent/runner.py
 """
@@ -24,6 +24,7 @@ from mainspring.model.messages import (
     Drain,
     Heartbeat,
     Hello,
+    Pause,
     Recall,
     ServerMessage,
     Welcome,
@@ -121,6 +122,8 @@ class Agent:
                 self.welcomed.set()
             case Cancel(attempts, kill):
                 self.runner.cancel(attempts, kill=kill)
+            case Pause(attempts, resume):
+                self.runner.pause(attempts, resume=resume)
             case Recall(attempts):
                 self.runner.recall(attempts)
             case Drain():

@@ -83,6 +83,8 @@ def _runs(run: Run) -> str:
         return f"{run.method} {run.url}"
     if not isinstance(run, Command):
         return run.handler
+    if run.python:
+        return f"python {join(run.argv)}"
     return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
 
 
@@ -91,7 +93,18 @@ def _command_fields(run: Run) -> dict[str, Any]:
 
     if not isinstance(run, Command):
         return {}
-    return {"shell": run.shell or None, "cwd": run.cwd, "env": run.env or None, "stdin": run.stdin}
+    from mainspring.model.limits import in_words
+
+    return {
+        "shell": run.shell or None,
+        "python": run.python or None,
+        "warm": " ".join(run.warm),
+        "user": run.user,
+        "limits": ", ".join(f"{name} {limit}" for name, limit in in_words(run.limits).items()),
+        "cwd": run.cwd,
+        "env": run.env or None,
+        "stdin": run.stdin,
+    }
 
 
 @job.command(
@@ -100,6 +113,8 @@ def _command_fields(run: Run) -> dict[str, Any]:
         "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
         "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
         "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
+        "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
+        "mainspring job create quotes --python --warm pandas -- quotes.py --all",
     ),
 )
 @click.argument("name")
@@ -108,6 +123,14 @@ def _command_fields(run: Run) -> dict[str, Any]:
 @click.option("--cwd", metavar="DIR", help="Directory to run in.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
 @click.option("--stdin", metavar="TEXT", help="What the command reads from its standard input.")
+@click.option("--user", metavar="NAME", help="User to run as, if the agent allows it.")
+@click.option("--limit", multiple=True, metavar="WHAT=MOST", help="memory=512MB, cpu=60s or files=256; repeatable.")
+@click.option(
+    "--python", is_flag=True, help="COMMAND is a Python script, or -m and a module; started ahead of its time."
+)
+@click.option(
+    "--warm", multiple=True, metavar="MODULE", help="With --python: import this ahead of its time; repeatable."
+)
 @click.option("--timeout", metavar="DURATION", help="Stop a run after this long: 90, 10m, 1h30m.")
 @click.option("--grace", metavar="DURATION", help="Between TERM and KILL of a run that is stopped; 5s.")
 @click.option("--retries", type=int, metavar="N", help="Further attempts after a failed one; 3.")
@@ -131,6 +154,10 @@ async def create_job(
     cwd: str | None,
     env: tuple[str, ...],
     stdin: str | None,
+    user: str | None,
+    limit: tuple[str, ...],
+    python: bool,
+    warm: tuple[str, ...],
     replace: bool,
     **policies: Any,
 ) -> None:
@@ -140,7 +167,17 @@ async def create_job(
     """
     from mainspring.model.define import command, define
 
-    run = command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env"), stdin=stdin)
+    run = command(
+        argv,
+        shell=shell,
+        cwd=cwd,
+        env=pairs(env, field="env"),
+        stdin=stdin,
+        user=user,
+        limits=pairs(limit, field="limit"),
+        python=python,
+        warm=warm,
+    )
     changed = await client.create_job(name, define(run, _options(policies)), replace=replace)
     if shared().json:
         print_json({"name": name, "changed": changed})

@@ -17,8 +17,10 @@ from mainspring import compose
 from mainspring.agent.executors.python import Handler
 from mainspring.errors import JobNotFound, TaskFailed, ValidationError
 from mainspring.model.define import command, define
+from mainspring.model.durations import Duration
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.names import check_name
+from mainspring.model.sizes import Size
 from mainspring.model.states import TaskState
 from mainspring.sdk.job import Job, bind_command, check_command
 from mainspring.sdk.schedules import JobOptions, Schedules, check_version
@@ -113,12 +115,22 @@ class App:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
+        user: str | None = None,
+        limits: Mapping[str, Size | Duration] | None = None,
+        python: bool = False,
+        warm: Sequence[str] = (),
         **options: Unpack[JobOptions],
     ) -> Job[..., Any]:
-        """A job that runs a program: `app.command("backup", ["pg_dump", "shop"], cron="@daily")`."""
+        """A job that runs a program: `app.command("backup", ["pg_dump", "shop"], cron="@daily")`.
+
+        `python=True` makes argv a script of Python's, whose interpreter is started and has imported `warm` by its time.
+        """
         name = check_name(name, field="name")
         policies = self.schedules.take(name, options, check_command)
-        self._define(name, define(command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), policies))
+        run = command(
+            argv, shell=shell, cwd=cwd, env=env, stdin=stdin, user=user, limits=limits, python=python, warm=warm
+        )
+        self._define(name, define(run, policies))
         job: Job[..., Any] = Job(self, name, bind_command, None, msgspec.json.decode, check_command)
         self._jobs[name] = job
         return job

@@ -24,7 +24,7 @@ from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.executors.capture import HEAD, TAIL, Capture
 from mainspring.agent.executors.failures import failure, not_startable
 from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseOver, Program
-from mainspring.agent.executors.warming import SOON, Warming, gated
+from mainspring.agent.executors.warming import SOON, NotWarm, Warming, can_wait, gated
 from mainspring.model.jobs import Command
 
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
@@ -108,6 +108,8 @@ class CommandExecutor(Executor):
         if self._access.concerns(command):
             program = await asyncio.to_thread(self._access.admit, program, command)
         if warm:
+            if not can_wait(program):
+                raise NotWarm
             program = gated(program, command.warm)
         capture = Capture(attempt.output, head=self._head, tail=self._tail)
         return await self._living_guardian().spawn(program, capture)

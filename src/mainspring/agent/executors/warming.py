@@ -11,6 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,24 @@ AHEAD = 1.0  # seconds before the instant at which the interpreter is started
 SOON = 0.3  # seconds: for less it is not worth it
 MOST = 32  # interpreters that wait at the same time: beyond that they would take the machine from each other
 
+ENOUGH_FILES = 32  # open at the same time, to load what leads to the gate
+
 DIRECTORY = str(Path(__file__).parents[1] / "warm")
 
 Start = Callable[[], Coroutine[Any, Any, Child]]
+
+
+def can_wait(program: Program) -> bool:
+    """Whether the interpreter is sure to find its gate. One that does not would run its script before its time."""
+    if program.identity is not None and not _is_readable_by_all(DIRECTORY):
+        return False
+    return program.limits.get("files", ENOUGH_FILES) >= ENOUGH_FILES
+
+
+@cache
+def _is_readable_by_all(directory: str) -> bool:
+    path = Path(directory)
+    return all(place.stat().st_mode & 0o005 == 0o005 for place in (path, *path.parents))
 
 
 def gated(program: Program, modules: tuple[str, ...]) -> Program:
@@ -34,6 +50,10 @@ def gated(program: Program, modules: tuple[str, ...]) -> Program:
         "MAINSPRING_WARM": " ".join(modules),
     }
     return replace(program, env=program.env | ours, gated=True)
+
+
+class NotWarm(Exception):
+    """The script has to be started at its instant."""
 
 
 class Warming:
@@ -57,7 +77,7 @@ class Warming:
             return None
         try:
             child = await self._task
-        except (AttemptFailed, GuardianLost, OSError):
+        except (AttemptFailed, GuardianLost, NotWarm, OSError):
             self.discard()
             return None
         except asyncio.CancelledError:

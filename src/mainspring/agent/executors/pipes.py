@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
 
 from mainspring.agent.executors.capture import STDERR, STDOUT, Capture
 
@@ -39,13 +38,16 @@ class Pipes:
         for stream, descriptor in self._open.items():
             self._loop.add_reader(descriptor, self._read, stream)
 
-    def open_gate(self) -> None:
-        """Let the command go on, and read what it has printed so far."""
-        if self._gate is not None:
-            with suppress(BrokenPipeError):  # it has ended, and its exit is on the way
-                os.write(self._gate, b"!")
-            self._close_gate()
-            self._begin()
+    def open_gate(self) -> bool:
+        """Let the command go on, and read what it has printed so far; False if it ended before."""
+        assert self._gate is not None
+        try:
+            os.write(self._gate, b"!")
+        except BrokenPipeError:
+            return False
+        self._close_gate()
+        self._begin()
+        return True
 
     def discard(self) -> None:
         """Close without reading. A command that waits at the gate ends by itself."""

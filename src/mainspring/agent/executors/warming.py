@@ -83,12 +83,11 @@ class Warming:
         except asyncio.CancelledError:
             self.discard()
             raise
-        if child.exit.done():
+        if child.exit.done() or not child.pipes.open_gate():
             self.discard()
             return None
         self._task = None
         self._waiting.discard(self)
-        child.pipes.open_gate()
         return child
 
     def discard(self) -> None:

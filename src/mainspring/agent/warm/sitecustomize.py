@@ -6,8 +6,6 @@ of the job's, so it imports nothing of ours, and leaves nothing of ours behind.
 Next: agent/executors/warming.py, which opens the gate
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

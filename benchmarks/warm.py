@@ -27,15 +27,24 @@ with open(os.path.join({directory!r}, os.environ["MAINSPRING_TASK_ID"]), "w") as
 """
 
 
+def write_script(directory: str, modules: tuple[str, ...]) -> str:
+    script = Path(directory, "script.py")
+    script.write_text(SCRIPT.format(modules=", ".join(("sys", *modules)), directory=directory))
+    return str(script)
+
+
+def lateness(directory: str, instants: dict[int, float]) -> dict[str, float]:
+    return quantiles([(float(Path(directory, str(id)).read_text()) - at) * 1000 for id, at in instants.items()])
+
+
 async def warm(dsn: str, tasks: int, seconds: int, modules: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
-        script = Path(directory, "script.py")
         heavy = MODULES[:modules]
-        script.write_text(SCRIPT.format(modules=", ".join(("sys", *heavy)), directory=directory))
+        script = write_script(directory, heavy)
         app = mainspring.App("bench", dsn=dsn)
         jobs = {
-            "cold": app.command("cold", [sys.executable, str(script)], retries=0),
-            "warm": app.command("warm", [str(script)], python=True, warm=heavy, retries=0),
+            "cold": app.command("cold", [sys.executable, script], retries=0),
+            "warm": app.command("warm", [script], python=True, warm=heavy, retries=0),
         }
         instants: dict[str, dict[int, float]] = {name: {} for name in jobs}
         async with app.running():
@@ -48,10 +57,7 @@ async def warm(dsn: str, tasks: int, seconds: int, modules: int) -> dict[str, An
                 instants[name][task.id] = instant.timestamp()
                 submitted.append(task)
             await asyncio.gather(*(task.result(timeout=seconds + 60) for task in submitted))
-        late = {
-            name: quantiles([(float(Path(directory, str(id)).read_text()) - at) * 1000 for id, at in those.items()])
-            for name, those in instants.items()
-        }
+        late = {name: lateness(directory, those) for name, those in instants.items()}
     figures = {f"{name}_{key}": value for name, each in late.items() for key, value in each.items()}
     return {**figures, "p50_ratio": round(late["cold"]["p50_ms"] / late["warm"]["p50_ms"], 2)}
 

@@ -56,6 +56,13 @@ def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
     assert load(environment={"MAINSPRING_LEASE": text}).lease == seconds
 
 
+@pytest.mark.parametrize("name", ["run_as", "allow_commands"])
+def test_lists_are_written_with_commas_or_as_lists(tmp_path: Path, name: str) -> None:
+    assert getattr(load(environment={f"MAINSPRING_{name.upper()}": "alice, /opt/*,"}), name) == ("alice", "/opt/*")
+    (tmp_path / "mainspring.toml").write_text(f'{name} = ["alice", "/opt/*"]\n')
+    assert getattr(load(environment={}), name) == ("alice", "/opt/*")
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"slots": 0}, "slots"),
     ({"slots": 100_001}, "slots"),
@@ -74,6 +81,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"keep_failed": "11y"}, "keep_failed"),
     ({"dsn": 5}, "dsn"),
     ({"slotz": 5}, "slotz"),
+    ({"run_as": 5}, "run_as"),
+    ({"allow_commands": [5]}, "allow_commands"),
 ]
 
 

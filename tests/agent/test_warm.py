@@ -28,7 +28,8 @@ import __main__, json, os, sys
 told = {
     "argv": sys.argv, "path": sys.path, "orig_argv": sys.orig_argv, "name": __name__, "file": globals().get("__file__"),
     "spec": __spec__ and __spec__.name, "globals": sorted(globals()), "main": __main__.__dict__ is globals(),
-    "cwd": os.getcwd(), "flags": str(sys.flags), "env": dict(os.environ), "descriptors": sorted(os.listdir("/proc/self/fd")),
+    "cwd": os.getcwd(), "flags": str(sys.flags), "env": dict(os.environ),
+    "descriptors": sorted(os.listdir("/proc/self/fd")),
     "command": open("/proc/self/cmdline").read(), "stdin": sys.stdin.read(),
     "modules": sorted(sys.modules),
 }

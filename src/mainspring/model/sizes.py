@@ -15,7 +15,7 @@ MAX_BYTES = 1 << 60
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
 _UNITS |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([a-zA-Z]{0,3})", re.ASCII)
+_SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))? ?([a-zA-Z]{0,3})", re.ASCII)
 
 
 def size(value: Size, *, field: str, at_least: int = 1) -> int:
@@ -42,6 +42,8 @@ def size_in_words(amount: int) -> str:
 def _parse(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())) and match[2].lower() in _UNITS:
-        return int(float(match[1]) * _UNITS[match[2].lower()])
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())) and match[3].lower() in _UNITS:
+        unit = _UNITS[match[3].lower()]
+        millionths = int((match[2] or "").ljust(6, "0"))
+        return int(match[1]) * unit + millionths * unit // 1_000_000
     return None

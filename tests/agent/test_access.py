@@ -138,6 +138,8 @@ async def test_with_a_list_only_what_is_in_it_runs(attempt_of: Make, recording: 
         assert code == "command_refused"
         assert "allow_commands" in message
     assert recording.bytes(1) == b"1\nran\nran\n"
+    executor = CommandExecutor(allow_commands=[f"{tmp_path}/jobs/*/*"])
+    assert (await refusal(executor, attempt_of(f"{tmp_path}/jobs/../other")))[0] == "command_refused"
 
 
 async def test_a_path_in_the_list_is_also_found_by_its_name(attempt_of: Make) -> None:

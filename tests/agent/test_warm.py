@@ -179,13 +179,14 @@ async def test_nothing_of_the_script_runs_before_the_instant(
 async def test_modules_are_imported_ahead_also_those_beside_the_script(
     executor: CommandExecutor, attempt_of: Make, recording: Recording, script: Path
 ) -> None:
-    (script.parent / "beside.py").write_text("import time; at = time.time(); print('imported')")
+    (script.parent / "beside.py").write_text("import os; os.write(1, b'x' * 65536)")  # what a pipe holds
     script.write_text("import sys; print('beside' in sys.modules, 'no_such_module' in sys.modules)")
     attempt = attempt_of(str(script), python=True, warm=("no_such_module", "beside"))
     await waiting(executor, attempt, recording)
+    assert await executor.run(attempt_of("true"))  # whatever can be read by now is read
     assert recording.chunks == []  # nobody is told of a run that has not begun
     await executor.run(attempt)
-    assert recording.bytes(1) == b"imported\nTrue False\n"
+    assert recording.bytes(1) == b"x" * 65536 + b"True False\n"
 
 
 @pytest.mark.parametrize("text", ["import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])

@@ -16,7 +16,8 @@ async def test_a_warm_script_runs_at_its_instant_with_its_arguments(dsn: str, tm
     script.write_text(
         "import os, sys, time\n"
         f"with open({str(told)!r}, 'w') as file:\n"
-        "    print(sys.argv[1:], os.environ['MAINSPRING_ARGS'], 'json' in sys.modules, time.time(), sep='|', file=file)\n"
+        "    print(sys.argv[1:], os.environ['MAINSPRING_ARGS'], 'json' in sys.modules, time.time(), sep='|',\n"
+        "        file=file)\n"
     )
     app = App(dsn=dsn)
     job = app.command("quotes", [str(script), "--all"], python=True, warm=["json"])

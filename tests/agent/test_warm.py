@@ -17,7 +17,7 @@ from mainspring.agent.executors import warming
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.jobs import Limits
-from tests.agent.commands import Make, Recording, eventually
+from tests.agent.commands import Make, Recording, alive, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -199,7 +199,8 @@ async def test_a_module_that_ends_the_interpreter_costs_only_the_head_start(
     attempt.lead = LEAD
     executor.prepare(attempt)
     await eventually(lambda: bool(recording.processes()))
-    await eventually(lambda: not recording.processes())
+    child = await attempt.prepared._task
+    await eventually(lambda: not alive(child.pid))  # heard of or not: a zombie has closed its end of the gate
     assert await executor.run(attempt)
     assert recording.bytes(1) == b"ran\n"
 

@@ -68,9 +68,11 @@ class Group:
         """Also what escaped from the group, whoever its parent is."""
         signal_group(self.process.pid, number)
         signalled: set[int] = set()
+        nothing_new = 0
         for _ in range(ROUNDS):
             new = self._members() - signalled
-            if not new:
+            nothing_new = 0 if new else nothing_new + 1
+            if nothing_new == 2:  # one look can miss a child while others come and go
                 return
             for pid in new:
                 signal_process(pid, number)

@@ -61,6 +61,13 @@ def test_what_http_jobs_may_call_is_a_list_or_text(given: Any) -> None:
     assert load({"http_allow": given}, environment={}).http_allow == ("10.0.0.0/8", "shop.example")
 
 
+@pytest.mark.parametrize("name", ["run_as", "allow_commands"])
+def test_lists_are_written_with_commas_or_as_lists(tmp_path: Path, name: str) -> None:
+    assert getattr(load(environment={f"MAINSPRING_{name.upper()}": "alice, /opt/*,"}), name) == ("alice", "/opt/*")
+    (tmp_path / "mainspring.toml").write_text(f'{name} = ["alice", "/opt/*"]\n')
+    assert getattr(load(environment={}), name) == ("alice", "/opt/*")
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"http_allow": "10.0.0.1/8"}, "http_allow"),
     ({"http_allow": "http://shop.example"}, "http_allow"),
@@ -82,6 +89,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"keep_failed": "11y"}, "keep_failed"),
     ({"dsn": 5}, "dsn"),
     ({"slotz": 5}, "slotz"),
+    ({"run_as": 5}, "run_as"),
+    ({"allow_commands": [5]}, "allow_commands"),
 ]
 
 

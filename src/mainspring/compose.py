@@ -112,7 +112,7 @@ def make_server(settings: Settings, database: Database, app: str | None, provide
 def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
     hello = Hello(settings.agent_name, settings.slots, labels, version=VERSION, host=socket.gethostname() or "unknown")
     wall = partial(_wrong_clock, settings.clock_offset) if settings.clock_offset else time.time
-    return Agent(connect, hello=hello, executors=executors.by_kind, wall=wall)
+    return Agent(connect, hello=hello, executors=executors.by_kind, hold_until=executors.hold_until, wall=wall)
 
 
 def _wrong_clock(offset: float) -> float:
@@ -126,7 +126,8 @@ class Executors:
         self._database = None if database is None else database.for_handlers()
         transactions = None if self._database is None else _transactions(self._database)
         self._python = PythonExecutor(handlers, transactions, settings.threads)
-        self._command = CommandExecutor()
+        self._command = CommandExecutor(run_as=settings.run_as, allow_commands=settings.allow_commands)
+        self.hold_until = self._command.hold_until
         self._http = HttpExecutor(allow=settings.http_allow)
         self.by_kind: dict[type[Run], Executor] = {Python: self._python, Command: self._command, Http: self._http}
 

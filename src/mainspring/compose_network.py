@@ -86,9 +86,7 @@ class RemoteAgent:
                 "token: give --token or MAINSPRING_TOKEN; `mainspring token create NAME` makes one", field="token"
             )
         if not _TOKEN.fullmatch(settings.token):
-            raise ValidationError(
-                "token: not one of ours; `mainspring token create NAME` makes one", field="token"
-            )
+            raise ValidationError("token: not one of ours; `mainspring token create NAME` makes one", field="token")
         self._settings = settings
         labels = settings.labels if app is None else {**settings.labels, "app": app}
         database = None if settings.dsn is None else Database(settings.dsn)

@@ -34,6 +34,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slots: int = 100  # attempts that run at the same time
     threads: int = 32  # of them, sync handlers
     http_allow: tuple[str, ...] = ()  # that HTTP jobs may call beside public addresses: 10.0.0.0/8,shop.example
+    run_as: tuple[str, ...] = ()  # users that commands may run as; as text: alice,backup
+    allow_commands: tuple[str, ...] = ()  # the only commands that may run: names or paths, with wildcards; none: all
     poll: float = 0.5
     lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
     lead_min: float = 1.0
@@ -65,6 +67,7 @@ _DURATIONS = {
     "keep_succeeded",
     "keep_failed",
 }
+_LISTS = {"http_allow", "run_as", "allow_commands"}
 _AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
 _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lead_max": 3600.0, "lease": 3600.0}
 
@@ -105,8 +108,9 @@ def _convert(given: dict[str, Any]) -> Settings:
         given[name] = seconds(given[name], field=name)
     if isinstance(given.get("labels"), str):
         given["labels"] = _labels(given["labels"])
-    if isinstance(given.get("http_allow"), str):
-        given["http_allow"] = [part.strip() for part in given["http_allow"].split(",") if part.strip()]
+    for name in _LISTS & given.keys():
+        if isinstance(given[name], str):
+            given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
     try:
         settings = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:

@@ -10,92 +10,18 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 import uvloop
 
-from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.capture import PIECE
 from mainspring.agent.executors.command import INHERITED, CommandExecutor
-from mainspring.model.jobs import Command, Definition, Job
-from mainspring.model.messages import Armed
-
-DEADLINE = 15.0
-
-Make = Callable[..., Attempt]
-
-
-class Recording:
-    """Reports that keep what they are told; its attempts are those of a job with a name of its own."""
-
-    def __init__(self) -> None:
-        self.job_name = f"nightly-{uuid4()}"
-        self.chunks: list[tuple[int, bytes]] = []
-
-    def output(self, attempt: Attempt, stream: int, data: bytes) -> None:
-        self.chunks.append((stream, data))
-
-    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None:
-        raise AssertionError("a command has nothing to note")
-
-    def bytes(self, *streams: int) -> bytes:
-        return b"".join(data for stream, data in self.chunks if stream in streams)
-
-    def processes(self) -> list[int]:
-        """Those of its attempts that are alive, whoever their parent is now."""
-        mark = f"MAINSPRING_JOB={self.job_name}\0".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError):
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-        return found
-
-
-@pytest.fixture
-async def executor() -> AsyncIterator[CommandExecutor]:
-    executor = CommandExecutor()
-    yield executor
-    await executor.close()
-
-
-@pytest.fixture
-def recording() -> Recording:
-    return Recording()
-
-
-@pytest.fixture
-def attempt_of(recording: Recording) -> Make:
-    def make(*argv: str, grace: float = 5.0, args: str = "{}", task: int = 42, **spec: object) -> Attempt:
-        command = Command(argv, **spec)  # type: ignore[arg-type]
-        job = Job(id=1, name=recording.job_name, version=1, pool=1, definition=Definition(command, grace=grace))
-        armed = Armed(task=task, token=7, job=1, attempt=2, fire_at=1_790_000_000.25, args=args)
-        return Attempt(armed, job, recording)
-
-    return make
-
-
-def python(script: str) -> tuple[str, ...]:
-    return (sys.executable, "-I", "-S", "-c", script)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-def alive(pid: int) -> bool:
-    """A zombie is dead."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+from mainspring.wire.clock import boottime
+from tests.agent.commands import DEADLINE, Make, Recording, alive, eventually, python
 
 
 async def cancel(running: asyncio.Task[str | None]) -> None:
@@ -501,6 +427,35 @@ async def test_when_the_guardian_is_killed_its_commands_die_and_the_next_get_ano
     assert (failed.value.code, failed.value.final) == ("guardian_lost", False)
     await eventually(lambda: not recording.processes())
     assert await executor.run(attempt_of("true")) == '{"exit_code":0}'
+
+
+async def test_past_the_lease_commands_are_killed_and_none_starts_until_it_is_renewed(
+    executor: CommandExecutor, attempt_of: Make, recording: Recording
+) -> None:
+    running = asyncio.create_task(executor.run(attempt_of("echo up; exec sleep 60", shell=True)))
+    await eventually(lambda: recording.bytes(1) == b"up\n")
+    executor.hold_until(boottime())
+    for late in (running, executor.run(attempt_of("no-such-program"))):  # nobody even looks for it
+        with pytest.raises(AttemptFailed) as failed:
+            await late
+        assert (failed.value.code, failed.value.final) == ("lease_over", False)
+    executor.hold_until(boottime() + 60)
+    assert await executor.run(attempt_of("true"))
+
+
+async def test_a_lease_that_is_renewed_in_time_kills_nothing(executor: CommandExecutor, attempt_of: Make) -> None:
+    executor.hold_until(boottime() + 0.3)
+    running = asyncio.create_task(executor.run(attempt_of("sleep", "0.5")))
+    await asyncio.sleep(0)
+    executor.hold_until(boottime() + 60)
+    assert await running
+
+
+async def test_a_guardian_that_starts_later_knows_the_lease(executor: CommandExecutor, attempt_of: Make) -> None:
+    executor.hold_until(boottime() - 1)
+    with pytest.raises(AttemptFailed) as failed:
+        await executor.run(attempt_of("true"))
+    assert failed.value.code == "lease_over"
 
 
 @pytest.mark.parametrize(

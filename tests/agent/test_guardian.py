@@ -14,9 +14,11 @@ from uuid import uuid4
 
 import pytest
 
+from mainspring.agent.process_table import descendants
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
-DEADLINE = 10.0
+DEADLINE = 20.0
 
 AGENT = """
 import asyncio, os, signal, sys
@@ -24,8 +26,9 @@ from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.jobs import Command, Definition, Job
 from mainspring.model.messages import Armed
+from mainspring.wire.clock import boottime
 
-script, count, fork = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "fork"
+script, count, fork, lease = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "fork", float(sys.argv[4])
 
 class Printing:
     def output(self, attempt, stream, data):
@@ -33,12 +36,15 @@ class Printing:
 
 async def main():
     executor = CommandExecutor()
+    if lease:
+        executor.hold_until(boottime() + lease)
     executor._living_guardian()
     if fork and os.fork() == 0:
         signal.pause()
     job = Job(1, "night", 1, 1, Definition(Command((script,), shell=True)))
     attempts = [Attempt(Armed(task, 1, 1, 1, 0.0, "{}"), job, Printing()) for task in range(count)]
-    await asyncio.gather(*(executor.run(attempt) for attempt in attempts))
+    ends = await asyncio.gather(*(executor.run(attempt) for attempt in attempts), return_exceptions=True)
+    print(*{getattr(end, "code", end) for end in ends}, flush=True)
 
 asyncio.run(main())
 """
@@ -47,11 +53,11 @@ asyncio.run(main())
 class Agent:
     """A process that runs commands as an agent does, and that can be killed."""
 
-    def __init__(self, script: str, count: int, *, fork: bool) -> None:
+    def __init__(self, script: str, count: int, *, fork: bool, lease: float) -> None:
         self.mark = f"LOGNAME=agent-{uuid4()}"  # commands inherit it
         name, _, value = self.mark.partition("=")
         self._process = subprocess.Popen(
-            [sys.executable, "-c", AGENT, script, str(count), "fork" if fork else "alone"],
+            [sys.executable, "-c", AGENT, script, str(count), "fork" if fork else "alone", str(lease)],
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), name: value},
             text=True,
@@ -60,6 +66,17 @@ class Agent:
     def printed_pids(self, count: int) -> list[int]:
         assert self._process.stdout is not None
         return [int(self._process.stdout.readline()) for _ in range(count)]
+
+    def printed_line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    @property
+    def is_stopped(self) -> bool:
+        return stat(self._process.pid)[0] == "T"
 
     def kill(self) -> None:
         self._process.kill()
@@ -92,8 +109,8 @@ Start = Callable[..., Agent]
 def agent_running() -> Iterator[Start]:
     started: list[Agent] = []
 
-    def start(script: str, count: int = 1, *, fork: bool = False) -> Agent:
-        started.append(Agent(script, count, fork=fork))
+    def start(script: str, count: int = 1, *, fork: bool = False, lease: float = 0.0) -> Agent:
+        started.append(Agent(script, count, fork=fork, lease=lease))
         return started[-1]
 
     yield start
@@ -187,3 +204,32 @@ def test_the_guardian_outlives_the_signals_that_stop_an_agent(agent_running: Sta
     assert alive(guardian)
     agent.kill()
     assert eventually(lambda: not alive(command))
+
+
+# ── the agent's lease ───────────────────────────────────────────────────────────────────────────
+
+
+def test_commands_of_an_agent_that_is_stopped_past_its_lease_are_killed_while_it_is(agent_running: Start) -> None:
+    agent = agent_running("trap '' TERM; env -i setsid -f sleep 60; echo $$; sleep 60; sleep 60", count=3, lease=3.0)
+    commands = agent.printed_pids(3)
+    guardian = parent(commands[0])
+    below = [pid for pid in descendants(guardian) if pid != guardian]
+    agent.signal(signal.SIGSTOP)
+    assert len(below) >= 6
+    assert eventually(lambda: not any(alive(pid) for pid in below))
+    assert agent.is_stopped
+    assert alive(guardian)
+    agent.signal(signal.SIGCONT)
+    assert agent.printed_line() == "lease_over"
+
+
+def test_a_stopped_agent_that_hears_nothing_does_not_hold_up_its_guardian(agent_running: Start) -> None:
+    """More reports than its socket holds: the guardian must not wait until they are read."""
+    script = "echo $$; [ $MAINSPRING_TASK_ID = 0 ] && exec sleep 60; exec sleep 2"
+    agent = agent_running(script, count=600, lease=9.0)
+    commands = agent.printed_pids(600)
+    agent.signal(signal.SIGSTOP)
+    assert eventually(lambda: not any(alive(pid) for pid in commands))
+    assert agent.is_stopped
+    agent.signal(signal.SIGCONT)
+    assert set(agent.printed_line().split()) == {"lease_over", '{"exit_code":0}'}

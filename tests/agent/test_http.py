@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import uvloop
 from aiohttp import web
-from tests.conftest import Eventually
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors import http_client
@@ -25,6 +24,7 @@ from mainspring.agent.executors.http_body import EXCERPT, HEAD
 from mainspring.model.jobs import Definition, Http, Job
 from mainspring.model.messages import Armed
 from mainspring.model.retry import Retry
+from tests.conftest import Eventually
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LOOPBACK = ("127.0.0.1", "shop.example", "other.example")

@@ -12,6 +12,7 @@ import pytest
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.control import CancelTask, Control, Fail, RetryAfter, Snooze
+from mainspring.agent.executors import base
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.runner import PATIENCE, Runner
@@ -25,7 +26,7 @@ from mainspring.wire.clock import Clock, boottime
 Act = Callable[[Attempt], Awaitable[str | None]]
 
 
-class Executor:
+class Executor(base.Executor):
     """Runs what the test says for a task; by default it waits until the test lets it go."""
 
     def __init__(self) -> None:
@@ -33,6 +34,10 @@ class Executor:
         self.now = 0
         self.most = 0
         self.unprepared: dict[int, Exception] = {}
+        self.leads: dict[int, float] = {}
+        self.forgotten: list[int] = []
+        self.pauses: list[tuple[int, str]] = []
+        self.can_pause = True
         self._acts: dict[int, Act] = {}
         self._gates: dict[int, asyncio.Event] = {}
 
@@ -46,6 +51,14 @@ class Executor:
     def prepare(self, attempt: Attempt) -> None:
         if (error := self.unprepared.get(attempt.armed.task)) is not None:
             raise error
+        self.leads[attempt.armed.task] = attempt.lead
+
+    def forget(self, attempt: Attempt) -> None:
+        self.forgotten.append(attempt.armed.task)
+
+    def pause(self, attempt: Attempt, *, resume: bool) -> bool:
+        self.pauses.append((attempt.armed.task, "resume" if resume else "pause"))
+        return self.can_pause
 
     async def run(self, attempt: Attempt) -> str | None:
         task = attempt.armed.task
@@ -512,3 +525,82 @@ async def test_stopping_all_tells_why(bench: Bench, reason: Any, state: TaskStat
     await bench.settle()
     assert bench.ended() == [(1, state.label, reason)]
     assert not bench.runner.empty.is_set(), "what has not started is still held"
+
+
+# ── preparing and forgetting ────────────────────────────────────────────────────────────────────
+
+
+async def test_an_executor_is_told_how_far_away_the_instant_is(bench: Bench) -> None:
+    bench.arm(1, due=40.0)
+    assert 39.0 < bench.executor.leads[1] <= 40.0
+
+
+async def test_what_was_prepared_is_forgotten_however_an_attempt_is_withdrawn(bench: Bench) -> None:
+    cancelled, recalled, drained = (bench.arm(task, due=60.0) for task in (1, 2, 3))
+    bench.runner.cancel([cancelled])
+    bench.runner.recall([recalled])
+    bench.arm(4, token=1, due=60.0)
+    bench.arm(4, token=2, due=60.0)  # replaces the one before
+    assert bench.executor.forgotten == [1, 2, 4]
+    bench.runner.drain()
+    assert sorted(bench.executor.forgotten) == [1, 2, drained.task, 4, 4]
+
+
+async def test_an_attempt_that_is_stopped_before_it_begins_is_forgotten_too(bench: Bench) -> None:
+    held = bench.arm(1)
+    bench.runner.cancel([held])  # it has a slot, and its turn of the loop has not come
+    await bench.settle()
+    assert bench.executor.began == []
+    assert bench.executor.forgotten == [1]
+
+
+# ── pausing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_time_of_a_pause_does_not_count_for_the_timeout(bench: Bench) -> None:
+    held = bench.arm(1, timeout=10.0)
+    await bench.settle()
+    bench.pass_time(6.0)
+    bench.runner.pause([held], resume=False)
+    bench.runner.pause([held], resume=False)
+    bench.pass_time(3600.0)
+    await asyncio.sleep(0.01)
+    assert bench.ended() == []
+    bench.runner.pause([held], resume=True)
+    bench.runner.pause([held], resume=True)
+    bench.pass_time(3.0)
+    await asyncio.sleep(0.01)
+    assert bench.ended() == []
+    bench.pass_time(1.5)
+    await bench.until(bench.ended)
+    assert bench.ended() == [(1, "timed_out", "timeout")]
+    assert bench.executor.pauses == [(1, "pause"), (1, "pause"), (1, "resume"), (1, "resume")]
+
+
+async def test_a_paused_attempt_can_be_cancelled_and_is_not_paused_again(bench: Bench) -> None:
+    held = bench.arm(1, timeout=10.0)
+    await bench.settle()
+    bench.runner.pause([held], resume=False)
+    bench.runner.cancel([held])
+    bench.runner.pause([held], resume=True)
+    await bench.settle()
+    assert bench.ended() == [(1, "cancelled", "cancelled")]
+    assert bench.executor.pauses == [(1, "pause")]
+
+
+async def test_what_cannot_be_paused_keeps_its_timeout(bench: Bench) -> None:
+    bench.executor.can_pause = False
+    held = bench.arm(1, timeout=10.0)
+    await bench.settle()
+    bench.runner.pause([held], resume=False)
+    bench.pass_time(11.0)
+    await bench.until(bench.ended)
+    assert bench.ended() == [(1, "timed_out", "timeout")]
+
+
+async def test_only_what_runs_here_is_paused(bench: Bench) -> None:
+    waiting = bench.arm(1, due=60.0)
+    running = bench.arm(2)
+    await bench.settle()
+    bench.runner.pause([waiting, Held(2, running.token + 1), Held(9, 1)], resume=False)
+    assert bench.executor.pauses == []

@@ -65,6 +65,32 @@ def test_every_option_of_a_job_is_stored(cli: Cli) -> None:
     assert (definition["priority"], definition["grace"], definition["description"]) == (7, 2.0, "what for")
 
 
+def test_user_limits_and_warm_modules_are_stored_and_shown(cli: Cli) -> None:
+    options = ("--user", "backup", "--limit", "memory=512MB", "--limit", "cpu=60s", "--limit", "files=256")
+    warm = ("--python", "--warm", "json", "--warm", "email.message")
+    assert cli("job", "create", "quotes", *options, *warm, "--", "quotes.py", "--all").code == 0
+    assert cli("job", "show", "quotes", "--json").json["definition"]["run"] == {
+        "type": "command",
+        "argv": ["quotes.py", "--all"],
+        "user": "backup",
+        "limits": {"memory": 512 << 20, "cpu": 60.0, "files": 256},
+        "python": True,
+        "warm": ["json", "email.message"],
+    }
+    shown = cli("job", "show", "quotes").out
+    assert "runs\tpython quotes.py --all\n" in shown
+    assert "limits\tmemory 512 MB, cpu 60 s, files 256\n" in shown
+    assert "user\tbackup\n" in shown
+    assert "warm\tjson email.message\n" in shown
+
+
+def test_a_limit_that_makes_no_sense_is_refused(offline: Cli) -> None:
+    for limit in ("memory=much", "disk=1GB", "memory"):
+        outcome = offline("job", "create", "quotes", "--limit", limit, "--", "true")
+        assert outcome.code == 2
+        assert "limit" in outcome.err
+
+
 def test_creating_a_job_again_is_a_conflict_only_if_it_differs(cli: Cli) -> None:
     cli(*CREATE)
     again = cli("--json", *CREATE)

@@ -13,12 +13,14 @@ from mainspring.model.define import (
     MAX_ARGV,
     MAX_ARGV_BYTES,
     MAX_ENVIRONMENT_BYTES,
+    MAX_WARM,
     Options,
     command,
     define,
     priority_level,
 )
-from mainspring.model.jobs import Command, Definition, Python
+from mainspring.model.jobs import Command, Definition, Limits, Python
+from mainspring.model.limits import in_words
 from mainspring.model.retry import Retry
 
 RUN = Python("report")
@@ -100,7 +102,16 @@ def test_the_labels_of_a_job_add_to_those_of_its_application() -> None:
 
 def test_a_definition_survives_json() -> None:
     definition = define(
-        command(["pg_dump", "shop"], env={"PGHOST": "db"}, cwd="/srv", stdin="x"),
+        command(
+            ["dump.py", "shop"],
+            env={"PGHOST": "db"},
+            cwd="/srv",
+            stdin="x",
+            user="postgres",
+            limits={"memory": "512MB", "cpu": "1m", "files": "256"},
+            python=True,
+            warm=["json", "email.message"],
+        ),
         {"retries": 2, "backoff": [1, 2], "retry_on": [75], "timeout": "1h", "requires": {"zone": "a"}},
     )
     assert msgspec.json.decode(msgspec.json.encode(definition), type=Definition) == definition
@@ -111,6 +122,17 @@ def test_a_definition_survives_json() -> None:
 )
 def test_a_priority_is_a_word_or_a_digit(given: str | int, level: int) -> None:
     assert priority_level(given) == level
+
+
+def test_limits_are_written_as_people_do() -> None:
+    run = command(["true"], limits={"memory": "1.5GB", "cpu": "1m30s", "files": "256"})
+    assert run.limits == Limits(memory=3 << 29, cpu=90.0, files=256)
+    assert in_words(run.limits) == {"memory": "1536 MB", "cpu": "90 s", "files": "256"}
+
+
+@pytest.mark.parametrize("limits", [None, {}, {"memory": None}])
+def test_no_limits_leave_nothing_in_the_definition(limits: Any) -> None:
+    assert msgspec.json.encode(command(["true"], limits=limits)) == b'{"type":"command","argv":["true"]}'
 
 
 def test_a_command_is_a_list_and_a_shell_line_only_when_asked_for() -> None:
@@ -143,6 +165,26 @@ def test_a_command_is_a_list_and_a_shell_line_only_when_asked_for() -> None:
         ("cwd", {"cwd": "x" * 4097}),
         ("stdin", {"stdin": "a\x00"}),
         ("stdin", {"stdin": "x" * (1024 * 1024 + 1)}),
+        ("user", {"user": ""}),
+        ("user", {"user": "a\x00"}),
+        ("limits", {"limits": {"memory": "much"}}),
+        ("limits", {"limits": {"memory": "1kB"}}),
+        ("limits", {"limits": {"cpu": 0}}),
+        ("limits", {"limits": {"cpu": "512MB"}}),
+        ("limits", {"limits": {"files": 1}}),
+        ("limits", {"limits": {"files": "1.5"}}),
+        ("limits", {"limits": {"files": True}}),
+        ("limits", {"limits": {"disk": "1GB"}}),
+        ("limits", {"limits": ["memory"]}),
+        ("python", {"argv": ["x.py"], "python": True, "shell": True}),
+        ("argv", {"argv": ["-c", "print()"], "python": True}),
+        ("argv", {"argv": ["-m"], "python": True}),
+        ("warm", {"warm": ["json"]}),
+        ("warm", {"argv": ["x.py"], "python": True, "warm": "json"}),
+        ("warm", {"argv": ["x.py"], "python": True, "warm": ["a b"]}),
+        ("warm", {"argv": ["x.py"], "python": True, "warm": ["os; print()"]}),
+        ("warm", {"argv": ["x.py"], "python": True, "warm": [5]}),
+        ("warm", {"argv": ["x.py"], "python": True, "warm": ["a"] * (MAX_WARM + 1)}),
     ],
     ids=lambda value: ascii(value)[:30],
 )

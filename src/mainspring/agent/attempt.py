@@ -39,6 +39,8 @@ class Attempt:
         "grace",
         "handle",
         "job",
+        "lead",
+        "left",
         "prepared",
         "reports",
         "started_at",
@@ -55,6 +57,8 @@ class Attempt:
         self.prepared: Any = None  # what its executor found before the instant
         self.args: dict[str, Any] = _NO_ARGS  # of a handler
         self.transactions: Transactions | None = None
+        self.lead = 0.0  # seconds to its instant when it was armed
+        self.left: float | None = None  # of its timeout, while it is paused
         self.waiting_since = 0.0  # for a slot, in boot time
         self.started_at = 0.0  # zero until it runs
         self.stopping: StopReason | None = None

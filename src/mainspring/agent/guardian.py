@@ -1,15 +1,18 @@
 """Guardian: a small process beside the agent, and the parent of every command the agent runs.
 
-It starts commands when told, ends their groups, reaps them and says how they ended. As the parent
+It starts commands when told, pauses and ends their groups, reaps them and says how they ended. As the parent
 it knows each command from its first instant, so when the agent is gone, even by kill -9, nothing
 that it started is left. Only a kill -9 of agent and guardian at once leaves commands running:
-PR_SET_PDEATHSIG would need code between fork and exec.
+PR_SET_PDEATHSIG would need code between fork and exec. The agent says until when its lease holds; past
+that instant nothing that was started is left either, even if the agent is stopped and cannot say a word.
 
-A script of its own (`python -I -S`): it imports the standard library only. One JSON list a line:
-  in   ["spawn", number, argv, env, cwd, stdin, marks] with two descriptors, for stdout and stderr
-       ["stop", number, grace]
-  out  ["started", number, pid]  ["refused", number, errno, reason, path]  ["ended", number, exit code]
-Next: agent/outbox.py
+A process of its own (`python -I -S`): it imports the standard library and its own few modules only.
+One JSON list a line:
+  in   ["spawn", number, program] with descriptors for stdout and stderr, and for the gate if it has one
+       ["stop", number, grace]  ["pause", number, resume]  ["until", boot time]
+  out  ["started", number, pid]  ["refused", number, errno, reason, path]  ["expired", number]
+       ["ended", number, exit code, whether the lease was over]
+Next: agent/launch.py, agent/groups.py
 """
 
 from __future__ import annotations
@@ -23,43 +26,33 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
+
+from mainspring.agent.groups import NEVER, Group
+from mainspring.agent.launch import launch
+from mainspring.agent.process_table import children, descendants, reap, signal_process, variables
 
 LINGER = 0.5  # seconds between TERM and KILL for what a command leaves behind
 GIVE_UP = 5.0  # seconds after KILL; what is left then can only be a zombie or stuck in the kernel
 POLL = 0.01  # seconds between two looks at a group that is ending
 WATCH = 1.0  # seconds between two looks at whether the agent is still our parent
-NEVER = float("inf")
 PR_SET_CHILD_SUBREAPER = 36
 
-
-class Group:
-    """One command: the process that we started, its group, and what escaped from the group."""
-
-    __slots__ = ("asked", "exit_code", "kill_at", "marks", "number", "process")
-
-    def __init__(self, number: int, process: subprocess.Popen[bytes], marks: list[str]) -> None:
-        self.number = number
-        self.process = process
-        self.marks = {os.fsencode(mark) for mark in marks}
-        self.asked: set[int] = set()  # what escaped from the group, and has been sent TERM
-        self.exit_code: int | None = None  # of the leader, once it is reaped
-        self.kill_at = NEVER  # set once: the group is being ended
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Guardian:
     def __init__(self, channel: socket.socket, agent: int) -> None:
         self.channel = channel
         self.agent = agent
+        self.until = NEVER  # boot time at which the agent's lease is over
         self.groups: dict[int, Group] = {}
         self.leaders: dict[int, Group] = {}  # by process id, until reaped
         self.ending: dict[int, Group] = {}
-        self.buffer = bytearray()
+        self.incoming = bytearray()
+        self.outgoing = bytearray()  # a stopped agent reads nothing, and must not stop us too
         self.descriptors: deque[int] = deque()  # received, in the order of the lines that use them
         self.wake, wake = socket.socketpair()
         self.wake.setblocking(False)
@@ -79,62 +72,69 @@ class Guardian:
             self.end_all()
 
     def step(self) -> bool:
-        readable, _, _ = select.select([self.channel, self.wake], [], [], self.patience())
+        writers = [self.channel] if self.outgoing else []
+        readable, _, _ = select.select([self.channel, self.wake], writers, [], self.patience())
         if self.wake in readable:
             self.wake.recv(4096)
         if self.channel in readable and not self.receive():
             return False
+        self.expire()
         for pid, exit_code in reap(before=self.leader_exited):
             if group := self.leaders.pop(pid, None):
                 group.process.returncode = group.exit_code = exit_code
         self.settle()
+        self.flush()
         return True
 
     def patience(self) -> float:
+        longest = WATCH
+        if self.groups and not self.is_over():
+            longest = min(longest, max(self.until - time.clock_gettime(_BOOT), 0.0))
         if not self.ending:
-            return WATCH
+            return longest
         if any(group.exit_code is not None for group in self.ending.values()):
-            return POLL
+            return min(longest, POLL)
         due = min(group.kill_at for group in self.ending.values()) - time.monotonic()
-        return min(max(due, POLL), WATCH)
+        return min(longest, max(due, POLL))
 
-    # ── what the agent says ─────────────────────────────────────────────────────────────────────
+    # ── what the agent says, and what it is told ────────────────────────────────────────────────
 
     def receive(self) -> bool:
         data, descriptors, _, _ = socket.recv_fds(self.channel, 65_536, 64)
         self.descriptors.extend(descriptors)
-        self.buffer += data
-        *lines, self.buffer = self.buffer.split(b"\n")
+        self.incoming += data
+        *lines, self.incoming = self.incoming.split(b"\n")
         for line in lines:
-            verb, *fields = json.loads(line)
-            if verb == "spawn":
-                self.spawn(*fields)
-            else:
-                self.stop(*fields)
+            match json.loads(line):
+                case "spawn", number, program:
+                    self.spawn(number, program)
+                case "stop", number, grace:
+                    self.stop(number, grace)
+                case "pause", number, resume:
+                    self.pause(number, resume=resume)
+                case "until", at:
+                    self.until = at
         return bool(data)
 
-    def spawn(
-        self,
-        number: int,
-        argv: list[str],
-        env: dict[str, str],
-        cwd: str | None,
-        stdin: str | None,
-        marks: list[str],
-    ) -> None:
+    def spawn(self, number: int, program: dict[str, Any]) -> None:
         stdout, stderr = self.descriptors.popleft(), self.descriptors.popleft()
+        gate = self.descriptors.popleft() if program["gated"] else None
         try:
-            process = start(argv, env, cwd, stdin, stdout, stderr)
+            if self.is_over():
+                self.say("expired", number)
+                return
+            process = launch(program, stdout, stderr, gate)
         except OSError as error:
             self.say("refused", number, error.errno or 0, error.strerror or str(error), error.filename)
-        except ValueError as error:  # a NUL, a lone surrogate, a "=" in a variable's name
+        except (ValueError, subprocess.SubprocessError) as error:  # a NUL, a lone surrogate, a "=" in a variable's name
             self.say("refused", number, 0, str(error), None)
         else:
-            self.groups[number] = self.leaders[process.pid] = Group(number, process, marks)
+            self.groups[number] = self.leaders[process.pid] = Group(number, process, program["marks"])
             self.say("started", number, process.pid)
         finally:
-            os.close(stdout)
-            os.close(stderr)
+            for descriptor in (stdout, stderr, gate):
+                if descriptor is not None:
+                    os.close(descriptor)
 
     def stop(self, number: int, grace: float) -> None:
         """TERM now, KILL after `grace`. The command may have ended meanwhile, or never started."""
@@ -142,8 +142,26 @@ class Guardian:
         if group and group.kill_at == NEVER:
             self.end(group, grace)
 
+    def pause(self, number: int, *, resume: bool) -> None:
+        """Stop its processes where they are, or let them go on. One that is being ended goes on to its end."""
+        group = self.groups.get(number)
+        if group and group.kill_at == NEVER:
+            if resume:
+                group.resume()
+            else:
+                group.pause()
+
     def say(self, *report: Any) -> None:
-        self.channel.sendall(json.dumps(report).encode() + b"\n")
+        self.outgoing += json.dumps(report).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self.outgoing:
+                sent = self.channel.send(self.outgoing, socket.MSG_DONTWAIT)
+                del self.outgoing[:sent]
+        except BlockingIOError:
+            pass  # when it reads again
 
     # ── how a group ends ────────────────────────────────────────────────────────────────────────
 
@@ -153,9 +171,25 @@ class Guardian:
             self.end(group, LINGER)
 
     def end(self, group: Group, grace: float) -> None:
-        group.kill_at = time.monotonic() + grace
         self.ending[group.number] = group
-        signal_group(group.process.pid, signal.SIGTERM)
+        group.end(time.monotonic() + grace)
+
+    def is_over(self) -> bool:
+        return time.clock_gettime(_BOOT) >= self.until
+
+    def expire(self) -> None:
+        """The agent's lease is over: its tasks may start elsewhere now, so nothing below us may live on."""
+        if not self.groups or not self.is_over():
+            return
+        now = time.monotonic()
+        for group in self.groups.values():
+            if not group.expired:
+                group.expired = group.exit_code is None
+                group.kill_at = min(group.kill_at, now)
+                self.ending[group.number] = group
+            group.kill()
+        for pid in descendants(*children()):
+            signal_process(pid, signal.SIGKILL)
 
     def settle(self) -> None:
         """Move each ending group on, and report it once no process of it is left."""
@@ -166,91 +200,28 @@ class Guardian:
         orphans = {pid: variables(pid) for pid in children() if pid not in self.leaders}
         for group in due:
             if now >= group.kill_at:
-                signal_group(group.process.pid, signal.SIGKILL)
+                group.kill()
             if group.exit_code is None:
                 continue
             # Left its group by setsid(), but not the variables that it was started with.
-            escaped = {pid for pid, its in orphans.items() if group.marks <= its}
-            self.signal_escaped(group, escaped, kill=now >= group.kill_at)
+            escaped = {pid for pid, its in orphans.items() if group.owns(its)}
+            group.signal_escaped(escaped, kill=now >= group.kill_at)
             # The leader is reaped, but its number stays taken as long as the group has a member.
             # An empty group is reported at once, so we never signal a number that is another's by then.
-            alive = escaped or signal_group(group.process.pid, 0)
-            if not alive or now >= group.kill_at + GIVE_UP:
+            if not (escaped or group.is_alive()) or now >= group.kill_at + GIVE_UP:
                 del self.ending[group.number], self.groups[group.number]
-                self.say("ended", group.number, group.exit_code)
-
-    def signal_escaped(self, group: Group, escaped: set[int], *, kill: bool) -> None:
-        """They are our children, and reaped by us: their numbers cannot be another's."""
-        for pid in escaped if kill else escaped - group.asked:
-            with suppress(PermissionError):
-                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        group.asked |= escaped
+                self.say("ended", group.number, group.exit_code, group.expired)
 
     def end_all(self) -> None:
         for group in self.groups.values():
-            signal_group(group.process.pid, signal.SIGKILL)
+            group.kill()
         give_up_at = time.monotonic() + GIVE_UP
         while (left := children()) and time.monotonic() < give_up_at:
             for pid in left:
-                with suppress(PermissionError, ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                signal_process(pid, signal.SIGKILL)
             for _ in reap(before=lambda _: None):
                 pass
             time.sleep(POLL)
-
-
-def start(
-    argv: list[str], env: dict[str, str], cwd: str | None, stdin: str | None, stdout: int, stderr: int
-) -> subprocess.Popen[bytes]:
-    """Text for stdin goes through a file: a command that never reads it then blocks nobody."""
-    with tempfile.TemporaryFile() if stdin is not None else open(os.devnull, "rb") as source:
-        if stdin is not None:
-            source.write(stdin.encode("utf-8", "surrogateescape"))
-            source.seek(0)
-        return subprocess.Popen(
-            argv, env=env, cwd=cwd, stdin=source, stdout=stdout, stderr=stderr, start_new_session=True
-        )
-
-
-def signal_group(pid: int, number: int) -> bool:
-    """True if the group had a process that we may signal (a zombie counts as one)."""
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def reap(*, before: Callable[[int], None]) -> Iterator[tuple[int, int]]:
-    """Reap each child that has exited; `before` is called while its process id is still taken."""
-    with suppress(ChildProcessError):
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13: an instant after it, not before
-            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
-                before(reaped[0])
-                yield reaped[0], os.waitstatus_to_exitcode(reaped[1])
-            return
-        while exited := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            before(exited.si_pid)
-            pid, status = os.waitpid(exited.si_pid, 0)
-            yield pid, os.waitstatus_to_exitcode(status)
-
-
-def children() -> list[int]:
-    """Ours, and as we are their reaper the orphans of commands too. Elsewhere than on Linux those
-    go to process 1, and what leaves its group is out of our sight."""
-    try:
-        with open("/proc/thread-self/children", "rb") as file:
-            return [int(pid) for pid in file.read().split()]
-    except OSError:
-        return []
-
-
-def variables(pid: int) -> set[bytes]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return set(file.read().split(b"\0"))
-    except OSError:
-        return set()
 
 
 def prepare(open_files: int) -> None:
@@ -269,6 +240,7 @@ def prepare(open_files: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-if __name__ == "__main__":
-    prepare(open_files=int(sys.argv[2]))
-    Guardian(socket.socket(fileno=0), agent=int(sys.argv[1])).serve()
+def main(agent: str, open_files: str) -> None:
+    """Serve the process `agent`, whose channel is our standard input."""
+    prepare(int(open_files))
+    Guardian(socket.socket(fileno=0), int(agent)).serve()

@@ -71,8 +71,9 @@ class Runner:
         if self.draining:
             self._outbox.refused(attempt, "draining")
             return
+        attempt.lead = armed.fire_at - self._clock.now()
         try:
-            self._executors[type(job.definition.run)].prepare(attempt)
+            self._executor(attempt).prepare(attempt)
         except Exception as error:
             self._outbox.ended(self._broken(attempt, error))
             return
@@ -131,7 +132,7 @@ class Runner:
             timeout = attempt.job.definition.timeout
             if timeout is not None:
                 attempt.timer = self._durations.after(timeout, self._time_out, attempt)
-            result = await self._executors[type(attempt.job.definition.run)].run(attempt)
+            result = await self._executor(attempt).run(attempt)
             ending = self._ending(attempt, TaskState.SUCCEEDED, result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = self._unsuccessful(attempt, error)
@@ -141,8 +142,12 @@ class Runner:
             self._over(attempt)
         self._outbox.ended(ending)
 
+    def _executor(self, attempt: Attempt) -> Executor:
+        return self._executors[type(attempt.job.definition.run)]
+
     def _over(self, attempt: Attempt) -> None:
         attempt.handle = None  # the slot goes on to another
+        self._executor(attempt).forget(attempt)  # it may have been stopped before it began
         if attempt.timer is not None:
             self._durations.disarm(attempt.timer)
         if self._held.get(attempt.armed.task) is attempt:
@@ -188,6 +193,7 @@ class Runner:
 
     def _stop(self, attempt: Attempt, reason: StopReason) -> None:
         attempt.stop(reason)
+        attempt.left = None
         if attempt.timer is not None:
             self._durations.disarm(attempt.timer)
         # One that does not let go is told again, until it does.
@@ -206,6 +212,7 @@ class Runner:
 
     def _withdraw(self, attempt: Attempt) -> None:
         """Forget an attempt that has not started."""
+        self._executor(attempt).forget(attempt)
         if attempt.timer is not None:
             self._timers.disarm(attempt.timer)
         elif attempt in self._slots.waiting:
@@ -232,6 +239,22 @@ class Runner:
                 self._outbox.ended(self._ending(attempt, TaskState.CANCELLED, None, failure=failure))
             else:
                 self._stop(attempt, "cancelled")
+
+    def pause(self, attempts: list[Held], *, resume: bool) -> None:
+        """Stop these where they are, or let them go on. The time in between does not count for a timeout."""
+        for held in attempts:
+            attempt = self._find(held)
+            if attempt is None or self._is_waiting(attempt) or attempt.stopping is not None:
+                continue
+            if not self._executor(attempt).pause(attempt, resume=resume):
+                log.info("task %d cannot be paused: only commands can", held.task)
+            elif resume and attempt.left is not None:
+                attempt.timer = self._durations.after(max(attempt.left, 0.0), self._time_out, attempt)
+                attempt.left = None
+            elif not resume and attempt.timer is not None:
+                attempt.left = self._durations.left(attempt.timer)
+                self._durations.disarm(attempt.timer)
+                attempt.timer = None
 
     def recall(self, attempts: list[Held]) -> None:
         """Give these back if they have not started."""

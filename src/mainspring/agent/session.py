@@ -96,6 +96,8 @@ class Session:
                 self._begin(message)
             case Cancel(attempts, kill):
                 runner.cancel(attempts, kill=kill)
+            case Pause(attempts, resume):
+                runner.pause(attempts, resume=resume)
             case Recall(attempts):
                 runner.recall(attempts)
             case Pause():

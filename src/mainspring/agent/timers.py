@@ -34,6 +34,10 @@ class Timers:
         """Call `call(argument)` so many seconds from now."""
         return self.at(self._clock.now() + seconds, call, argument)
 
+    def left(self, timer: Timer) -> float:
+        """Seconds until it is due."""
+        return timer.at - self._clock.now()
+
     def disarm(self, timer: Timer) -> bool:
         return self._wheel.disarm(timer)
 

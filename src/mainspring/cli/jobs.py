@@ -85,6 +85,8 @@ def _runs(run: Run) -> str:
         return f"{run.method} {run.url}"
     if not isinstance(run, Command):
         return run.handler
+    if run.python:
+        return f"python {join(run.argv)}"
     return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
 
 
@@ -95,7 +97,18 @@ def _details(run: Run) -> dict[str, Any]:
         return http_fields(run)
     if not isinstance(run, Command):
         return {}
-    return {"shell": run.shell or None, "cwd": run.cwd, "env": run.env or None, "stdin": run.stdin}
+    from mainspring.model.limits import in_words
+
+    return {
+        "shell": run.shell or None,
+        "python": run.python or None,
+        "warm": " ".join(run.warm),
+        "user": run.user,
+        "limits": ", ".join(f"{name} {limit}" for name, limit in in_words(run.limits).items()),
+        "cwd": run.cwd,
+        "env": run.env or None,
+        "stdin": run.stdin,
+    }
 
 
 @job.command(
@@ -105,6 +118,8 @@ def _details(run: Run) -> dict[str, Any]:
         "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
         "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
         "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
+        "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
+        "mainspring job create quotes --python --warm pandas -- quotes.py --all",
     ),
 )
 @click.argument("name")
@@ -114,6 +129,14 @@ def _details(run: Run) -> dict[str, Any]:
 @click.option("--cwd", metavar="DIR", help="Directory to run in.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
 @click.option("--stdin", metavar="TEXT", help="What the command reads from its standard input.")
+@click.option("--user", metavar="NAME", help="User to run as, if the agent allows it.")
+@click.option("--limit", multiple=True, metavar="WHAT=MOST", help="memory=512MB, cpu=60s or files=256; repeatable.")
+@click.option(
+    "--python", is_flag=True, help="COMMAND is a Python script, or -m and a module; started ahead of its time."
+)
+@click.option(
+    "--warm", multiple=True, metavar="MODULE", help="With --python: import this ahead of its time; repeatable."
+)
 @click.option("--timeout", metavar="DURATION", help="Stop a run after this long: 90, 10m, 1h30m.")
 @click.option("--grace", metavar="DURATION", help="Between TERM and KILL of a run that is stopped; 5s.")
 @click.option("--retries", type=int, metavar="N", help="Further attempts after a failed one; 3.")
@@ -137,6 +160,10 @@ async def create_job(
     cwd: str | None,
     env: tuple[str, ...],
     stdin: str | None,
+    user: str | None,
+    limit: tuple[str, ...],
+    python: bool,
+    warm: tuple[str, ...],
     replace: bool,
     **policies: Any,
 ) -> None:
@@ -151,8 +178,18 @@ async def create_job(
     if run is None and not argv:
         raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
     if run is None:
-        run = command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env"), stdin=stdin)
-    elif argv or shell or cwd or env or stdin:
+        run = command(
+            argv,
+            shell=shell,
+            cwd=cwd,
+            env=pairs(env, field="env"),
+            stdin=stdin,
+            user=user,
+            limits=pairs(limit, field="limit"),
+            python=python,
+            warm=warm,
+        )
+    elif argv or shell or cwd or env or stdin or user or limit or python or warm:
         raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
     changed = await client.create_job(name, define(run, _options(policies)), replace=replace)
     if shared().json:

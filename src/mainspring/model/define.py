@@ -5,6 +5,7 @@ Next: sdk/app.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypedDict, cast, get_args
@@ -12,13 +13,17 @@ from typing import TypedDict, cast, get_args
 from mainspring.errors import ValidationError
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Python, Run
+from mainspring.model.limits import limits_of
 from mainspring.model.names import check_name, check_text
 from mainspring.model.retry import MAX_DELAYS, MAX_RETRIES, Backoff, Retry
+from mainspring.model.sizes import Size
 
 MAX_ARGV = 1000
 MAX_ARGV_BYTES = 128 * 1024  # of one argument, as Linux has it
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
+MAX_WARM = 100
 
+_MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 _OTHER_NAMES = {"timezone": "tz", "interval": "every", "schedule": "cron", "max_attempts": "retries"}
 
 
@@ -145,8 +150,12 @@ def command(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
     stdin: str | None = None,
+    user: str | None = None,
+    limits: Mapping[str, Size | Duration] | None = None,
+    python: bool = False,
+    warm: Sequence[str] = (),
 ) -> Command:
-    """A command: a list of arguments, or with `shell` one line for /bin/sh."""
+    """A command: a list of arguments, with `shell` one line for /bin/sh, with `python` a script and its arguments."""
     if isinstance(argv, str):
         if not shell:
             raise ValidationError(
@@ -159,6 +168,20 @@ def command(
         raise ValidationError("argv: an argument of 128 kB or more; the system would refuse it", field="argv")
     if not 1 <= len(arguments) <= MAX_ARGV or not arguments[0]:
         raise ValidationError(f"argv: give 1 to {MAX_ARGV} arguments, the program first", field="argv")
+    return Command(
+        argv=arguments,
+        shell=shell,
+        cwd=None if cwd is None else check_text(cwd, field="cwd", limit=4096),
+        env=_environment(env),
+        stdin=None if stdin is None else check_text(stdin, field="stdin", limit=1024 * 1024),
+        user=None if user is None else check_name(user, field="user"),
+        limits=limits_of(limits),
+        python=python,
+        warm=_modules(arguments, shell=shell, python=python, warm=warm),
+    )
+
+
+def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
     environment = dict(env or {})
     for name, value in environment.items():
         check_text(value, field="env", limit=MAX_ARGV_BYTES)
@@ -168,10 +191,21 @@ def command(
             raise ValidationError(f"env: {name} is reserved; names that begin with MAINSPRING_ are ours", field="env")
     if sum(len(n.encode()) + len(v.encode()) + 2 for n, v in environment.items()) > MAX_ENVIRONMENT_BYTES:
         raise ValidationError("env: over 1 MB; the system would refuse to start the command", field="env")
-    return Command(
-        argv=arguments,
-        shell=shell,
-        cwd=None if cwd is None else check_text(cwd, field="cwd", limit=4096),
-        env=environment,
-        stdin=None if stdin is None else check_text(stdin, field="stdin", limit=1024 * 1024),
-    )
+    return environment
+
+
+def _modules(argv: tuple[str, ...], *, shell: bool, python: bool, warm: Sequence[str]) -> tuple[str, ...]:
+    """The modules that are imported ahead."""
+    if not python:
+        if warm:
+            raise ValidationError("warm: only a Python script imports modules; it needs python", field="warm")
+        return ()
+    if shell:
+        raise ValidationError("python: a script for Python is none for the shell; give one of them", field="python")
+    if argv[0].startswith("-") and (argv[0] != "-m" or len(argv) < 2):
+        raise ValidationError("argv: with python, give a script and its arguments, or -m and a module", field="argv")
+    if isinstance(warm, str) or not all(isinstance(name, str) and _MODULE.fullmatch(name) for name in warm):
+        raise ValidationError(f"warm: {warm!r}; give names of modules such as ['pandas']", field="warm")
+    if len(warm) > MAX_WARM:
+        raise ValidationError(f"warm: {len(warm)} modules; at most {MAX_WARM}", field="warm")
+    return tuple(warm)

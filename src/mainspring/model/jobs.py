@@ -27,6 +27,9 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     files: int | None = None  # open at the same time
 
 
+NO_LIMITS = Limits()
+
+
 class Command(Struct, frozen=True, tag="command", omit_defaults=True):
     """A program and its arguments; a shell only when asked for."""
 
@@ -36,7 +39,7 @@ class Command(Struct, frozen=True, tag="command", omit_defaults=True):
     env: dict[str, str] = {}
     stdin: str | None = None
     user: str | None = None  # to run as, if the agent allows it
-    limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
     python: bool = False  # argv is a script, or -m and a module: its interpreter is started before the instant
     warm: tuple[str, ...] = ()  # modules that the interpreter imports before the instant
 

@@ -18,8 +18,10 @@ from mainspring.agent.executors.python import Handler
 from mainspring.errors import JobNotFound, TaskFailed, ValidationError
 from mainspring.model.define import command, define
 from mainspring.model.define_http import UNSET, http
+from mainspring.model.durations import Duration
 from mainspring.model.jobs import Definition, Python, Run
 from mainspring.model.names import check_name
+from mainspring.model.sizes import Size
 from mainspring.model.states import TaskState
 from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.job import Job, bind_command, check_command
@@ -101,10 +103,20 @@ class App:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str | None = None,
+        user: str | None = None,
+        limits: Mapping[str, Size | Duration] | None = None,
+        python: bool = False,
+        warm: Sequence[str] = (),
         **options: Unpack[JobOptions],
     ) -> Job[..., Any]:
-        """A job that runs a program: `app.command("backup", ["pg_dump", "shop"], cron="@daily")`."""
-        return self._call(name, command(argv, shell=shell, cwd=cwd, env=env, stdin=stdin), options)
+        """A job that runs a program: `app.command("backup", ["pg_dump", "shop"], cron="@daily")`.
+
+        `python=True` makes argv a script of Python's, whose interpreter is started and has imported `warm` by its time.
+        """
+        run = command(
+            argv, shell=shell, cwd=cwd, env=env, stdin=stdin, user=user, limits=limits, python=python, warm=warm
+        )
+        return self._call(name, run, options)
 
     def http(
         self,

@@ -34,7 +34,15 @@ class AttemptFailed(Exception):
 
 class Executor(Protocol):
     def prepare(self, attempt: Attempt) -> None:
-        """Do now what need not wait for the instant."""
+        """Do now what need not wait for the instant, which is `attempt.lead` seconds away."""
 
     async def run(self, attempt: Attempt) -> str | None:
         """Run the attempt to its end."""
+
+    def forget(self, attempt: Attempt) -> None:
+        """Undo what was prepared for an attempt that will not run, or that is over."""
+        return
+
+    def pause(self, attempt: Attempt, *, resume: bool) -> bool:
+        """Stop a running attempt where it is, or let it go on; False if that cannot be done."""
+        return False

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.executors.http_body import Body
 from mainspring.agent.executors.http_request import REDIRECTS, Request, first_request, next_request
 from mainspring.model.addresses import Allowed
@@ -34,7 +34,7 @@ LONGEST_HEADER = 1000
 LONGEST_MESSAGE = 500
 
 
-class HttpExecutor:
+class HttpExecutor(Executor):
     """Calls public addresses, and those of `allow`. `lookup` resolves names in place of the system."""
 
     def __init__(self, *, allow: Sequence[str] = (), lookup: Lookup | None = None) -> None:

@@ -22,39 +22,66 @@ import sys
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from mainspring.agent import guardian
 from mainspring.agent.executors.capture import Capture
 from mainspring.agent.executors.pipes import Pipes
 
 INTERPRETER = (sys.executable, "-I", "-S", "-X", "utf8")  # isolated, without site: light to start
+GUARDIAN = "import sys; sys.path.append(sys.argv[1]); from mainspring.agent.guardian import main; main(*sys.argv[2:])"
+ROOT = str(Path(__file__).parents[3])  # where this package is found
 STARTS = 4  # under way at once: a burst of a thousand is spread over turns of the loop
 LOST = "the guardian of this agent's commands died"
 
 
 @dataclass(frozen=True)
 class Program:
+    """What the guardian is told to start."""
+
     argv: list[str]
     env: dict[str, str]
     cwd: str | None
     stdin: str | None
     marks: list[str]  # variables of `env` that only this command and its descendants have
+    limits: dict[str, float] = field(default_factory=dict)  # memory, cpu, files: those that there are
+    identity: tuple[int, int, list[int]] | None = None  # user, group and further groups, if not our own
+    gated: bool = False  # an interpreter that waits at a gate before it runs its script
 
 
 class GuardianLost(Exception):
     """The guardian died; the commands that it had started are killed."""
 
 
+class LeaseOver(Exception):
+    """The agent's lease ended before the command did: the guardian killed it, or did not even start it."""
+
+
 @dataclass(eq=False)
 class Child:
-    """`exit` becomes the exit code (negative: a signal's number) once no process of it is left, or an
-    OSError if the system refused to start it."""
+    """`exit` becomes the exit code (negative: a signal's number) once no process of it is left, an
+    OSError if the system refused to start it, or LeaseOver."""
 
+    guardian: GuardianProcess
     number: int
+    program: Program
     pipes: Pipes
     exit: asyncio.Future[int]
     pid: int | None = None
+
+    def stop(self, grace: float) -> None:
+        """TERM to the whole group, KILL after `grace` seconds. Only the first stop counts."""
+        self.guardian.say(["stop", self.number, grace])
+
+    def pause(self, *, resume: bool) -> None:
+        """Stop all processes of it where they are, or let them go on."""
+        self.guardian.say(["pause", self.number, resume])
+
+    def discard(self) -> None:
+        """End it at once; nobody wants to know how it ended, nor what it printed."""
+        self.pipes.discard()
+        self.stop(0.0)
+        self.exit.add_done_callback(lambda exit: exit.exception())  # looked at
 
 
 @dataclass
@@ -67,7 +94,7 @@ class GuardianProcess:
     """A guardian and the channel to it. What is said to it is queued at once and handled in order, so a
     stop that follows a spawn always finds what was spawned: a cancelled caller leaks nothing."""
 
-    def __init__(self, open_files: int) -> None:
+    def __init__(self, open_files: int, until: float | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._children: dict[int, Child] = {}
         self._last_number = 0
@@ -78,13 +105,19 @@ class GuardianProcess:
         self._channel.setblocking(False)
         with theirs:
             self._process = subprocess.Popen(
-                [*INTERPRETER, guardian.__file__, str(os.getpid()), str(open_files)],
+                [*INTERPRETER, "-c", GUARDIAN, ROOT, str(os.getpid()), str(open_files)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the agent
             )
         self.alive = True
         self._loop.add_reader(self._channel, self._receive)
+        if until is not None:
+            self.hold_until(until)
+
+    def hold_until(self, at: float) -> None:
+        """Past this boot time, unless a later one is told before, it kills all that it started."""
+        self.say(["until", at])
 
     async def spawn(self, program: Program, capture: Capture) -> Child:
         """Start a command in a session of its own. Whoever is cancelled here has started nothing.
@@ -93,27 +126,22 @@ class GuardianProcess:
         try:
             if not self.alive:
                 raise GuardianLost(LOST)
-            pipes = Pipes(capture)
+            pipes = Pipes(capture, gated=program.gated)
         except BaseException:
             self._starts.release()
             raise
         self._last_number += 1
-        child = Child(self._last_number, pipes, self._loop.create_future())
+        child = Child(self, self._last_number, program, pipes, self._loop.create_future())
         self._children[child.number] = child
-        what = [program.argv, program.env, program.cwd, program.stdin, program.marks]
-        self._say(["spawn", child.number, *what], *pipes.command_ends)
+        self.say(["spawn", child.number, vars(program)], *pipes.command_ends)
         return child
-
-    def stop(self, child: Child, grace: float) -> None:
-        """TERM to the whole group, KILL after `grace` seconds. Only the first stop counts."""
-        self._say(["stop", child.number, grace])
 
     async def close(self) -> None:
         """End the guardian, and with it whatever still runs."""
         self._lose()
         await asyncio.to_thread(self._process.wait)
 
-    def _say(self, message: list[object], *descriptors: int) -> None:
+    def say(self, message: list[object], *descriptors: int) -> None:
         self._lines.append(_Line(memoryview(json.dumps(message).encode() + b"\n"), list(descriptors)))
         self._flush()
 
@@ -155,8 +183,15 @@ class GuardianProcess:
         elif verb == "refused":
             self._starts.release()
             self._children.pop(number).exit.set_exception(OSError(*fields))
+        elif verb == "expired":
+            self._starts.release()
+            self._children.pop(number).exit.set_exception(LeaseOver())
         elif verb == "ended":
-            self._children.pop(number).exit.set_result(*fields)
+            exit_code, lease_over = fields
+            if lease_over:
+                self._children.pop(number).exit.set_exception(LeaseOver())
+            else:
+                self._children.pop(number).exit.set_result(exit_code)
 
     def _died(self) -> None:
         self._lose()

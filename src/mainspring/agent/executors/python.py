@@ -19,7 +19,7 @@ import msgspec
 from mainspring.agent.attempt import Attempt, Transactions
 from mainspring.agent.control import Control
 from mainspring.agent.current import TaskCancelled, running
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.errors import ValidationError
 from mainspring.model.jobs import Python
 
@@ -34,7 +34,7 @@ class Handler(msgspec.Struct, frozen=True):
     encode: Callable[[Any], str]  # raises ValidationError
 
 
-class PythonExecutor:
+class PythonExecutor(Executor):
     def __init__(self, handlers: Mapping[str, Handler], transactions: Transactions | None, threads: int) -> None:
         self._handlers = handlers
         self._transactions = transactions

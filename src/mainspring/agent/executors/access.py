@@ -1,0 +1,117 @@
+"""Access: what an agent's owner lets it run, and as whom. A job cannot widen it.
+
+The list of commands decides which program is started, and pins it by its path; what a program does with its
+arguments is the program's business.
+Next: agent/executors/process.py
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.executors.process import Program
+from mainspring.model.jobs import Command
+
+STEERING = ("LD_", "PYTHON")  # variables that make a program load other code
+OF_THE_AGENT = ("TMPDIR",)  # variables that mean nothing to another user
+
+
+class Access:
+    """`run_as` are users; `allow_commands` are paths or names, with wildcards, and none of them means: all."""
+
+    def __init__(self, run_as: Collection[str] = (), allow_commands: Collection[str] = ()) -> None:
+        self._run_as = run_as
+        self._allowed = allow_commands
+
+    def concerns(self, command: Command) -> bool:
+        """Whether `admit` has something to look up; that may take a while."""
+        return command.user is not None or bool(self._allowed)
+
+    def admit(self, program: Program, command: Command) -> Program:
+        """The program as it may be started. Raises AttemptFailed if it may not, or OSError if it is not there."""
+        if command.user is not None:
+            program = self._as_user(program, command, command.user)
+        if self._allowed:
+            program = self._pinned(program, command)
+        return program
+
+    def _as_user(self, program: Program, command: Command, name: str) -> Program:
+        if name not in self._run_as:
+            raise _user_refused(
+                f"this agent runs nothing as the user {name!r}; to allow it, add {name} to the agent's setting run_as"
+            )
+        try:
+            user = pwd.getpwnam(name)
+        except KeyError:
+            raise _user_refused(
+                f"there is no user {name!r} on this agent's machine; create it, or let the job require a label of"
+                " agents that have it"
+            ) from None
+        own = os.geteuid()
+        if own not in (0, user.pw_uid):
+            raise _user_refused(
+                f"an agent must run as root to run commands as {name!r}; this one has the user id {own}:"
+                " run it as root, or leave the job's user out"
+            )
+        env = {variable: value for variable, value in program.env.items() if variable not in OF_THE_AGENT}
+        env |= {"HOME": user.pw_dir, "USER": name, "LOGNAME": name, "SHELL": user.pw_shell or "/bin/sh"}
+        return replace(
+            program,
+            env=env | command.env,
+            cwd=program.cwd or (user.pw_dir if os.path.isdir(user.pw_dir) else "/"),
+            identity=(user.pw_uid, user.pw_gid, os.getgrouplist(name, user.pw_gid)) if own == 0 else None,
+        )
+
+    def _pinned(self, program: Program, command: Command) -> Program:
+        """With what is checked being what is run: the path is found by us, not by the job's variables."""
+        for variable in command.env:
+            if variable.startswith(STEERING):
+                raise _command_refused(f"the variable {variable} can make any program run other code; leave it out")
+        if command.python:
+            script = command.argv[0]
+            if script == "-m" or self._is_allowed(sys.executable, sys.executable):
+                self._check(sys.executable, sys.executable)
+                return program
+            path = _absolute(script, program.cwd)
+            self._check(script, path)
+            return replace(program, argv=[program.argv[0], path, *program.argv[2:]])
+        given = program.argv[0]
+        path = shutil.which(given) or given if "/" not in given else _absolute(given, program.cwd)
+        self._check(given, path)
+        if "/" not in path:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return replace(program, argv=[path, *program.argv[1:]])
+
+    def _check(self, given: str, path: str) -> None:
+        if not self._is_allowed(given, path):
+            raise _command_refused(
+                f"this agent does not run {path}; to allow it, add it to the agent's setting allow_commands"
+            )
+
+    def _is_allowed(self, given: str, path: str) -> bool:
+        """A pattern with a slash is for whole paths, one without for programs that are named without one."""
+        return any(
+            PurePosixPath(path if "/" in pattern else given).match(pattern)
+            for pattern in self._allowed
+            if "/" in pattern or "/" not in given
+        )
+
+
+def _absolute(path: str, cwd: str | None) -> str:
+    return os.path.normpath(os.path.join(os.getcwd(), cwd or "", path))
+
+
+def _user_refused(message: str) -> AttemptFailed:
+    return AttemptFailed("user_refused", message, final=True)
+
+
+def _command_refused(message: str) -> AttemptFailed:
+    return AttemptFailed("command_refused", message, final=True)

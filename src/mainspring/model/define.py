@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypedDict, cast, get_args
+from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
+from mainspring.model.define_health import define_health
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Run
 from mainspring.model.names import check_name, check_text
@@ -36,6 +37,7 @@ class Options(TypedDict, total=False):
     delivery: Delivery
     priority: str | int
     requires: Mapping[str, str]
+    health: Mapping[str, Any]
     description: str
 
 
@@ -70,6 +72,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         delivery=delivery,
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
         requires=labels,
+        health=None if options.get("health") is None else define_health(options["health"]),
         description=check_text(options.get("description", ""), field="description"),
     )
 

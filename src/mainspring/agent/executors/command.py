@@ -18,8 +18,10 @@ from datetime import UTC, datetime
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.capture import HEAD, TAIL, Capture
+from mainspring.agent.executors.flow import Flow
 from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, Program
 from mainspring.model.jobs import Command
+from mainspring.wire.clock import boottime
 
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
 LONGEST_VARIABLE = 128 << 10  # Linux: the name, the value, "=" and the NUL at the end
@@ -36,14 +38,14 @@ class CommandExecutor:
         self._tail = tail
         self._open_files = _raise_open_files()
         self._guardian: GuardianProcess | None = None
+        self._checks = 0
 
     async def run(self, attempt: Attempt) -> str | None:
         definition = attempt.job.definition
         assert isinstance(definition.run, Command)
         program = _program(attempt, definition.run)
-        capture = Capture(attempt.output, head=self._head, tail=self._tail)
         try:
-            exit_code = await self._run(program, capture, attempt)
+            exit_code = await self._run(program, capture := self._capture(attempt), attempt)
         except OSError as error:
             raise _not_startable(program, error) from None
         except GuardianLost as error:
@@ -51,6 +53,32 @@ class CommandExecutor:
         if exit_code:
             raise _failure(exit_code, capture.last_words)
         return '{"exit_code":0}'
+
+    def _capture(self, attempt: Attempt) -> Capture:
+        if attempt.armed.daemon:
+            return Flow(attempt.output, boottime)
+        return Capture(attempt.output, head=self._head, tail=self._tail)
+
+    async def check(self, attempt: Attempt, argv: tuple[str, ...]) -> str | None:
+        """Ask whether an attempt is well: with its variables, in its directory, of its output the last words only."""
+        run = attempt.job.definition.run
+        asked = Command(argv, cwd=run.cwd, env=run.env) if isinstance(run, Command) else Command(argv)
+        program = _program(attempt, asked)
+        self._checks += 1
+        # A mark of its own: when it has ended, only what it left behind is stopped, and not the daemon.
+        program.env["MAINSPRING_HEALTH_CHECK"] = str(self._checks)
+        program.marks.append(f"MAINSPRING_HEALTH_CHECK={self._checks}")
+        capture = Capture(lambda _stream, _data: None, head=0, tail=0)
+        guardian = self._living_guardian()
+        try:
+            child = await guardian.spawn(program, capture)
+            try:
+                await _end_of(child, guardian, None)
+            finally:
+                child.pipes.close()
+        except (OSError, GuardianLost) as error:
+            return f"{argv[0]} could not be run: {error}"
+        return None if child.exit.result() == 0 else _failure(child.exit.result(), capture.last_words).message
 
     def prepare(self, attempt: Attempt) -> None:
         """Start the guardian ahead of time, so that the first command is not late by it."""
@@ -75,7 +103,7 @@ class CommandExecutor:
         return self._guardian
 
 
-async def _end_of(child: Child, guardian: GuardianProcess, attempt: Attempt) -> None:
+async def _end_of(child: Child, guardian: GuardianProcess, attempt: Attempt | None) -> None:
     """Wait until no process of the child is left. Being cancelled speeds this up, never skips it."""
     cancelled: asyncio.CancelledError | None = None
     while not child.exit.done():
@@ -83,7 +111,7 @@ async def _end_of(child: Child, guardian: GuardianProcess, attempt: Attempt) -> 
             await asyncio.wait([child.exit])
         except asyncio.CancelledError as error:
             cancelled = error
-            guardian.stop(child, attempt.grace)
+            guardian.stop(child, 0.0 if attempt is None else attempt.grace)
     if cancelled is not None:
         child.exit.exception()  # seen: how it ended no longer matters
         raise cancelled

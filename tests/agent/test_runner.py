@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.conftest import eventually
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.control import CancelTask, Control, Fail, RetryAfter, Snooze
@@ -16,7 +17,7 @@ from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.runner import PATIENCE, Runner
 from mainspring.agent.timers import Timers
-from mainspring.model.jobs import Definition, Job, Python
+from mainspring.model.jobs import Definition, Health, Job, Python
 from mainspring.model.messages import Armed, Ending, Finished, Held, Refused, Started
 from mainspring.model.payload import MAX_ERROR
 from mainspring.model.states import TaskState
@@ -81,9 +82,18 @@ class Bench:
         self.reports += self.outbox.take()
         await self.confirmed.wait()
 
-    def arm(self, task: int, *, token: int | None = None, due: float = 0.0, careful: bool = False, **job: Any) -> Held:
+    def arm(
+        self,
+        task: int,
+        *,
+        token: int | None = None,
+        due: float = 0.0,
+        careful: bool = False,
+        daemon: bool = False,
+        **job: Any,
+    ) -> Held:
         definition = Definition(Python("job"), **job)
-        armed = Armed(task, token or task * 10, 1, 1, self.clock.now() + due, "{}", None, careful)
+        armed = Armed(task, token or task * 10, 1, 1, self.clock.now() + due, "{}", None, careful, daemon=daemon)
         self.runner.arm(armed, Job(1, "job", 1, 1, definition))
         return Held(task, armed.token)
 
@@ -512,3 +522,41 @@ async def test_stopping_all_tells_why(bench: Bench, reason: Any, state: TaskStat
     await bench.settle()
     assert bench.ended() == [(1, state.label, reason)]
     assert not bench.runner.empty.is_set(), "what has not started is still held"
+
+
+# ── daemons and restarts ────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_restart_stops_what_runs_and_gives_back_what_waits(bench: Bench) -> None:
+    running, waiting = bench.arm(1), bench.arm(2, due=60.0)
+    await bench.settle()
+    bench.runner.cancel([running, waiting], restart=True)
+    await bench.settle()
+    assert bench.ended() == [(1, "failed", "restarted")]
+    assert bench.refused() == {"restarted": [waiting]}
+
+
+async def test_a_drain_stops_daemons_at_once_and_lets_the_others_go_on(bench: Bench) -> None:
+    bench.arm(1)
+    bench.arm(2, daemon=True)
+    await bench.settle()
+    bench.runner.drain()
+    await bench.settle()
+    assert bench.ended() == [(2, "failed", "shutdown")]
+    bench.executor.let_go(1)
+    await bench.settle()
+    assert bench.ended()[1:] == [(1, "succeeded", None)]
+
+
+async def test_only_a_daemon_is_asked_whether_it_is_well_and_stopped_if_not(bench: Bench) -> None:
+    nobody = Health(url="http://127.0.0.1:1/", every=0.01, failures=2)
+    bench.arm(1, daemon=True, health=nobody)
+    bench.arm(2, health=nobody)
+
+    async def over() -> bool:
+        return bool(bench.ended())
+
+    await eventually(over)
+    assert bench.ended() == [(1, "failed", "unhealthy")]
+    assert bench.endings()[0].error == "its health check failed 2 times in a row"
+    assert bench.runner.running == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
+from itertools import pairwise
 
 import pytest
 
@@ -27,7 +28,7 @@ def lives(story: Story) -> dict[int, list[list[Line]]]:
 
 def assert_never_two_at_once(story: Story) -> None:
     for task, its_lives in lives(story).items():
-        for one, following in zip(its_lives, its_lives[1:], strict=False):
+        for one, following in pairwise(its_lives):
             assert one[-1].at < following[0].at, f"task {task} ran twice at once"
 
 

@@ -16,7 +16,7 @@ _EMPTY = "; ".join(
     f"delete from mainspring.{table}"
     for table in (
         *("task", "task_history", "attempt", "output", "task_key", "dependency"),
-        *("claim", "agent", "job", "pool"),
+        *("claim", "agent", "schedule", "app", "job", "pool"),
     )
 )
 

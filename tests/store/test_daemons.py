@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.schedules import at, create, set_clock
 
 from mainspring.errors import InvalidTransition
 from mainspring.model.jobs import Definition, Health, Python
@@ -17,7 +18,6 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.store import agents, claims, daemons, jobs, outcomes, partitions, replicas, schedules, tasks
 from mainspring.store.database import Connection, Database
-from tests.schedules import at, create, set_clock
 
 
 async def rows(conn: Connection) -> list[Any]:
@@ -324,9 +324,7 @@ async def test_scaling_restarts_nobody(conn: Connection) -> None:
     assert await daemons.roll(conn) == 0
 
 
-async def test_a_replica_that_waits_begins_at_once_when_its_job_is_mended(
-    conn: Connection, recorder: Recorder
-) -> None:
+async def test_a_replica_that_waits_begins_at_once_when_its_job_is_mended(conn: Connection, recorder: Recorder) -> None:
     await create(conn, daemon=1, restart_delay="1m")
     await daemons.make(conn)
     [armed] = await placed(conn)

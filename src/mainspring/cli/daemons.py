@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mainspring.store.daemon_views import Daemon, Replica
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, epilog=examples("mainspring daemon create gateway --replicas 3 -- ./gateway --port 8080"))
 def daemon() -> None:
     """Keep replicas of a job running, and see how they are."""
 

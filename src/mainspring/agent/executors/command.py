@@ -76,9 +76,10 @@ class CommandExecutor:
                 await _end_of(child, guardian, None)
             finally:
                 child.pipes.close()
+            exit_code = child.exit.result()
         except (OSError, GuardianLost) as error:
             return f"{argv[0]} could not be run: {error}"
-        return None if child.exit.result() == 0 else _failure(child.exit.result(), capture.last_words).message
+        return _failure(exit_code, capture.last_words).message if exit_code else None
 
     def prepare(self, attempt: Attempt) -> None:
         """Start the guardian ahead of time, so that the first command is not late by it."""

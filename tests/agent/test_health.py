@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -64,18 +64,24 @@ async def executor() -> AsyncIterator[CommandExecutor]:
 async def serving(answer: bytes | None) -> AsyncIterator[str]:
     """A server that answers so to whatever is asked, or never."""
 
+    handlers: list[asyncio.Task[None] | None] = []
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        if answer is None:
-            await reader.read()  # until the other side has had enough
-        writer.write(answer or b"")
-        writer.close()
+        handlers.append(asyncio.current_task())
+        with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            if answer is None:
+                await reader.read()  # until the other side has had enough
+            writer.write(answer or b"")
+            writer.close()
+            await writer.wait_closed()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/healthz?deep=1"
     finally:
         server.close()
+        await asyncio.gather(*(handler for handler in handlers if handler is not None))
 
 
 @pytest.mark.parametrize(

@@ -379,3 +379,39 @@ async def test_the_newest_output_of_each_replica_is_kept(conn: Connection, monke
     assert [piece.number for piece in await tasks.output(conn, first.task)] == [3, 4, 5]
     assert len(await tasks.output(conn, second.task)) == 1
     assert len(await tasks.output(conn, 10**6)) == 5, "no daemon's"
+
+
+# ── plans ───────────────────────────────────────────────────────────────────────────────────────────
+
+_MANY = "array_fill(7::bigint, array[100])"
+STATEMENTS = {
+    "make": daemons._MAKE,
+    "end surplus": daemons._END_SURPLUS,
+    "stop surplus": daemons._STOP_SURPLUS,
+    "hurry": daemons._HURRY,
+    "roll": daemons._ROLL,
+    "due": replicas._DUE.replace("$1", "1.0").replace("$2", "100"),
+    "held": replicas._HELD,
+    "claim": replicas._CLAIM.replace("$1::bigint[]", _MANY).replace("$2::bigint[]", _MANY),
+    "lives": replicas._LIVES.replace("$1::bigint[]", _MANY).replace("$2::bigint[]", _MANY),
+}
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+async def test_no_statement_reads_all_tasks_or_all_schedules(conn: Connection, analysed: bool) -> None:
+    await create(conn, daemon=1)
+    await daemons.make(conn)
+    await conn.execute("""
+        insert into mainspring.schedule (name, job_id, kind, expression, enabled, segment)
+        select 'other ' || number, 1, 'cron', '0 9 * * *', true, 0 from generate_series(1, 20000) number
+    """)
+    await conn.execute("""
+        insert into mainspring.task (run_at, created_at, job_id, pool, state, priority, args, schedule_id, scope, origin)
+        select now(), now(), 1, 1, 1, 5, '{}', number, '', 'plan' from generate_series(2, 20001) number
+    """)
+    if analysed:
+        await conn.execute("analyze mainspring.task, mainspring.schedule")
+    for name, statement in STATEMENTS.items():
+        plan = "\n".join(line[0] for line in await conn.fetch(f"explain {statement}"))
+        assert "Seq Scan on task" not in plan, f"{name}:\n{plan}"
+        assert "Seq Scan on schedule" not in plan, f"{name}:\n{plan}"

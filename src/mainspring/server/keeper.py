@@ -22,6 +22,7 @@ from mainspring.store.replicas import Due
 KEEP_EVERY = 1.0
 BATCH = 1000  # replicas placed in one step
 TRIM_EVERY = 30.0
+SOON = 0.05  # seconds
 JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
 
@@ -73,6 +74,8 @@ class Keeper:
         if any(job is None or job.version < versions[id] for id, job in known.items()):
             await self._catalogue.refresh()  # a restarted replica runs what its job is now
         await self._gateway.arm(claim)
+        if claim.size < len(placed):
+            self._be_there_in(SOON)  # another server was quicker: there may be one left for us
         return claim.size
 
     def _be_there_in(self, seconds: float | None) -> None:

@@ -18,6 +18,7 @@ TRIMMED = 5_000  # pieces of output in one statement
 _LOCK = 0x726F6C6C  # "roll"
 
 # One row for each replica that is wanted and not there; the unique index decides between two who see the same.
+# Here and below each look at another table is a probe of an index: NOT EXISTS or a plain join might read all of it.
 _MAKE = """
     with made as (
         insert into mainspring.task
@@ -25,11 +26,11 @@ _MAKE = """
         select now, now, j.id, 0, 1, j.priority, coalesce(s.policies->'args', '{}'), s.id, now, replica::text, 'daemon',
                s.generation
           from (select mainspring.now() as now) clock, mainspring.schedule s
-          join mainspring.job j on j.id = s.job_id
+          join mainspring.job j on j.id = any (array[s.job_id])
          cross join lateral generate_series(1, s.expression::integer) replica
          where s.kind = 'daemon' and s.enabled
-           and not exists (select from mainspring.task t
-                            where t.schedule_id = s.id and t.scope = replica::text and t.origin = 'daemon')
+           and (select true from mainspring.task t
+                 where t.schedule_id = s.id and t.scope = replica::text and t.origin = 'daemon' limit 1) is null
         on conflict do nothing
         returning id
     )
@@ -44,10 +45,11 @@ async def make(conn: Connection) -> int:
 
 # Its schedule is gone, disabled, no daemon any more, or wants fewer.
 _SURPLUS = """
-    t.pool = 0 and not exists (
-        select from mainspring.schedule s
+    t.pool = 0 and (
+        select true from mainspring.schedule s
          where s.id = t.schedule_id and s.enabled
-           and case when s.kind = 'daemon' then t.scope::integer <= s.expression::integer end)
+           and case when s.kind = 'daemon' then t.scope::integer <= s.expression::integer end
+         limit 1) is null
 """
 _END_SURPLUS = f"""
     with gone as (
@@ -82,7 +84,8 @@ _IS_UP = """
 _HURRY = """
     update mainspring.task t set run_at = mainspring.now(), failures = null, generation = s.generation
       from mainspring.schedule s
-     where t.pool = 0 and t.state = 1 and s.id = t.schedule_id and s.enabled and t.generation < s.generation
+     where t.pool = 0 and t.state = 1 and s.id = any (array[t.schedule_id]) and s.enabled
+       and t.generation < s.generation
     returning t.id
 """
 # The first outdated replica of each schedule, once all that were renewed are up. It counts as renewed from the moment
@@ -91,19 +94,20 @@ _ROLL = f"""
     with next as materialized (
         select distinct on (t.schedule_id) t.id, t.token, s.generation
           from mainspring.schedule s
-          join mainspring.job j on j.id = s.job_id
-          join mainspring.task t on t.schedule_id = s.id and t.origin = 'daemon'
+          join mainspring.job j on j.id = any (array[s.job_id])
+          join mainspring.task t on t.schedule_id = any (array[s.id]) and t.origin = 'daemon'
          where s.kind = 'daemon' and s.enabled
            and t.state in (2, 3) and t.cancel_at is null and t.generation < s.generation
-           and not exists (select from mainspring.task o
-                            where o.schedule_id = s.id and o.origin = 'daemon'
-                              and (o.cancel_at is not null or o.generation >= s.generation and not {_IS_UP}))
+           and (select true from mainspring.task o
+                 where o.schedule_id = s.id and o.origin = 'daemon'
+                   and (o.cancel_at is not null or o.generation >= s.generation and not {_IS_UP})
+                 limit 1) is null
          order by t.schedule_id, t.scope::integer
     ), asked as (
         update mainspring.task t
            set cancel_at = mainspring.now(), cancel_mode = {RESTART}, generation = next.generation, failures = null
           from next
-         where t.id = next.id and t.token = next.token and t.state in (2, 3) and t.cancel_at is null
+         where t.id = any (array[next.id]) and t.token = next.token and t.state in (2, 3) and t.cancel_at is null
         returning t.id
     )
     select id, pg_notify('mainspring', 'cancel') from asked

@@ -38,8 +38,8 @@ class Due(NamedTuple):
 _DUE = """
     select t.id, t.schedule_id, j.pool, date_part('epoch', t.run_at - (select mainspring.now())) as due_in
       from mainspring.task t
-      join mainspring.schedule s on s.id = t.schedule_id
-      join mainspring.job j on j.id = s.job_id
+      join mainspring.schedule s on s.id = any (array[t.schedule_id])
+      join mainspring.job j on j.id = any (array[s.job_id])
      where t.pool = 0 and t.state = 1 and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
        and s.enabled and s.kind = 'daemon'
      order by t.run_at, t.id
@@ -79,8 +79,8 @@ _CLAIM = f"""
         select t.id, given.session, s.generation, s.policies, j.id as job_id, j.priority, j.version
           from given
           join mainspring.task t on t.id = any (array[given.id])
-          join mainspring.schedule s on s.id = t.schedule_id
-          join mainspring.job j on j.id = s.job_id
+          join mainspring.schedule s on s.id = any (array[t.schedule_id])
+          join mainspring.job j on j.id = any (array[s.job_id])
          where t.pool = 0 and t.state = 1 and t.run_at <= (select mainspring.now())
            and s.enabled and case when s.kind = 'daemon' then t.scope::integer <= s.expression::integer end
            for update of t skip locked
@@ -98,7 +98,7 @@ _CLAIM = f"""
            generation = placed.generation, job_id = placed.job_id, priority = placed.priority,
            args = coalesce(placed.policies->'args', '{{}}')
       from placed
-     where t.id = placed.id and t.state = 1
+     where t.id = any (array[placed.id]) and t.state = 1
     returning {COLUMNS}, placed.version
 """
 
@@ -120,7 +120,7 @@ _LIVES = """
     select t.token, coalesce(t.failures, 0) as failures, t.crashes, coalesce(s.policies, '{}') as policies
       from unnest($1::bigint[], $2::bigint[]) as given(id, token)
       join mainspring.task t on t.id = any (array[given.id])
-      left join mainspring.schedule s on s.id = t.schedule_id
+      left join mainspring.schedule s on s.id = any (array[t.schedule_id])
      where t.pool = 0 and t.token = given.token and t.state in (2, 3)
 """
 

@@ -122,7 +122,7 @@ async def test_a_check_that_ends_leaves_its_daemon_alone(
     attempt: Attempt, executor: CommandExecutor, tmp_path: Path
 ) -> None:
     """Also one that left its process group: it has the same variables, but for the check's own."""
-    escape = f"(os.setsid(), open('{tmp_path}/pid', 'w').write(str(os.getpid())), time.sleep(1000))"
+    escape = f"(os.fork() and os._exit(0), os.setsid(), open('{tmp_path}/pid', 'w').write(str(os.getpid())))"
     script = f"import os, time; os.fork() or {escape}; time.sleep(1000)"
     job = Job(1, "stand", 1, 1, Definition(Command((sys.executable, "-c", script)), grace=0.1))
     daemon = Attempt(attempt.armed, job, attempt.reports)

@@ -46,7 +46,10 @@ def ending(armed: Armed, state: TaskState = TaskState.FAILED, code: str | None =
 async def recorder(database: Database, conn: Connection) -> Any:
     await set_clock(conn, 0)
     await partitions.make_ahead(conn, days=1)
-    recorder = Recorder(database, Catalogue(database))
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    catalogue = Catalogue(database)
+    await catalogue.refresh()
+    recorder = Recorder(database, catalogue)
     yield recorder
     await recorder.close()
 
@@ -406,7 +409,8 @@ async def test_no_statement_reads_all_tasks_or_all_schedules(conn: Connection, a
         select 'other ' || number, 1, 'cron', '0 9 * * *', true, 0 from generate_series(1, 20000) number
     """)
     await conn.execute("""
-        insert into mainspring.task (run_at, created_at, job_id, pool, state, priority, args, schedule_id, scope, origin)
+        insert into mainspring.task
+            (run_at, created_at, job_id, pool, state, priority, args, schedule_id, scope, origin)
         select now(), now(), 1, 1, 1, 5, '{}', number, '', 'plan' from generate_series(2, 20001) number
     """)
     if analysed:

@@ -26,7 +26,7 @@ class Recording:
     def output(self, attempt: Attempt, stream: int, data: bytes) -> None:
         self.chunks.append((stream, data))
 
-    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None:
+    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
         raise AssertionError("a command has nothing to note")
 
     def bytes(self, *streams: int) -> bytes:

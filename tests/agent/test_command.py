@@ -19,7 +19,8 @@ import uvloop
 
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.capture import PIECE
-from mainspring.agent.executors.command import INHERITED, CommandExecutor
+from mainspring.agent.executors.command import CommandExecutor
+from mainspring.agent.executors.program import INHERITED
 from mainspring.wire.clock import boottime
 from tests.agent.commands import DEADLINE, Make, Recording, alive, eventually, python
 

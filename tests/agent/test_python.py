@@ -34,7 +34,7 @@ class Notes:
     def output(self, attempt: Attempt, stream: int, data: bytes) -> None:
         raise AssertionError("a handler has no output")
 
-    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None:
+    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
         self.notes.append((progress, checkpoint))
 
 

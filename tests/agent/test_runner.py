@@ -17,11 +17,12 @@ from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.runner import PATIENCE, Runner
 from mainspring.agent.timers import Timers
-from mainspring.model.jobs import Definition, Job, Python
+from mainspring.model.jobs import Definition, Health, Job, Python
 from mainspring.model.messages import Armed, Ending, Finished, Held, Refused, Started
 from mainspring.model.payload import MAX_ERROR
 from mainspring.model.states import TaskState
 from mainspring.wire.clock import Clock, boottime
+from tests.conftest import eventually
 
 Act = Callable[[Attempt], Awaitable[str | None]]
 
@@ -94,9 +95,18 @@ class Bench:
         self.reports += self.outbox.take()
         await self.confirmed.wait()
 
-    def arm(self, task: int, *, token: int | None = None, due: float = 0.0, careful: bool = False, **job: Any) -> Held:
+    def arm(
+        self,
+        task: int,
+        *,
+        token: int | None = None,
+        due: float = 0.0,
+        careful: bool = False,
+        daemon: bool = False,
+        **job: Any,
+    ) -> Held:
         definition = Definition(Python("job"), **job)
-        armed = Armed(task, token or task * 10, 1, 1, self.clock.now() + due, "{}", None, careful)
+        armed = Armed(task, token or task * 10, 1, 1, self.clock.now() + due, "{}", None, careful, daemon=daemon)
         self.runner.arm(armed, Job(1, "job", 1, 1, definition))
         return Held(task, armed.token)
 
@@ -604,3 +614,41 @@ async def test_only_what_runs_here_is_paused(bench: Bench) -> None:
     await bench.settle()
     bench.runner.pause([waiting, Held(2, running.token + 1), Held(9, 1)], resume=False)
     assert bench.executor.pauses == []
+
+
+# ── daemons and restarts ────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_restart_stops_what_runs_and_gives_back_what_waits(bench: Bench) -> None:
+    running, waiting = bench.arm(1), bench.arm(2, due=60.0)
+    await bench.settle()
+    bench.runner.cancel([running, waiting], restart=True)
+    await bench.settle()
+    assert bench.ended() == [(1, "failed", "restarted")]
+    assert bench.refused() == {"restarted": [waiting]}
+
+
+async def test_a_drain_stops_daemons_at_once_and_lets_the_others_go_on(bench: Bench) -> None:
+    bench.arm(1)
+    bench.arm(2, daemon=True)
+    await bench.settle()
+    bench.runner.drain()
+    await bench.settle()
+    assert bench.ended() == [(2, "failed", "shutdown")]
+    bench.executor.let_go(1)
+    await bench.settle()
+    assert bench.ended()[1:] == [(1, "succeeded", None)]
+
+
+async def test_only_a_daemon_is_asked_whether_it_is_well_and_stopped_if_not(bench: Bench) -> None:
+    nobody = Health(url="http://127.0.0.1:1/", every=0.01, failures=2)
+    bench.arm(1, daemon=True, health=nobody)
+    bench.arm(2, health=nobody)
+
+    async def over() -> bool:
+        return bool(bench.ended())
+
+    await eventually(over)
+    assert bench.ended() == [(1, "failed", "unhealthy")]
+    assert bench.endings()[0].error == "its health check failed 2 times in a row"
+    assert bench.runner.running == 1

@@ -154,11 +154,12 @@ def test_a_schedule_without_a_next_plan_time_has_ended(cli: Cli, dsn: str) -> No
     assert "state\tended\n" in cli("schedule", "show", "nightly").out
 
 
-def test_daemons_are_not_run_yet_and_everybody_is_told(cli: Cli) -> None:
-    made = cli(*CREATE, "--daemon", "2", "--enable")
-    assert "WARNING: daemons are not run by this version yet" in made.err
-    assert cli("schedule", "list").out.endswith("\tenabled\t\t\tnot run by this version yet\n")
-    assert "remark\tnot run by this version yet\n" in cli("schedule", "show", "nightly").out
+def test_a_daemon_is_a_schedule_too(cli: Cli) -> None:
+    made = cli(*CREATE, "--daemon", "2", "--restart-delay", "5s", "--enable")
+    assert made.err == "created: 2 replicas kept running\n"
+    shown = cli("schedule", "show", "nightly").out
+    assert "restart_delay\t5 s\n" in shown
+    assert "remark\tits replicas: `mainspring daemon show nightly`\n" in shown
 
 
 def test_a_list_fits_a_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

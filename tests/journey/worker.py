@@ -115,6 +115,13 @@ def make_app(dsn: str, ledger: Ledger | None = None, **settings: Any) -> App:
         await on_record()
         os.kill(os.getpid(), signal.SIGKILL)
 
+    @app.job
+    async def stand() -> None:
+        """A daemon: writes that it is there, again and again."""
+        while True:
+            note("beat")
+            await asyncio.sleep(0.02)
+
     return app
 
 

@@ -146,7 +146,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"monthly": "31 february"}, "monthly", "monthly"),
     ({"daemon": 0}, "daemon", "daemon: 0; give 1 to 1,000"),
     ({"daemon": 1001}, "daemon", "give 1 to 1,000"),
-    ({"daemon": True}, "daemon", "give 1 to 1,000"),
+    ({"daemon": False}, "daemon", "give 1 to 1,000"),
     ({"daemon": None}, "daemon", "daemon"),
     ({"cron": "@daily", "tz": "Mars/Olympus"}, "tz", "Mars/Olympus"),
     ({"cron": "@daily", "tz": "europe/paris"}, "tz", "europe/paris"),

@@ -16,7 +16,7 @@ _EMPTY = "; ".join(
     f"delete from mainspring.{table}"
     for table in (
         *("task", "task_history", "attempt", "output", "task_key", "dependency"),
-        *("fire", "schedule", "claim", "agent", "job", "pool"),
+        *("fire", "claim", "agent", "schedule", "app", "job", "pool"),
     )
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.model.define_schedule import define_schedule
 from mainspring.model.floors import BOTTOM
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Start
@@ -18,7 +19,7 @@ from mainspring.server import rescuer as rescuer_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer, is_dead_neighbour, process_identity
-from mainspring.store import agents, claims, jobs, outcomes, tasks
+from mainspring.store import agents, claims, daemons, jobs, outcomes, replicas, schedules, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock
 
@@ -240,3 +241,22 @@ def test_a_name_with_blanks_and_brackets_does_not_confuse() -> None:
     child.wait()
     child.stdin.close()
     child.stdout.close()
+
+
+async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Connection, rescuer: Rescuer) -> None:
+    await schedules.create(conn, define_schedule("stand", "brittle", {"daemon": 1}), enabled=True)
+    await daemons.make(conn)
+    waits = []
+    for _ in range(5):
+        await conn.execute("update mainspring.task set run_at = mainspring.now()")
+        session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
+        [due] = await replicas.due(conn, within=1.0, limit=10)
+        claim, _ = await replicas.claim(conn, {due.task: session})
+        [armed] = claim.tasks[session]
+        await outcomes.start(conn, [Start(armed.task, armed.token, rescuer._clock.now())])
+        await agents.end(conn, [session])
+        assert await rescuer.step() == 1
+        waits.append(await conn.fetchval("select date_part('epoch', run_at - mainspring.now()) from mainspring.task"))
+    assert waits[0] <= 0 < waits[1] < waits[3] < waits[4]
+    assert await crashes(conn, armed.task) == 5
+    assert await agents.gone(conn) == []

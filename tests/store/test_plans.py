@@ -48,7 +48,7 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         f"{_MANY}, {_MANY}, {_SMALL}, {_FLOATS}, {_FLOATS}, {_TEXTS}, {_TEXTS}, {_FLOATS}, {_INTEGERS}, {_INTEGERS}",
         {BY_NUMBER},
     ),
-    "note": (outcomes._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}", {BY_NUMBER}),
+    "note": (outcomes._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
 }
 
 

@@ -15,7 +15,7 @@ from mainspring.model.jobs import Job
 from mainspring.model.messages import Armed
 
 Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
-StopReason = Literal["timeout", "cancelled", "lost", "shutdown"]
+StopReason = Literal["timeout", "cancelled", "lost", "shutdown", "restart", "unhealthy"]
 
 
 _NO_ARGS: dict[str, Any] = {}
@@ -26,7 +26,9 @@ class Reports(Protocol):
 
     def output(self, attempt: Attempt, stream: int, data: bytes) -> None: ...
 
-    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None: ...
+    def note(
+        self, attempt: Attempt, progress: str | None, checkpoint: str | None, healthy: bool | None = None
+    ) -> None: ...
 
 
 class Attempt:
@@ -84,3 +86,6 @@ class Attempt:
 
     def note(self, progress: str | None, checkpoint: str | None) -> None:
         self.reports.note(self, progress, checkpoint)
+
+    def report_health(self, healthy: bool) -> None:
+        self.reports.note(self, None, None, healthy)

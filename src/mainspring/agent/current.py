@@ -105,6 +105,8 @@ class CurrentTask:
 
         If another attempt has taken the task over, nothing is committed and StaleAttempt is raised.
         """
+        if self._attempt.armed.daemon:
+            raise RuntimeError("transaction() completes a task; a daemon's never is, so use a connection of your own")
         if self._attempt.transactions is None:
             raise RuntimeError("transaction() needs an agent with a database, such as `mainspring worker`")
         return self._attempt.transactions(self._attempt)

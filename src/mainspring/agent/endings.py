@@ -17,6 +17,8 @@ _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
     "cancelled": (TaskState.CANCELLED, "cancelled", "cancelled while it ran"),
     "shutdown": (TaskState.FAILED, "shutdown", "its agent was stopped"),
     "lost": (TaskState.LOST, "lost", "its agent could not renew its lease"),
+    "restart": (TaskState.FAILED, "restarted", "stopped to run again"),
+    "unhealthy": (TaskState.FAILED, "unhealthy", "its health check failed {failures} times in a row"),
 }
 
 
@@ -54,7 +56,9 @@ def controlled(attempt: Attempt, control: Control, now: float) -> Ending:
 
 def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
     state, code, message = _STOPPED[reason]
-    failure = AttemptFailed(code, message.format(timeout=attempt.job.definition.timeout))
+    definition = attempt.job.definition
+    failures = 0 if definition.health is None else definition.health.failures
+    failure = AttemptFailed(code, message.format(timeout=definition.timeout, failures=failures))
     return ending(attempt, state, now, failure=failure)
 
 

@@ -75,17 +75,18 @@ class Outbox:
         self._refused.setdefault(reason, []).append(Held(attempt.armed.task, attempt.armed.token))
         self.ready.set()
 
-    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None) -> None:
+    def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
         """May be called from the thread of a sync handler."""
         if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self.note, attempt, progress, checkpoint)
+            self._loop.call_soon_threadsafe(self.note, attempt, progress, checkpoint, healthy)
             return
         armed = attempt.armed
         earlier = self._notes.get(armed.token)
         if earlier is not None:
             progress = progress if progress is not None else earlier.progress
             checkpoint = checkpoint if checkpoint is not None else earlier.checkpoint
-        self._notes[armed.token] = Note(armed.task, armed.token, progress, checkpoint)
+            healthy = healthy if healthy is not None else earlier.healthy
+        self._notes[armed.token] = Note(armed.task, armed.token, progress, checkpoint, healthy)
         self.ready.set()
 
     def output(self, attempt: Attempt, stream: int, data: bytes) -> None:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from mainspring.agent import endings
 from mainspring.agent.attempt import Attempt, StopReason
 from mainspring.agent.control import Control
 from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
+from mainspring.agent.health import watch
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.seen import Seen
 from mainspring.agent.slots import Slots
 from mainspring.agent.timers import Timers
-from mainspring.model.jobs import Job, Run
+from mainspring.model.jobs import Command, Job, Run
 from mainspring.model.messages import Armed, Ending, Held, Holding
 from mainspring.model.states import TaskState
 from mainspring.wire.clock import Clock
@@ -132,7 +134,8 @@ class Runner:
             timeout = attempt.job.definition.timeout
             if timeout is not None:
                 attempt.timer = self._durations.after(timeout, self._time_out, attempt)
-            result = await self._executor(attempt).run(attempt)
+            with self._watched(attempt):
+                result = await self._executor(attempt).run(attempt)
             ending = self._ending(attempt, TaskState.SUCCEEDED, result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = self._unsuccessful(attempt, error)
@@ -144,6 +147,22 @@ class Runner:
 
     def _executor(self, attempt: Attempt) -> Executor:
         return self._executors[type(attempt.job.definition.run)]
+
+    @contextmanager
+    def _watched(self, attempt: Attempt) -> Iterator[None]:
+        """While a daemon runs, it is asked whether it is well."""
+        health = attempt.job.definition.health
+        if health is None or not attempt.armed.daemon:
+            yield
+            return
+        watching = asyncio.create_task(watch(attempt, health, self._executors.get(Command), self._unwell))
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    def _unwell(self, attempt: Attempt) -> None:
+        self._stop(attempt, "unhealthy")
 
     def _over(self, attempt: Attempt) -> None:
         attempt.handle = None  # the slot goes on to another
@@ -225,20 +244,26 @@ class Runner:
         attempt = self._held.get(held.task)
         return attempt if attempt is not None and attempt.armed.token == held.token else None
 
-    def cancel(self, attempts: list[Held], *, kill: bool = False) -> None:
-        """Somebody cancelled these: stop those that run, with `kill` at once, and end those that wait."""
+    def cancel(self, attempts: list[Held], *, kill: bool = False, restart: bool = False) -> None:
+        """Somebody cancelled these: stop those that run, with `kill` at once, and end those that wait.
+
+        With `restart` they are to run again: those that run are stopped for that, those that wait are given back.
+        """
         for held in attempts:
             attempt = self._find(held)
             if attempt is None:
                 continue
             if kill:
                 attempt.grace = 0.0
-            if self._is_waiting(attempt):
+            if self._is_waiting(attempt) and restart:
+                self._withdraw(attempt)
+                self._outbox.refused(attempt, "restarted")
+            elif self._is_waiting(attempt):
                 self._withdraw(attempt)
                 failure = AttemptFailed("cancelled", "cancelled before it started")
                 self._outbox.ended(self._ending(attempt, TaskState.CANCELLED, None, failure=failure))
             else:
-                self._stop(attempt, "cancelled")
+                self._stop(attempt, "restart" if restart else "cancelled")
 
     def pause(self, attempts: list[Held], *, resume: bool) -> None:
         """Stop these where they are, or let them go on. The time in between does not count for a timeout."""
@@ -265,12 +290,15 @@ class Runner:
                 self._outbox.refused(attempt, "recalled")
 
     def drain(self) -> None:
-        """Take nothing new; give back what has not started."""
+        """Take nothing new; give back what has not started. A daemon would never end: it goes elsewhere at once."""
         self.draining = True
         self._slots.waiting.clear()
-        for attempt in [a for a in self._held.values() if self._is_waiting(a)]:
-            self._withdraw(attempt)
-            self._outbox.refused(attempt, "draining")
+        for attempt in list(self._held.values()):
+            if self._is_waiting(attempt):
+                self._withdraw(attempt)
+                self._outbox.refused(attempt, "draining")
+            elif attempt.armed.daemon:
+                self._stop(attempt, "shutdown")
 
     def give_back_overdue(self, now: float) -> None:
         """Attempts that have waited here too long for a slot, at `now` (boot time), may find one elsewhere."""

@@ -94,8 +94,8 @@ class Session:
                 self._agent.renewed(echo, lease)
             case Welcome():
                 self._begin(message)
-            case Cancel(attempts, kill):
-                runner.cancel(attempts, kill=kill)
+            case Cancel(attempts, kill, restart):
+                runner.cancel(attempts, kill=kill, restart=restart)
             case Pause(attempts, resume):
                 runner.pause(attempts, resume=resume)
             case Recall(attempts):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import asyncpg
 import msgspec
 
+from mainspring.cli.daemon_client import Daemons, DatabaseDaemons
 from mainspring.cli.schedule_client import DatabaseSchedules, Schedules
 from mainspring.compose import Settings, load, open_database
 from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
@@ -69,6 +70,8 @@ class Client(Protocol):
     async def revoke_token(self, id: int) -> None: ...
     @property
     def schedules(self) -> Schedules: ...
+    @property
+    def daemons(self) -> Daemons: ...
     async def stats(self) -> dict[str, Any]: ...
 
 
@@ -81,6 +84,7 @@ class DatabaseClient:
         self._opened: Database | None = None
         keep = timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed))
         self._schedules = DatabaseSchedules(self._conn, keep)
+        self.daemons: Daemons = DatabaseDaemons(self._conn)
 
     @property
     def schedules(self) -> Schedules:

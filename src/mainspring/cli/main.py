@@ -13,6 +13,7 @@ import click
 
 from mainspring import __version__
 from mainspring.cli.base import Group, examples
+from mainspring.cli.daemons import daemon
 from mainspring.cli.demo import demo
 from mainspring.cli.errors import INTERRUPTED, USAGE, report
 from mainspring.cli.jobs import job
@@ -41,7 +42,7 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, server, agent, worker, demo, migrate, job, schedule, task, token, stats):
+for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task, token, stats):
     cli.add_command(command)
 
 

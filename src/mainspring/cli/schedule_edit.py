@@ -14,7 +14,6 @@ import click
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.parse import arguments
 from mainspring.cli.render import note, print_json
-from mainspring.cli.schedule_view import DAEMONS
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
@@ -53,6 +52,12 @@ _OPTIONS = [
         metavar="HOW",
         help="allow (default), skip, queue, queue_all, cancel_running, terminate_running.",
     ),
+    click.option(
+        "--restart-delay", metavar="DURATION", help="Of a daemon that ended; doubled while lives are short; 1s."
+    ),
+    click.option("--max-restart-delay", metavar="DURATION", help="The longest such wait; 1m."),
+    click.option("--stable", metavar="DURATION", help="A life of a daemon of so long is not short; 1m."),
+    click.option("--ready", metavar="DURATION", help="A daemon without a health check is up after so long; 1s."),
     click.option("--args", metavar="JSON", help="All arguments of its tasks, as one JSON object."),
     click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text; repeatable."),
     click.option("--description", metavar="TEXT", help="What it is for."),
@@ -106,11 +111,7 @@ async def create(
     if shared().json:
         print_json(view)
         return
-    if view.kind == "daemon":
-        note(f"created: {view.words}")
-        note(f"WARNING: daemons are {DAEMONS}: it is kept, and nothing runs")
-        return
-    note(f"created: {view.words}, in {view.timezone}")
+    note(f"created: {view.words}" + ("" if view.kind == "daemon" else f", in {view.timezone}"))
     if enable:
         _tell_next(view)
     else:

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from mainspring.cli.client import Client
     from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown
 
-DAEMONS = "not run by this version yet"
 MOST_UNBROKEN = 20  # characters of a name
 
 _RARE = ("APP", "REMARK")
-_DURATIONS = {"jitter", "delay", "window", "misfire_after"}
+_DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}
 _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "excluded": "excluded days"}
 
 
@@ -76,10 +75,9 @@ def shown(at: datetime | None) -> str:
 
 
 def _remark(view: ScheduleView) -> str:
-    daemon = DAEMONS if view.kind == "daemon" else None
     drift = f"differs from its code in {', '.join(one['field'] for one in view.drift)}" if view.drift else None
     orphan = "gone from its code" if view.is_orphan else None
-    return "; ".join(part for part in (view.problem, daemon, orphan, drift) if part)
+    return "; ".join(part for part in (view.problem, orphan, drift) if part)
 
 
 @click.command(
@@ -125,7 +123,7 @@ def _told(found: Shown) -> dict[str, Any]:
 
 def _remark_of_one(view: ScheduleView) -> str | None:
     if view.kind == "daemon":
-        return DAEMONS
+        return f"its replicas: `mainspring daemon show {view.name}`"
     return "gone from the code of its application" if view.is_orphan else None
 
 

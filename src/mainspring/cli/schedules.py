@@ -44,7 +44,7 @@ async def enable(client: Client, name: str) -> None:
 @click.argument("name")
 @with_client
 async def disable(client: Client, name: str) -> None:
-    """Pause a schedule: what was planned and has not started is taken back, what runs goes on."""
+    """Pause a schedule: what was planned and has not started is taken back, what runs goes on. A daemon stops."""
     tell_change(*await client.schedules.enable(name, False), done="disabled")
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypedDict, cast, get_args
+from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
+from mainspring.model.define_health import define_health
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Python, Run
 from mainspring.model.limits import limits_of
@@ -41,6 +42,7 @@ class Options(TypedDict, total=False):
     delivery: Delivery
     priority: str | int
     requires: Mapping[str, str]
+    health: Mapping[str, Any]
     description: str
 
 
@@ -75,6 +77,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         delivery=delivery,
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
         requires=labels,
+        health=None if options.get("health") is None else define_health(options["health"]),
         description=check_text(options.get("description", ""), field="description"),
     )
 

@@ -25,12 +25,16 @@ MAX_RUNS = 1_000_000_000
 MAX_PER_TICK = 1000
 MAX_REPLICAS = 1000
 MAX_SCOPES = 10_000
+MIN_RESTART = 0.1  # seconds before a daemon that fails at once is started again
 
 T = TypeVar("T")
 
 
 class When(TypedDict, total=False):
-    """When a job runs, as its author writes it: one of the first seven, and the policies around it."""
+    """When a job runs, as its author writes it: one of the first seven, and the policies around it.
+
+    `daemon=True` and `replicas=3` are `daemon=1` and `daemon=3`; the last four are for daemons.
+    """
 
     cron: str
     every: Duration
@@ -38,7 +42,7 @@ class When(TypedDict, total=False):
     daily: str
     weekly: str
     monthly: str
-    daemon: int
+    daemon: int | bool
     tz: str
     gap: Gap
     fold: Fold
@@ -55,9 +59,16 @@ class When(TypedDict, total=False):
     max_per_tick: int
     misfire_after: Duration
     overlap: Overlap
+    replicas: int
+    restart_delay: Duration
+    max_restart_delay: Duration
+    stable: Duration
+    ready: Duration
 
 
 KINDS = ("cron", "every", "once", "daily", "weekly", "monthly", "daemon")
+OF_DAEMONS = ("restart_delay", "max_restart_delay", "stable", "ready")
+NOT_OF_DAEMONS = ("anchor", "start", "end", "max_runs", "jitter", "delay", "calendars", "scopes", "overlap")
 
 
 def has_schedule(options: Mapping[str, Any]) -> bool:
@@ -79,7 +90,9 @@ def define_schedule(
     if unknown:
         known = ", ".join(When.__annotations__)
         raise ValidationError(f"{unknown[0]}: no such option; there are {known}", field=unknown[0])
+    options = with_replicas(options)
     kind, expression = _kind(options)
+    _check_belongs(options, kind)
     if "anchor" in options and kind != "every":
         raise ValidationError("anchor: belongs to `every`; cron and once have fixed times", field="anchor")
     given = options.get("scopes", ())
@@ -106,11 +119,39 @@ def define_schedule(
             max_per_tick=_count(options, "max_per_tick", 100, MAX_PER_TICK) or 100,
             misfire_after=_optional_seconds(options, "misfire_after"),
             overlap=_choice(options, "overlap", "allow", get_args(Overlap)),
+            restart_delay=seconds(options.get("restart_delay", 1.0), field="restart_delay", at_least=MIN_RESTART),
+            max_restart_delay=seconds(
+                options.get("max_restart_delay", 60.0), field="max_restart_delay", at_least=MIN_RESTART
+            ),
+            stable=seconds(options.get("stable", 60.0), field="stable"),
+            ready=seconds(options.get("ready", 1.0), field="ready"),
             args=_arguments(args or {}),
             description=check_text(description, field="description"),
         ),
     )
     return check_schedule(schedule)
+
+
+def with_replicas(options: When) -> When:
+    """The number of replicas in one place, `daemon`, however it was written."""
+    daemon, replicas = options.get("daemon"), options.get("replicas")
+    if "replicas" not in options and daemon is not True:
+        return options
+    others = {name: value for name, value in options.items() if name not in ("daemon", "replicas")}
+    if "replicas" not in options:
+        return cast(When, {**others, "daemon": 1})
+    if daemon not in (None, True, replicas):
+        raise ValidationError(f"replicas: {replicas!r}, and daemon says {daemon!r}; give one number", field="replicas")
+    _count(options, "replicas", 1, MAX_REPLICAS)
+    return cast(When, {**others, "daemon": replicas})
+
+
+def _check_belongs(options: When, kind: Kind) -> None:
+    """A daemon has no plan times, and only a daemon is restarted."""
+    for name in NOT_OF_DAEMONS if kind == "daemon" else OF_DAEMONS:
+        if name in options:
+            other = "a daemon, which has no plan times" if kind == "daemon" else f"`{kind}`; it is for daemons"
+            raise ValidationError(f"{name}: means nothing for {other}", field=name)
 
 
 def check_schedule(schedule: Schedule) -> Schedule:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mainspring.errors import ValidationError
-from mainspring.model.define_schedule import KINDS, When, define_schedule
+from mainspring.model.define_schedule import KINDS, OF_DAEMONS, When, define_schedule, with_replicas
 from mainspring.model.schedules import Policies, Schedule
 
-_OPTIONS = tuple(name for name in When.__annotations__ if name not in KINDS and name != "tz")
+_OPTIONS = tuple(name for name in When.__annotations__ if name not in (*KINDS, "tz", "replicas"))
 CLEARABLE = (*_OPTIONS, "args", "description")
 _DERIVED = {"excluded", "fills"}  # copied from the calendars and from the job, not written by anybody
 
@@ -51,11 +51,14 @@ def edited(schedule: Schedule, edit: Edit) -> Schedule:
     if both:
         raise ValidationError(f"{both[0]}: given and cleared; do one of them", field=both[0])
     options = {name: value for name, value in options_of(schedule).items() if name not in edit.clear}
-    if any(kind in edit.options for kind in KINDS):
+    changes = with_replicas(edit.options)
+    if any(kind in changes for kind in KINDS):
         options.pop(schedule.kind)
-        if "every" not in edit.options:
+        if "every" not in changes:
             options.pop("anchor", None)
-    options.update(edit.options)
+        for name in OF_DAEMONS if "daemon" not in changes else ():
+            options.pop(name, None)
+    options.update(changes)
     policies = schedule.policies
     args = {} if "args" in edit.clear else dict(policies.args)
     if edit.all_args is not None:

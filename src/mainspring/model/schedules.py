@@ -43,6 +43,10 @@ class Policies(Struct, frozen=True, omit_defaults=True):
     max_per_tick: int = 100  # late tasks in a second; one plan time at least
     misfire_after: float | None = None  # later than this is skipped, whatever the catch-up
     overlap: Overlap = "allow"
+    restart_delay: float = 1.0  # of a daemon that ended; doubled while its lives are short
+    max_restart_delay: float = 60.0
+    stable: float = 60.0  # a life of so long is not short
+    ready: float = 1.0  # without a health check, it is up after so long
     args: dict[str, Any] = {}
     description: str = ""
 

@@ -74,8 +74,8 @@ class Run:
         async with self._database.acquire() as conn:
             busy: bool = await conn.fetchval("""
                 select exists (select from mainspring.task
-                                where state in (2, 3) and run_at <= mainspring.now()
-                                   or state = 1 and run_at <= mainspring.now())
+                                where state in (1, 2, 3) and run_at <= mainspring.now()
+                                  and pool <> 0)                    -- a daemon is never done
                     or exists (select from mainspring.dependency d
                                 where not exists (select from mainspring.task t where t.id = d.parent))
                     or exists (select from mainspring.schedule where look_at <= mainspring.now() and problem is null)

@@ -42,7 +42,7 @@ from mainspring.server.seat import ARM_LIMIT, Seat
 from mainspring.store import agents, claims
 from mainspring.store.claims import Claim
 from mainspring.store.database import Database
-from mainspring.store.recalls import KILL, RECALL
+from mainspring.store.recalls import KILL, RECALL, RESTART
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
@@ -322,10 +322,9 @@ class Gateway:
             if seat is not None and asked not in seat.cancelling:
                 seat.cancelling.add(asked)
                 held = [Held(attempt.task, attempt.token)]
+                cancel = Cancel(held, attempt.mode == KILL, attempt.mode == RESTART)
                 try:
-                    await seat.link.send(
-                        [Recall(held) if attempt.mode == RECALL else Cancel(held, attempt.mode == KILL)]
-                    )
+                    await seat.link.send([Recall(held) if attempt.mode == RECALL else cancel])
                 except ChannelClosed:
                     continue
         live = {(attempt.token, attempt.mode) for attempt in wanted}

@@ -18,8 +18,12 @@ class Listener:
 
     def __init__(self, database: Database, wakes: Mapping[str, asyncio.Event]) -> None:
         self._line = database.line()
-        self._wakes = wakes
+        self._wakes = {payload: [event] for payload, event in wakes.items()}
         self._listening: Connection | None = None
+
+    def also(self, payload: str, event: asyncio.Event) -> None:
+        """A further event that a hint sets."""
+        self._wakes.setdefault(payload, []).append(event)
 
     async def step(self) -> int:
         """Listen, and see that the connection is there."""
@@ -27,16 +31,18 @@ class Listener:
             if conn is not self._listening:
                 await conn.add_listener(CHANNEL, self._hint)
                 self._listening = conn
-                for wake in self._wakes.values():
-                    wake.set()  # hints may have been missed
+                for payload in self._wakes:
+                    self._wake(payload)  # hints may have been missed
             else:
                 await conn.execute("select 1")
         return 0
 
     def _hint(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
-        wake = self._wakes.get(str(payload))
-        if wake is not None:
-            wake.set()
+        self._wake(str(payload))
+
+    def _wake(self, payload: str) -> None:
+        for event in self._wakes.get(payload, ()):
+            event.set()
 
     async def close(self) -> None:
         await self._line.close()

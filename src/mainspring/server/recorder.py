@@ -22,7 +22,7 @@ from mainspring.model.verdict import Again, after_attempt
 from mainspring.server.batch import Batch, Report, Reporter, ServerLink, in_parts
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.strangers import Strangers
-from mainspring.store import claims, outcomes, partitions, recalls
+from mainspring.store import claims, outcomes, partitions, recalls, replicas
 from mainspring.store.database import Connection, Database, Line
 from mainspring.wire.channel import ChannelClosed
 
@@ -43,6 +43,7 @@ class Recorder:
         self.on_recorded: list[Callable[[list[Ending], list[Held]], None]] = []  # attempts that are over
         self.on_ended: list[Callable[[list[Ending]], None]] = []  # tasks that are over
         self.on_requeued: list[Callable[[], None]] = []  # tasks that are pending again
+        self.on_restarted: list[Callable[[], None]] = []  # replicas of daemons that are to run again, or have ended
 
     @property
     def backlog(self) -> int:
@@ -132,11 +133,19 @@ class Recorder:
     async def apply(self, conn: Connection, ended: list[Ending], again: list[Again]) -> None:
         """Write verdicts; reports that move nothing are kept as evidence."""
         if ended and await partitions.write(conn, lambda: outcomes.finish(conn, ended)) < len(ended):
-            await self._unmoved(conn, ended)
+            await self._unmoved(conn, await self._restart(conn, ended))
         if again and await partitions.write(conn, lambda: outcomes.retry(conn, again)) < len(again):
-            endings = [verdict.ending for verdict in again]
+            endings = await self._restart(conn, [verdict.ending for verdict in again])
             await self._cancel(conn, endings)
             await self._unmoved(conn, endings)
+
+    async def _restart(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
+        """A daemon's task goes on, whatever its agent says of it: the row tells that it is one. Returns the others."""
+        others = await replicas.restart(conn, endings)
+        if len(others) < len(endings):
+            for on_restarted in self.on_restarted:
+                on_restarted()
+        return others
 
     async def _give_back(self, conn: Connection, refused: list[Held]) -> None:
         moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])

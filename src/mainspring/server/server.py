@@ -17,6 +17,7 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
+from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
 from mainspring.server.listener import Listener
 from mainspring.server.planner import Planner
 from mainspring.server.recorder import Recorder
@@ -58,6 +59,7 @@ class Server:
         self.settler = Settler(database)
         self.planner = Planner(database, app, providers or {})
         self.turnstile = Turnstile(database, lead.default)
+        self.keeper = Keeper(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.listener = Listener(
             database,
@@ -69,6 +71,9 @@ class Server:
                 "schedule": self.planner.wake,
             },
         )
+        self.listener.also("schedule", self.keeper.wake)
+        self.recorder.on_restarted.append(self.keeper.wake.set)
+        self.keeper.on_stopping.append(self.gateway.cancel_wake.set)
         self.recorder.on_ended.append(self.settler.ended)
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
         self.recorder.on_ended.append(self.turnstile.ended)
@@ -101,6 +106,8 @@ class Server:
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
+            group.create_task(run_every(KEEP_EVERY, self.keeper.step, self.keeper.wake))
+            group.create_task(run_every(TRIM_EVERY, self.keeper.trim))
             group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
             group.create_task(run_every(2.0, self.listener.step))
             group.create_task(run_every(1.0, self.follow_clock))
@@ -136,6 +143,7 @@ class Server:
             self.listener,
             self.planner,
             self.turnstile,
+            self.keeper,
         ):
             await part.close()
         await self._clock_line.close()

@@ -195,7 +195,7 @@ _GONE = """
 
 _HELD = """
     select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running,
-           (t.cancel_at is not null and t.cancel_mode is distinct from 1) as cancelled,
+           (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in (1, 3)) as cancelled,
            (t.cancel_at is not null and t.cancel_mode = 1 and t.state = 2) as recalled,
            coalesce(date_part('epoch', t.started_at), 0) as started_at, t.schedule_id is not null as scheduled,
            exists (select from mainspring.agent a where a.session = $1 and a.successor is not null) as handed_on
@@ -238,7 +238,8 @@ _CANCELLED = """
 
 
 class Wanted(NamedTuple):
-    """An attempt that somebody wants cancelled: any way, only if it has not started (RECALL), or at once (KILL)."""
+    """An attempt that somebody wants cancelled: any way, only if it has not started (RECALL), at once (KILL), or to
+    run again (RESTART)."""
 
     session: int
     task: int

@@ -20,9 +20,9 @@ BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more f
 
 ARMED_COLUMNS = """
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
-    date_part('epoch', t.plan_time) as plan_time, t.scope
+    date_part('epoch', t.plan_time) as plan_time, t.scope, t.pool = 0 as daemon
 """
-_COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
+COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
 
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
 # turn, and are noted under one batch number. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row
@@ -56,7 +56,7 @@ _CLAIM = f"""
            session = placed.session
       from placed
      where t.ctid = placed.place and t.state = 1
-    returning {_COLUMNS}
+    returning {COLUMNS}
 """
 
 
@@ -86,14 +86,16 @@ def as_armed(row: Any) -> Armed:
         careful=row["crashes"] > 0,
         plan_time=row["plan_time"],
         scope=row["scope"],
+        daemon=row["daemon"],
     )
 
 
-def _claim(rows: Sequence[Any]) -> Claim:
+def as_claim(rows: Sequence[Any]) -> Claim:
+    """What the rows of a claim, with COLUMNS, say."""
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
-    for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, session, priority in rows:
-        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope)
+    for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, session, priority in rows:
+        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon)
         if session in tasks:
             tasks[session].append(armed)
         else:
@@ -111,11 +113,11 @@ async def claim(
     """
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
-    return _claim(await conn.fetch(_CLAIM, pool, _LEVELS, at, ids, ahead, sessions, limit))
+    return as_claim(await conn.fetch(_CLAIM, pool, _LEVELS, at, ids, ahead, sessions, limit))
 
 
 _UNANSWERED = f"""
-    select {_COLUMNS}
+    select {COLUMNS}
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
       join mainspring.claim c on c.session = given.session and c.batch > given.batch
      cross join lateral unnest(c.tasks) as claimed(id)
@@ -126,7 +128,7 @@ _UNANSWERED = f"""
 
 async def unanswered(conn: Connection, batches: dict[int, int]) -> Claim:
     """What was claimed for these sessions after their last known batch: a claim whose answer was lost."""
-    return _claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
+    return as_claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
 
 
 _COMPACT = """
@@ -145,10 +147,10 @@ async def compact(conn: Connection, session: int, batch: int, tasks: Sequence[in
 _GIVE_BACK = """
     with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token))
     update mainspring.task t
-       set state = 1, session = null, started_at = null, attempt = attempt - 1
+       set state = 1, session = null, started_at = null, attempt = attempt - 1, cancel_at = null, cancel_mode = null
       from given
      where t.id = any (array[given.id])               -- a probe of the index per task: see outcomes.py
-       and t.token = given.token and t.state = 2 and t.cancel_at is null
+       and t.token = given.token and t.state = 2 and (t.cancel_at is null or t.cancel_mode = 3)
     returning t.id
 """
 

@@ -45,6 +45,8 @@ _FINISH = """
     ), ended as (
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
+           -- A daemon ends only as cancelled, and only if that is wanted: see replicas.py.
+           and (t.pool <> 0 or given.state = 13 and t.cancel_at is not null and t.cancel_mode is distinct from 3)
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
                   t.token, t.session, t.job_id, t.pool,
@@ -100,7 +102,8 @@ _RETRY = """
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
            -- Somebody wants it cancelled: it does not run again. One that was only asked back has started.
-           and (t.cancel_at is null or t.cancel_mode = 1)
+           and (t.cancel_at is null or t.cancel_mode in (1, 3))
+           and t.pool <> 0                                       -- a daemon's: see replicas.py
         returning was.*
     )
     insert into mainspring.attempt
@@ -181,25 +184,27 @@ async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
 
 _NOTE = """
     with given as (
-        select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])
-                   as given(id, token, progress, checkpoint)
+        select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::boolean[])
+                   as given(id, token, progress, checkpoint, healthy)
     )
     update mainspring.task t
        set progress = coalesce(given.progress::jsonb, t.progress),
-           checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint)
+           checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint),
+           healthy = coalesce(given.healthy, t.healthy)
       from given
      where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
 """
 
 
 async def note(conn: Connection, notes: Sequence[Note]) -> None:
-    """Progress and checkpoints of attempts that still own their task."""
+    """Progress, checkpoints and health of attempts that still own their task."""
     await conn.execute(
         _NOTE,
         [n.task for n in notes],
         [n.token for n in notes],
         [n.progress for n in notes],
         [n.checkpoint for n in notes],
+        [n.healthy for n in notes],
     )
 
 

@@ -19,7 +19,7 @@ from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history
 
-RECALL, KILL = 1, 2  # task.cancel_mode
+RECALL, KILL, RESTART = 1, 2, 3  # task.cancel_mode; null: stop it, with its grace
 
 
 class Recalled(NamedTuple):
@@ -97,7 +97,9 @@ _LEFT = f"""
                                             or t.state = 2 and t.attempt = 1 and t.cancel_at is null))
 """
 
-_RUNNING = "select count(*) from mainspring.task where schedule_id = $1 and state = 3"
+_RUNNING = """
+    select count(*) from mainspring.task where schedule_id = $1 and state = 3 and origin is distinct from 'daemon'
+"""
 
 
 async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: datetime | None = None) -> Recalled:

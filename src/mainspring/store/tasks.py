@@ -199,7 +199,7 @@ _CANCEL_WAITING = f"""
 _CANCEL_HELD = """
     with asked as (
         update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now()),
-               cancel_mode = nullif(cancel_mode, 1)              -- asked back before: now it is to stop in any case
+               cancel_mode = nullif(nullif(cancel_mode, 1), 3)  -- asked otherwise before: now it is to stop in any case
          where id = $1 and state in (2, 3) returning id
     )
     select id, pg_notify('mainspring', 'cancel') from asked
@@ -231,6 +231,7 @@ _RUN_AGAIN = """
     with given as (
         select * from mainspring.task_history
          where id = $1 and state <> 10 and error_code is distinct from 'recalled'   -- its plan time has another task
+           and origin is distinct from 'daemon'         -- its schedule makes another
          limit 1
     )
     , kept as (

@@ -18,7 +18,7 @@ from mainspring.model.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history
-from mainspring.store.recalls import KILL, RECALL
+from mainspring.store.recalls import KILL, RECALL, RESTART
 
 WAITING_OF_A_LANE = 100  # looked at in one step
 
@@ -138,7 +138,7 @@ _STOP = f"""
     update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {KILL} end
       from unnest($1::bigint[]) as given(id)
      where t.id = any (array[given.id]) and t.state in (2, 3)
-       and (t.cancel_at is null or t.state = 3 and t.cancel_mode = {RECALL})
+       and (t.cancel_at is null or t.state = 3 and t.cancel_mode = {RECALL} or t.cancel_mode = {RESTART})
     returning t.id
 """
 _END = f"""

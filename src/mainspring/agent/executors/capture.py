@@ -51,7 +51,7 @@ class Capture:
         if self._left_out:
             self._emit(REMARK, f"… {self._left_out:,} bytes left out …".encode())
         for stream, data in self._tail:
-            for piece in _cut(bytes(data)):
+            for piece in cut(bytes(data)):
                 self._emit(stream, piece)
         self._tail.clear()
 
@@ -60,7 +60,7 @@ class Capture:
         self._waiting[stream].clear()
         head, rest = data[: self._head_left], data[self._head_left :]
         self._head_left -= len(head)
-        for piece in _cut(head):
+        for piece in cut(head):
             self._emit(stream, piece)
         if rest:
             self._keep(stream, rest)
@@ -82,6 +82,7 @@ class Capture:
             self._left_out += dropped
 
 
-def _cut(data: bytes) -> Iterator[bytes]:
+def cut(data: bytes) -> Iterator[bytes]:
+    """Pieces that may be emitted."""
     for start in range(0, len(data), PIECE):
         yield data[start : start + PIECE]

@@ -4,31 +4,27 @@ A program gets its argv as it is; the task's arguments come in MAINSPRING_ARGS a
 between. With `shell`, argv[0] is a script for /bin/sh, and the rest of argv is its $1, $2, ...
 With `python`, argv is a script for this interpreter, which is started ahead of the instant.
 Sends   output, through the attempt
-Next:   agent/executors/access.py, agent/executors/process.py, then agent/outbox.py
+Next:   agent/executors/program.py, agent/executors/access.py, agent/executors/process.py, then agent/outbox.py
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
-import sys
-from collections.abc import Collection
-from datetime import UTC, datetime
-
-import msgspec
+from collections.abc import Callable, Collection
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.access import Access
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.executors.capture import HEAD, TAIL, Capture
 from mainspring.agent.executors.failures import failure, not_startable
+from mainspring.agent.executors.flow import Flow
 from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseOver, Program
+from mainspring.agent.executors.program import program_of
 from mainspring.agent.executors.warming import SOON, NotWarm, Warming, can_wait, gated
 from mainspring.model.jobs import Command
+from mainspring.wire.clock import boottime
 
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
-LONGEST_VARIABLE = 128 << 10  # Linux: the name, the value, "=" and the NUL at the end
 OPEN_FILES = 10_240  # two for each running command; macOS grants no more
 
 
@@ -52,6 +48,7 @@ class CommandExecutor(Executor):
         self._running: dict[Attempt, Child] = {}
         self._paused: set[Attempt] = set()
         self._warming: set[Warming] = set()
+        self._checks = 0
 
     def prepare(self, attempt: Attempt) -> None:
         """Start the guardian ahead of time, so that the first command is not late by it; and plan to start
@@ -72,7 +69,7 @@ class CommandExecutor(Executor):
                 child = await self._start(attempt)
             exit_code = await self._end_of(child, attempt)
         except OSError as error:
-            program = _program(attempt) if child is None else child.program
+            program = program_of(attempt, _command(attempt)) if child is None else child.program
             raise not_startable(program, error) from None
         except GuardianLost as error:
             raise AttemptFailed("guardian_lost", str(error)) from None
@@ -104,37 +101,50 @@ class CommandExecutor(Executor):
             await self._guardian.close()
 
     async def _start(self, attempt: Attempt, *, warm: bool = False) -> Child:
-        program, command = _program(attempt), _command(attempt)
-        if self._access.concerns(command):
-            program = await asyncio.to_thread(self._access.admit, program, command)
+        command = _command(attempt)
+        program = await self._admitted(program_of(attempt, command), command)
         if warm:
             if not can_wait(program):
                 raise NotWarm
             program = gated(program, command.warm)
-        capture = Capture(attempt.output, head=self._head, tail=self._tail)
-        return await self._living_guardian().spawn(program, capture)
+        return await self._living_guardian().spawn(program, self._capture(attempt))
+
+    async def _admitted(self, program: Program, command: Command) -> Program:
+        if self._access.concerns(command):
+            return await asyncio.to_thread(self._access.admit, program, command)
+        return program
+
+    def _capture(self, attempt: Attempt) -> Capture:
+        if attempt.armed.daemon:
+            return Flow(attempt.output, boottime)
+        return Capture(attempt.output, head=self._head, tail=self._tail)
+
+    async def check(self, attempt: Attempt, argv: tuple[str, ...]) -> str | None:
+        """Ask whether an attempt is well: with its variables, in its directory, of its output the last words only."""
+        run = attempt.job.definition.run
+        asked = Command(argv, cwd=run.cwd, env=run.env, user=run.user) if isinstance(run, Command) else Command(argv)
+        program = program_of(attempt, asked)
+        self._checks += 1
+        # A mark of its own: when it has ended, only what it left behind is stopped, and not the daemon.
+        program.env["MAINSPRING_HEALTH_CHECK"] = str(self._checks)
+        program.marks.append(f"MAINSPRING_HEALTH_CHECK={self._checks}")
+        capture = Capture(lambda _stream, _data: None, head=0, tail=0)
+        try:
+            child = await self._living_guardian().spawn(await self._admitted(program, asked), capture)
+            exit_code = await _until_gone(child, lambda: 0.0)
+        except (OSError, GuardianLost, LeaseOver, AttemptFailed) as error:
+            return f"{argv[0]} could not be run: {error}"
+        return failure(exit_code, capture.last_words, asked.limits).message if exit_code else None
 
     async def _end_of(self, child: Child, attempt: Attempt) -> int:
-        """Wait until no process of the child is left. Being cancelled speeds this up, never skips it."""
         self._running[attempt] = child
         if attempt in self._paused:
             child.pause(resume=False)
-        cancelled: asyncio.CancelledError | None = None
         try:
-            while not child.exit.done():
-                try:
-                    await asyncio.wait([child.exit])
-                except asyncio.CancelledError as error:
-                    cancelled = error
-                    child.stop(attempt.grace)
+            return await _until_gone(child, lambda: attempt.grace)
         finally:
-            child.pipes.close()
             del self._running[attempt]
             self._paused.discard(attempt)
-        if cancelled is not None:
-            child.exit.exception()  # seen: how it ended no longer matters
-            raise cancelled
-        return child.exit.result()
 
     def _living_guardian(self) -> GuardianProcess:
         if self._guardian is None or not self._guardian.alive:
@@ -142,52 +152,28 @@ class CommandExecutor(Executor):
         return self._guardian
 
 
+async def _until_gone(child: Child, grace: Callable[[], float]) -> int:
+    """Wait until no process of the child is left. Being cancelled speeds this up, never skips it."""
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        while not child.exit.done():
+            try:
+                await asyncio.wait([child.exit])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                child.stop(grace())
+    finally:
+        child.pipes.close()
+    if cancelled is not None:
+        child.exit.exception()  # seen: how it ended no longer matters
+        raise cancelled
+    return child.exit.result()
+
+
 def _command(attempt: Attempt) -> Command:
     run = attempt.job.definition.run
     assert isinstance(run, Command)
     return run
-
-
-def _program(attempt: Attempt) -> Program:
-    command = _command(attempt)
-    if not command.argv:
-        raise AttemptFailed("not_startable", "the command is empty", final=True)
-    armed = attempt.armed
-    ours = {
-        "MAINSPRING_ARGS": armed.args,
-        "MAINSPRING_TASK_ID": str(armed.task),
-        "MAINSPRING_ATTEMPT": str(armed.attempt),
-        "MAINSPRING_JOB": attempt.job.name,
-        "MAINSPRING_IDEMPOTENCY_KEY": attempt.idempotency_key,
-        "MAINSPRING_FIRE_AT": datetime.fromtimestamp(armed.fire_at, UTC).isoformat(),
-    }
-    if armed.plan_time is not None:
-        ours["MAINSPRING_PLAN_TIME"] = datetime.fromtimestamp(armed.plan_time, UTC).isoformat()
-        ours["MAINSPRING_SCOPE"] = armed.scope or ""
-    if len(f"MAINSPRING_ARGS={armed.args}\0".encode()) > LONGEST_VARIABLE:
-        raise AttemptFailed(
-            "bad_arguments",
-            f"the arguments are too long for a command: {len(armed.args.encode()):,} bytes of JSON,"
-            f" and an environment variable holds {LONGEST_VARIABLE:,}",
-            final=True,
-        )
-    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    return Program(
-        argv=_argv(command),
-        env=inherited | command.env | ours,
-        cwd=command.cwd,
-        stdin=command.stdin,
-        marks=[f"{name}={ours[name]}" for name in ("MAINSPRING_TASK_ID", "MAINSPRING_ATTEMPT")],
-        limits=msgspec.to_builtins(command.limits),
-    )
-
-
-def _argv(command: Command) -> list[str]:
-    if command.python:
-        return [sys.executable, *command.argv]
-    if command.shell:
-        return ["/bin/sh", "-c", command.argv[0], "sh", *command.argv[1:]]
-    return list(command.argv)
 
 
 def _raise_open_files() -> int:

@@ -15,7 +15,7 @@ from mainspring.model.jobs import Job
 from mainspring.model.messages import Armed
 
 Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
-StopReason = Literal["timeout", "cancelled", "lost", "shutdown"]
+StopReason = Literal["timeout", "cancelled", "lost", "shutdown", "restart"]
 
 
 _NO_ARGS: dict[str, Any] = {}

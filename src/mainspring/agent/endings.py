@@ -17,6 +17,7 @@ _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
     "cancelled": (TaskState.CANCELLED, "cancelled", "cancelled while it ran"),
     "shutdown": (TaskState.FAILED, "shutdown", "its agent was stopped"),
     "lost": (TaskState.LOST, "lost", "its agent could not renew its lease"),
+    "restart": (TaskState.CANCELLED, "restarted", "stopped to run again"),
 }
 
 

@@ -192,18 +192,26 @@ class Runner:
         attempt = self._held.get(held.task)
         return attempt if attempt is not None and attempt.armed.token == held.token else None
 
-    def cancel(self, attempts: list[Held], *, kill: bool = False) -> None:
-        """Somebody cancelled these: stop those that run, with `kill` at once, and end those that wait."""
+    def cancel(self, attempts: list[Held], *, kill: bool = False, restart: bool = False) -> None:
+        """Somebody cancelled these: stop those that run, with `kill` at once, and end those that wait.
+
+        With `restart` those that run are stopped to run again, and those that wait will run anyway.
+        """
         for held in attempts:
             attempt = self._find(held)
             if attempt is None:
                 continue
             if kill:
                 attempt.grace = 0.0
-            if self._is_waiting(attempt):
+            if restart:
+                if not self._is_waiting(attempt):
+                    self._stop(attempt, "restart")
+            elif self._is_waiting(attempt):
                 self._withdraw(attempt)
                 failure = AttemptFailed("cancelled", "cancelled before it started")
                 self._outbox.ended(self._ending(attempt, TaskState.CANCELLED, None, failure=failure))
+            elif kill and attempt.stopping is not None and attempt.handle is not None:
+                attempt.handle.cancel()  # it is being stopped, with a grace that it has no longer
             else:
                 self._stop(attempt, "cancelled")
 

@@ -119,8 +119,8 @@ class Agent:
                 self._lease = self._lease or lease
                 self._lease_until = self._heartbeat_at + lease
                 self.welcomed.set()
-            case Cancel(attempts, kill):
-                self.runner.cancel(attempts, kill=kill)
+            case Cancel(attempts, kill, restart):
+                self.runner.cancel(attempts, kill=kill, restart=restart)
             case Recall(attempts):
                 self.runner.recall(attempts)
             case Drain():

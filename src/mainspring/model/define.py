@@ -11,7 +11,7 @@ from typing import TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.durations import Duration, seconds
-from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Run
+from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Placement, Run
 from mainspring.model.names import check_name, check_text
 from mainspring.model.retry import MAX_DELAYS, MAX_RETRIES, Backoff, Retry
 
@@ -36,6 +36,7 @@ class Options(TypedDict, total=False):
     delivery: Delivery
     priority: str | int
     requires: Mapping[str, str]
+    broadcast: bool
     description: str
 
 
@@ -70,8 +71,15 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         delivery=delivery,
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
         requires=labels,
+        placement=Placement(broadcast=_flag(options.get("broadcast", False), "broadcast")),
         description=check_text(options.get("description", ""), field="description"),
     )
+
+
+def _flag(value: object, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{field}: {value!r}; give True or False", field=field)
+    return value
 
 
 def _unknown_option(name: str) -> ValidationError:

@@ -30,7 +30,7 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
     """The verdict on an attempt that its agent reported. Without a definition there is no second try."""
     if ending.snooze is not None:
         return Again(ending, ending.snooze, costs=False)
-    if ending.code in ("shutdown", "lost"):  # its agent had to stop it: no fault of its own
+    if ending.code in ("shutdown", "lost", "restarted"):  # it had to be stopped: no fault of its own
         if definition is not None and definition.delivery == "at_most_once":
             return replace(ending, state=TaskState.LOST)
         return Again(ending, 0.0, costs=False)

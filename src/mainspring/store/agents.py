@@ -93,7 +93,7 @@ _GONE = """
 
 _HELD = """
     select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running,
-           (t.cancel_at is not null and t.cancel_mode is distinct from 1) as cancelled,
+           (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in (1, 3)) as cancelled,
            (t.cancel_at is not null and t.cancel_mode = 1 and t.state = 2) as recalled,
            coalesce(date_part('epoch', t.started_at), 0) as started_at
       from mainspring.claim c
@@ -139,7 +139,8 @@ _CANCELLED = """
 
 
 class Wanted(NamedTuple):
-    """An attempt that somebody wants cancelled: any way, only if it has not started (RECALL), or at once (KILL)."""
+    """An attempt that somebody wants stopped: any way, only if it has not started (RECALL), at once (KILL), or to run
+    again (RESTART)."""
 
     session: int
     task: int
@@ -150,3 +151,17 @@ class Wanted(NamedTuple):
 async def cancelled(conn: Connection, sessions: Sequence[int]) -> list[Wanted]:
     """What these sessions hold and somebody wants cancelled."""
     return [Wanted(*row) for row in await conn.fetch(_CANCELLED, sessions)]
+
+
+_PAUSED = """
+    select session, id, token from mainspring.task
+     where session = any($1::bigint[]) and paused_at is not null and state = 3
+"""
+
+
+async def paused(conn: Connection, sessions: Sequence[int]) -> dict[int, dict[int, int]]:
+    """What these sessions run and somebody wants to stand still: by session, the task of each token."""
+    found: dict[int, dict[int, int]] = {}
+    for row in await conn.fetch(_PAUSED, sessions):
+        found.setdefault(row["session"], {})[row["token"]] = row["id"]
+    return found

@@ -19,7 +19,7 @@ from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history
 
-RECALL, KILL = 1, 2  # task.cancel_mode
+RECALL, KILL, RESTART = 1, 2, 3  # task.cancel_mode
 
 
 class Recalled(NamedTuple):

@@ -105,7 +105,7 @@ class GuardianProcess:
         return child
 
     def stop(self, child: Child, grace: float) -> None:
-        """TERM to the whole group, KILL after `grace` seconds. Only the first stop counts."""
+        """TERM to the whole group, KILL after `grace` seconds. A later stop can only shorten that."""
         self._say(["stop", child.number, grace])
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.model.jobs import Definition, Placement, Python
+from mainspring.model.jobs import Command, Definition, Placement, Python
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -20,6 +20,7 @@ from mainspring.model.messages import (
     Finished,
     Held,
     Hello,
+    Pause,
     Refused,
     ServerMessage,
     Welcome,
@@ -28,7 +29,7 @@ from mainspring.model.retry import Retry
 from mainspring.model.states import TaskState
 from mainspring.server.broadcaster import NOTICE
 from mainspring.server.server import Server
-from mainspring.store import agents, broadcasts, claims, jobs, tasks
+from mainspring.store import agents, broadcasts, claims, control, jobs, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission
 from mainspring.store.tasks import TaskView
@@ -569,3 +570,26 @@ async def test_a_run_that_waits_to_run_again_is_cancelled_with_its_broadcast(clu
 async def test_a_broadcast_that_was_not_sent_out_is_cancelled_at_once(cluster: Cluster) -> None:
     task = await cluster.submit(delay="1 hour")
     assert await tasks.cancel(cluster.conn, task) is TaskState.CANCELLED
+
+
+# ── wishes about single tasks, through the same servers ─────────────────────────────────────────
+
+
+async def test_a_running_command_is_paused_resumed_and_restarted_by_its_own_server(cluster: Cluster) -> None:
+    await jobs.register(cluster.conn, {"plain": Definition(Command(("sleep", "600")))})
+    agent = await cluster.agent("a", server=cluster.other)
+    task = await cluster.submit("plain")
+    await cluster.other.dispatcher.step()
+    [run] = await agent.has(1)
+    held = [Held(run.task, run.token)]
+    await cluster.conn.execute("update mainspring.task set state = 3 where id = $1", task)
+    for act, message in (
+        (control.pause, Pause(held)),
+        (control.resume, Pause(held, resume=True)),
+        (control.restart, Cancel(held, restart=True)),
+    ):
+        await act(cluster.conn, task)
+        for _ in range(2):
+            for server in cluster.servers:
+                await server.gateway.cancel()
+        assert await agent.hears() == [message]

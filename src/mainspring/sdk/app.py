@@ -97,11 +97,14 @@ class App:
             options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
         signature = Signature(name, function)
         options = self.schedules.take(name, options, signature.check)
-        self._define(name, define(Python(name, signature.takes), options, requires={"app": self.name}))
+        definition = define(Python(name, signature.takes), options, requires={"app": self.name})
+        self._define(name, definition)
         self._handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
         )
-        job: Job[..., Any] = Job(self, name, signature.bind, function, signature.decode_result, signature.check)
+        # A broadcast results in a report on its runs, whatever the handler returns.
+        decode = msgspec.json.decode if definition.placement.broadcast else signature.decode_result
+        job: Job[..., Any] = Job(self, name, signature.bind, function, decode, signature.check)
         self._jobs[name] = job
         return job
 

@@ -186,6 +186,8 @@ class _Teller(NamedTuple):
         if view is None:
             return [f"what came of its task {self.row.task_id} is not kept any longer"]
         task = f"task {view.id}"
+        if not attempts and isinstance(view.result, dict) and "spread_ms" in view.result:
+            return [f"{task}, a broadcast, {self.broadcast(view)}", *self.ended(view, attempts)]
         match view.state:
             case "blocked":
                 return [f"{task} waits for its turn", story.waits(self.overlap, self.at(view.run_at))]
@@ -196,6 +198,12 @@ class _Teller(NamedTuple):
             case "assigned" if len(attempts) == 1:
                 return [f"{task} is armed on {attempts[0].agent}, to fire at {self.at(view.run_at)}"]
         return [f"{task} {self.fired(attempts)}", *self.ended(view, attempts)]
+
+    def broadcast(self, view: TaskView) -> str:
+        if view.started_at is None:
+            return "did not start"
+        spread = story.span(timedelta(milliseconds=view.result["spread_ms"]))
+        return f"fired at {self.at(view.started_at)} on {view.result['agents']} agents, within {spread}"
 
     def fired(self, attempts: Sequence[AttemptView]) -> str:
         started = next((attempt for attempt in attempts if attempt.started_at is not None), None)

@@ -13,7 +13,7 @@ from mainspring.cli.logs import Cursor, follow_output
 from mainspring.compose import load
 from mainspring.errors import StoreUnavailable
 from mainspring.model.states import TaskState
-from mainspring.store import tasks
+from mainspring.store import output, tasks
 from mainspring.store.database import Connection
 from mainspring.store.output import Piece
 from tests.cli.conftest import Cli
@@ -111,6 +111,12 @@ async def test_pieces_that_two_servers_record_out_of_order_and_twice_are_shown_i
     await asyncio.wait_for(follower.following, 10)
     await follower.client.close()
     assert len(follower.shown) == 5
+
+
+async def test_a_piece_that_was_recorded_twice_is_read_once(conn: Connection, make_task: MakeTask) -> None:
+    task = await make_task(TaskState.RUNNING, token=5)
+    await record(conn, task, *pieces(2, 1, 1, 2, 2))
+    assert [piece.number for piece in await output.read(conn, task)] == [1, 2]
 
 
 async def test_a_gap_keeps_the_follower_after_the_end_until_it_is_filled(

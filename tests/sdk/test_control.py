@@ -20,8 +20,9 @@ async def in_state(task: Task[Any], state: str) -> None:
 
 
 def stubborn(app: App, ready: Path) -> Any:
-    """A command that does not end by itself, with a grace that no test waits for."""
-    return app.command("stubborn", f"trap '' TERM; echo x >> {ready}; sleep 600; sleep 600", shell=True, grace="10m")
+    """A command that notes each TERM and goes on, with a grace that no test waits for."""
+    script = f"trap 'echo TERM >> {ready}' TERM; echo ready >> {ready}; while :; do sleep 600; done"
+    return app.command("stubborn", script, shell=True, grace="10m")
 
 
 async def ready(path: Path, lines: int = 1) -> None:
@@ -42,6 +43,7 @@ async def test_a_killed_command_gets_no_grace_even_if_it_was_cancelled_before(
         await in_state(task, "running")
         if cancel_first:
             await task.cancel()
+            await ready(tmp_path / "ready", lines=2)  # it has its TERM, and ten minutes
         await task.cancel(kill=True)
         with pytest.raises(TaskFailed, match="cancelled while it ran"):
             await task.result(timeout=20)

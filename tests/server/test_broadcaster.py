@@ -567,6 +567,16 @@ async def test_a_run_that_waits_to_run_again_is_cancelled_with_its_broadcast(clu
     assert len(agent.armed) == 1
 
 
+async def test_a_run_is_not_given_out_again_once_its_broadcast_is_being_cancelled(cluster: Cluster) -> None:
+    """The cancel may come between the look for such runs and the one for runs to give out."""
+    agent = await cluster.agent("a")
+    task = await cluster.submit()
+    await cluster.send_out()
+    await agent.ends((await agent.has(1))[0], TaskState.FAILED)
+    await tasks.cancel(cluster.conn, task)
+    assert await broadcasts.assign(cluster.conn, ahead=LEAD) == 0
+
+
 async def test_a_broadcast_that_was_not_sent_out_is_cancelled_at_once(cluster: Cluster) -> None:
     task = await cluster.submit(delay="1 hour")
     assert await tasks.cancel(cluster.conn, task) is TaskState.CANCELLED

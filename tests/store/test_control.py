@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 from tests.conftest import MakeTask
@@ -13,7 +14,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.retry import Retry
 from mainspring.model.states import TERMINAL, TaskState
 from mainspring.model.verdict import Again, after_attempt
-from mainspring.store import agents, control, jobs, outcomes, tasks, turns
+from mainspring.store import agents, broadcast_ends, broadcasts, control, jobs, outcomes, tasks, turns
 from mainspring.store.database import Connection
 
 Act = Callable[[Connection, int], Awaitable[None]]
@@ -163,3 +164,30 @@ async def test_the_next_task_of_a_schedule_stops_one_that_is_being_restarted(con
     await control.restart(conn, running)
     assert await turns.stop(conn, [running], kill=False) == 1
     assert [wanted.mode for wanted in await agents.cancelled(conn, [1])] == [None]
+
+
+# ── plans ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("query", "arguments", "index"),
+    [
+        (agents._PAUSED, ([1],), "task_paused"),
+        (broadcasts._PASS_ON, (), "task_cancel"),
+        (broadcasts._PASS_ON, (), "task_parent"),
+        (broadcasts._ASSIGN, (5.0,), "task_parent"),
+        (broadcasts._LOOK, (5.0,), "task_claim"),
+        (broadcast_ends._CANCEL_WAITING, (), "task_parent"),
+        (broadcast_ends._LOST, (15.0,), "task_parent"),
+        (broadcast_ends._SKIPPED, (15.0,), "task_parent"),
+        (broadcast_ends._END, ([1],), "task_parent"),
+    ],
+)
+async def test_looks_for_wishes_and_runs_cost_what_there_is_of_them(
+    conn: Connection, make_task: MakeTask, query: str, arguments: tuple[object, ...], index: str
+) -> None:
+    await make_task()
+    plan = "\n".join(row[0] for row in await conn.fetch(f"explain {query}", *arguments))
+    assert index in plan
+    assert "Seq Scan on task" not in plan
+    assert all("Index Cond" in below for line, below in pairwise(plan.splitlines()) if "task_claim" in line)

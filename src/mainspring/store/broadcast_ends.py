@@ -105,11 +105,14 @@ async def cancel_waiting(conn: Connection) -> int:
 
 
 def _gone(state: TaskState, has_run: bool, error: str) -> str:
-    """Ends children that are due and whose agent has been gone for longer than a lease."""
+    """Ends children that are due and whose agent has been gone for longer than a lease.
+
+    The instant is asked for in a form that no index serves: see store/broadcasts.py.
+    """
     return f"""
         with gone as (
             delete from mainspring.task t
-             where t.parent_id is not null and t.state = 1 and t.run_at <= (select mainspring.now())
+             where t.parent_id > 0 and t.state = 1 and t.run_at - interval '0' <= (select mainspring.now())
                and not exists (select from mainspring.agent a
                                 where a.name = t.target
                                   and a.lease_until > (select mainspring.now()) - make_interval(secs => $1))

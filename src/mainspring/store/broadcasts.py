@@ -103,12 +103,13 @@ async def expand(conn: Connection, task: int, *, notice: float) -> int:
     return agents or 0
 
 
-# A child runs where it was meant to run: on the newest session of that agent's name.
+# A child runs where it was meant to run: on the newest session of that agent's name. Its instant is asked for in a form
+# that no index serves, so that children are found by being children, however many other tasks there are.
 _ASSIGN = f"""
     with due as materialized (
         select t.ctid as place, t.id, t.target, t.pool from mainspring.task t
-         where t.parent_id is not null and t.state = 1
-           and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
+         where t.parent_id > 0 and t.state = 1
+           and t.run_at - make_interval(secs => $1) <= (select mainspring.now())
            and (select true from mainspring.task p         -- a probe: its parent is being cancelled, and it with it
                  where p.id = t.parent_id and p.cancel_at is not null) is null
          limit {CHILDREN_OF_A_BATCH}

@@ -5,7 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("throughput", "enqueue", "pickup", "lateness", "herd", "backlog", "pinned", "planner", "footprint", "warm")
+NAMES = (
+    "throughput",
+    "enqueue",
+    "pickup",
+    "lateness",
+    "herd",
+    "broadcast",
+    "backlog",
+    "pinned",
+    "planner",
+    "footprint",
+    "warm",
+)
 
 for name in NAMES:
     subprocess.run([sys.executable, "-m", f"benchmarks.{name}", "--json"], check=True)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import mainspring
 from benchmarks.common import make_app
 from mainspring.cli.runtime import run, settle_memory
 
 
-async def main() -> None:
+async def main(app: mainspring.App) -> None:
     loop = asyncio.get_running_loop()
     closed = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), closed.set)
-    async with make_app(sys.argv[1]).running():
+    async with app.running():
         settle_memory()
         await closed.wait()
 
 
 if __name__ == "__main__":
-    run(main())
+    run(main(make_app(sys.argv[1])))

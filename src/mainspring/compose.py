@@ -203,7 +203,7 @@ class Engine:
         """The database's clock was set: follow it now, not at the next measurement."""
         await self.server.follow_clock()
         self.agent.set_clock(self.server.clock)
-        for loop in (self.server.planner, self.server.turnstile, self.server.dispatcher):
+        for loop in (self.server.planner, self.server.turnstile, self.server.dispatcher, self.server.broadcaster):
             loop.wake.set()
 
     async def stop(self) -> None:

@@ -108,6 +108,17 @@ def make_app(dsn: str, ledger: Ledger | None = None, **settings: Any) -> App:
             await asyncio.sleep(0.01)
         note("effect")
 
+    @app.job(broadcast=True, retries=0)
+    async def everywhere() -> None:
+        note("effect")
+
+    @app.job(broadcast=True, retries=3, retry_delay="10ms")
+    async def hold_everywhere(gate: str) -> None:
+        note("start")
+        while not Path(gate).exists():
+            await asyncio.sleep(0.01)
+        note("effect")
+
     @app.job(retries=10, retry_delay="10ms")
     async def crash() -> None:
         """Takes its process along, each time."""

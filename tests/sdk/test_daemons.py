@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mainspring import App, ValidationError, current_task
 from mainspring.model.jobs import Command
 from mainspring.model.schedules import Policies
-from mainspring.store import daemon_views, daemons, jobs, schedules, tasks
+from mainspring.store import daemon_views, daemons, jobs, output, schedules, tasks
 from mainspring.store.daemon_views import Daemon
 from tests.conftest import eventually
 
@@ -149,9 +149,9 @@ async def test_one_that_is_not_well_is_restarted_and_what_it_says_is_shown(app: 
         [replica] = (await view(app)).replicas
         async with app.database.acquire() as conn:
             [first, *_] = await tasks.attempts(conn, replica.task)
-            output = b"".join(piece.data for piece in await tasks.output(conn, replica.task))
+            printed = b"".join(piece.data for piece in await output.read(conn, replica.task))
         assert (first.error_code, first.error) == ("unhealthy", "its health check failed 2 times in a row")
-        assert b"health check failed (2 of 2): exit code 1" in output
+        assert b"health check failed (2 of 2): exit code 1" in printed
         well.touch()
         await eventually(healthy)
 

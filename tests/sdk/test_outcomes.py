@@ -28,7 +28,7 @@ from mainspring import (
     current_task,
 )
 from mainspring.model.payload import MAX_ERROR
-from mainspring.store import tasks
+from mainspring.store import output, tasks
 from mainspring.store.database import Connection
 from mainspring.store.tasks import AttemptView
 from tests.conftest import eventually
@@ -260,7 +260,7 @@ async def test_a_command_gets_its_arguments_as_json(app: App) -> None:
         task = await command.enqueue(day="2026-11-15", n=3)
         assert await task.result(timeout=10) == {"exit_code": 0}
         async with app.database.acquire() as conn:
-            said = b"".join(piece.data for piece in await tasks.output(conn, task.id))
+            said = b"".join(piece.data for piece in await output.read(conn, task.id))
         assert json.loads(said) == {"n": 3, "day": "2026-11-15"}
         with pytest.raises(ValidationError, match="named arguments only"):
             await command.enqueue("2026-11-15")

@@ -39,7 +39,7 @@ from mainspring.model.messages import (
     Welcome,
 )
 from mainspring.model.states import TaskState
-from mainspring.store import tasks, tokens
+from mainspring.store import output, tasks, tokens
 from mainspring.store.database import Connection, Database
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.codec import agent_codec
@@ -400,7 +400,7 @@ async def test_reports_about_anothers_task_change_nothing_and_are_audited(
     )
     view = await tasks.get(conn, task)
     assert (view.state, view.progress, view.checkpoint) == ("running", None, None)
-    assert await tasks.output(conn, task) == []
+    assert await output.read(conn, task) == []
     [row] = await conn.fetch("select * from mainspring.audit")
     assert (row["actor"], row["action"]) == ("agent rogue", "report_refused")
     assert f"task {task}" in row["subject"]

@@ -31,7 +31,7 @@ from mainspring.model.states import TaskState
 from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
-from mainspring.store import jobs, outcomes, tasks
+from mainspring.store import jobs, outcomes, output, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
@@ -122,7 +122,7 @@ async def test_all_that_came_since_the_last_flush_is_one_batch(
     await recorder.flush()
     assert [await state(conn, task) for task in made] == ["running", "succeeded", "pending", "assigned"]
     assert (await tasks.get(conn, made[0])).checkpoint == {"at": 1}
-    assert [piece.data for piece in await tasks.output(conn, made[3])] == [b"x"]
+    assert [piece.data for piece in await output.read(conn, made[3])] == [b"x"]
     assert [await agent.acknowledged() for agent in agents] == [2, 1]
 
 
@@ -282,7 +282,7 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     assert await agent.acknowledged() == 1
     assert [await state(conn, t) for t in made] == ["succeeded", "pending", "pending"]
     assert [await conn.fetchval("select attempt from mainspring.task where id = $1", t) for t in made[1:]] == [1, 0]
-    assert len(await tasks.output(conn, made[0])) == 1
+    assert len(await output.read(conn, made[0])) == 1
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 1
 
 
@@ -348,4 +348,4 @@ async def test_a_report_that_cannot_be_stored_fails_its_task_and_holds_up_nobody
     assert [await state(conn, task) for task in (before, wrong, after)] == ["succeeded", "failed", "succeeded"]
     view = await tasks.get(conn, wrong)
     assert view.error_code == "bad_report"
-    assert [piece.data for piece in await tasks.output(conn, after)] == [b"fine"]
+    assert [piece.data for piece in await output.read(conn, after)] == [b"fine"]

@@ -16,7 +16,7 @@ from mainspring.model.schedules import Schedule
 from mainspring.model.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
-from mainspring.store import agents, claims, daemons, jobs, outcomes, partitions, replicas, schedules, tasks
+from mainspring.store import agents, claims, daemons, jobs, outcomes, output, partitions, replicas, schedules, tasks
 from mainspring.store.database import Connection, Database
 
 
@@ -379,9 +379,9 @@ async def test_the_newest_output_of_each_replica_is_kept(conn: Connection, monke
     await partitions.write(conn, lambda: outcomes.output(conn, chunks))
     assert await daemons.trim(conn) == 2
     assert await daemons.trim(conn) == 0
-    assert [piece.number for piece in await tasks.output(conn, first.task)] == [3, 4, 5]
-    assert len(await tasks.output(conn, second.task)) == 1
-    assert len(await tasks.output(conn, 10**6)) == 5, "no daemon's"
+    assert [piece.number for piece in await output.read(conn, first.task)] == [3, 4, 5]
+    assert len(await output.read(conn, second.task)) == 1
+    assert len(await output.read(conn, 10**6)) == 5, "no daemon's"
 
 
 # ── plans ───────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Chunk, Ending
 from mainspring.model.states import LIVE, TERMINAL, TaskState
 from mainspring.model.verdict import Again
-from mainspring.store import agents, claims, jobs, outcomes, stats, tasks
+from mainspring.store import agents, claims, jobs, outcomes, output, stats, tasks
 from mainspring.store.database import Connection, Database
 
 MakeTask = Callable[..., Awaitable[int]]
@@ -196,10 +196,10 @@ async def test_attempts_come_in_order_with_the_one_that_runs_last(conn: Connecti
 async def test_output_goes_on_from_a_piece(conn: Connection) -> None:
     pieces = [Chunk(1, token, number, 1, 1.0, b"x") for token in (5, 9) for number in range(1, 131)]
     await outcomes.output(conn, pieces)
-    first = await tasks.output(conn, 1)
+    first = await output.read(conn, 1)
     assert len(first) == 200
     last = first[-1]
-    rest = await tasks.output(conn, 1, after=(last.token, last.number))
+    rest = await output.read(conn, 1, after=(last.token, last.number))
     assert [(p.token, p.number) for p in first + rest] == [(c.token, c.number) for c in pieces]
 
 

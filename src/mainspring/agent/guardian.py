@@ -137,10 +137,12 @@ class Guardian:
                     os.close(descriptor)
 
     def stop(self, number: int, grace: float) -> None:
-        """TERM now, KILL after `grace`. The command may have ended meanwhile, or never started."""
+        """TERM now, KILL after `grace`; said again, only sooner. It may have ended meanwhile, or never started."""
         group = self.groups.get(number)
         if group and group.kill_at == NEVER:
             self.end(group, grace)
+        elif group:
+            group.kill_at = min(group.kill_at, time.monotonic() + grace)
 
     def pause(self, number: int, *, resume: bool) -> None:
         """Stop its processes where they are, or let them go on. One that is being ended goes on to its end."""

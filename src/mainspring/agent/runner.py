@@ -262,6 +262,8 @@ class Runner:
                 self._withdraw(attempt)
                 failure = AttemptFailed("cancelled", "cancelled before it started")
                 self._outbox.ended(self._ending(attempt, TaskState.CANCELLED, None, failure=failure))
+            elif kill and attempt.stopping is not None and attempt.handle is not None:
+                attempt.handle.cancel()  # it is being stopped, with a grace that it has no longer
             else:
                 self._stop(attempt, "restart" if restart else "cancelled")
 

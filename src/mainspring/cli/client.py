@@ -22,11 +22,13 @@ from mainspring.model.jobs import Definition
 from mainspring.model.names import check_name
 from mainspring.model.states import TaskState
 from mainspring.sdk.waiting import Waiting
-from mainspring.store import agents, jobs, tasks, tokens
+from mainspring.store import agents, broadcasts, control, jobs, output, schedules, tasks, tokens
 from mainspring.store import stats as figures
+from mainspring.store.broadcasts import ChildView
 from mainspring.store.database import Connection, Database
+from mainspring.store.output import Piece
 from mainspring.store.submit import Submission, submit
-from mainspring.store.tasks import AttemptView, Piece, TaskView
+from mainspring.store.tasks import AttemptView, TaskView
 from mainspring.store.tokens import Token
 
 
@@ -50,14 +52,27 @@ class Client(Protocol):
     async def delete_job(self, name: str) -> None: ...
     async def submit(self, submission: Submission) -> int: ...
     async def tasks(
-        self, *, job: str | None, states: Sequence[TaskState], before: int | None, limit: int
+        self,
+        *,
+        job: str | None,
+        states: Sequence[TaskState],
+        before: int | None,
+        limit: int,
+        schedule: str | None = None,
+        parent: int | None = None,
     ) -> list[TaskView]: ...
     async def task(self, id: int) -> TaskView: ...
     async def attempts(self, id: int) -> list[AttemptView]: ...
     async def output(self, id: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
         """The next pieces behind `after` = (token, number); empty at the end."""
 
-    async def cancel(self, id: int) -> TaskState: ...
+    async def children(self, id: int) -> list[ChildView]:
+        """The runs of a broadcast."""
+
+    async def cancel(self, id: int, *, kill: bool = False) -> TaskState: ...
+    async def pause(self, id: int) -> None: ...
+    async def resume(self, id: int) -> None: ...
+    async def restart(self, id: int) -> None: ...
     async def retry(self, id: int) -> None: ...
     async def wait(self, id: int, timeout: float | None) -> TaskView:
         """The task once it has ended; WaitTimeout if it goes on."""
@@ -130,14 +145,27 @@ class DatabaseClient:
         return id
 
     async def tasks(
-        self, *, job: str | None, states: Sequence[TaskState], before: int | None, limit: int
+        self,
+        *,
+        job: str | None,
+        states: Sequence[TaskState],
+        before: int | None,
+        limit: int,
+        schedule: str | None = None,
+        parent: int | None = None,
     ) -> list[TaskView]:
         if job is not None:
             check_name(job, field="job")
         async with self._conn() as conn:
             if job is not None:
                 await jobs.find(conn, job)  # a misspelt name is an error, not an empty list
-            return await tasks.listing(conn, job=job, states=states, before=before, limit=limit)
+            if schedule is not None:
+                await schedules.find(conn, schedule)
+            if parent is not None:
+                await tasks.get(conn, parent)
+            return await tasks.listing(
+                conn, job=job, states=states, before=before, limit=limit, schedule=schedule, parent=parent
+            )
 
     async def task(self, id: int) -> TaskView:
         async with self._conn() as conn:
@@ -149,11 +177,27 @@ class DatabaseClient:
 
     async def output(self, id: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
         async with self._conn() as conn:
-            return await tasks.output(conn, id, after=after)
+            return await output.read(conn, id, after=after)
 
-    async def cancel(self, id: int) -> TaskState:
+    async def children(self, id: int) -> list[ChildView]:
         async with self._conn() as conn:
-            return await tasks.cancel(conn, id)
+            return await broadcasts.children(conn, id)
+
+    async def cancel(self, id: int, *, kill: bool = False) -> TaskState:
+        async with self._conn() as conn:
+            return await tasks.cancel(conn, id, kill=kill)
+
+    async def pause(self, id: int) -> None:
+        async with self._conn() as conn:
+            await control.pause(conn, id)
+
+    async def resume(self, id: int) -> None:
+        async with self._conn() as conn:
+            await control.resume(conn, id)
+
+    async def restart(self, id: int) -> None:
+        async with self._conn() as conn:
+            await control.restart(conn, id)
 
     async def retry(self, id: int) -> None:
         async with self._conn() as conn:

@@ -68,6 +68,7 @@ async def show_job(client: Client, name: str) -> None:
             "delivery": definition.delivery,
             "priority": definition.priority,
             "requires": definition.requires or None,
+            "broadcast": "every agent that matches" if definition.placement.broadcast else None,
         }
     )
 
@@ -148,6 +149,7 @@ def _details(run: Run) -> dict[str, Any]:
 @click.option("--delivery", metavar="HOW", help="at_least_once (default) or at_most_once.")
 @click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
 @click.option("--requires", multiple=True, metavar="LABEL=VALUE", help="Label an agent must have; repeatable.")
+@click.option("--broadcast", is_flag=True, help="Each task runs on every agent that matches, at the same instant.")
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
 @with_client
@@ -200,7 +202,7 @@ async def create_job(
 
 def _options(policies: dict[str, Any]) -> Any:
     """The options that were given, as model.define takes them."""
-    options = {name: value for name, value in policies.items() if value not in (None, ())}
+    options = {name: value for name, value in policies.items() if value not in (None, (), False)}
     if "," in options.get("backoff", "") or options.get("backoff", "")[:1].isdigit():
         options["backoff"] = options["backoff"].split(",")
     if "requires" in options:

@@ -1,21 +1,20 @@
-"""Tasks: `mainspring task submit | list | show | logs | cancel | retry | wait`.
+"""Tasks: `mainspring task submit | list | show | wait`.
 
-Next: cli/client.py; following output is in cli/logs.py
+Next: cli/client.py; following output is in cli/logs.py, cancel, kill, pause, restart and retry in cli/control.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
-from mainspring.cli.errors import report
+from mainspring.cli.control import cancel, kill, pause, restart, resume, retry
 from mainspring.cli.logs import logs
 from mainspring.cli.parse import STATE, arguments, duration, submission, task_id
 from mainspring.cli.render import cell, fields, headline, milliseconds, note, on_terminal, print_json, table, visible
-from mainspring.errors import MainspringError, TaskFailed
+from mainspring.errors import TaskFailed
 from mainspring.model.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ def task() -> None:
     """Submit tasks, and see what becomes of them."""
 
 
-task.add_command(logs)
+for command in (logs, cancel, kill, pause, resume, restart, retry):
+    task.add_command(command)
 
 
 @task.command(
@@ -87,17 +87,20 @@ async def submit(
     epilog=examples(
         "mainspring task list --job backup --state failed --state timed_out",
         "mainspring task list --limit 500 --before 1234 --json",
+        "mainspring task list --schedule nightly --state failed",
     ),
 )
 @click.option("--job", metavar="NAME", help="Only tasks of this job.")
+@click.option("--schedule", metavar="NAME", help="Only tasks of this schedule.")
+@click.option("--parent", type=task_id, metavar="ID", help="The runs of this broadcast, which are left out else.")
 @click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
 @click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=50, show_default=True)
 @click.option("--before", type=task_id, metavar="ID", help="Only tasks before this one: the next page.")
 @with_client
-async def list_tasks(client: Client, job: str | None, state: tuple[str, ...], limit: int, before: int | None) -> None:
+async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:
     """Show tasks, the newest first."""
     states = [TaskState.from_label(label) for label in state]
-    found = await client.tasks(job=job, states=states, before=before, limit=limit)
+    found = await client.tasks(states=states, limit=limit, **only)
     if shared().json:
         print_json(found)
         return
@@ -117,17 +120,21 @@ async def list_tasks(client: Client, job: str | None, state: tuple[str, ...], li
 @click.argument("id", type=task_id, metavar="ID")
 @with_client
 async def show(client: Client, id: int) -> None:
-    """Show one task with its attempts."""
+    """Show one task with its attempts; a broadcast with its runs."""
     import msgspec
 
     view = await client.task(id)
     attempts = await client.attempts(id)
+    children = await client.children(id)
     if shared().json:
-        print_json({**msgspec.structs.asdict(view), "attempts": attempts})
+        print_json({**msgspec.structs.asdict(view), "attempts": attempts, "children": children})
         return
     fields(
         {
             **{name: getattr(view, name) for name in ("id", "job", "state", "priority", "key")},
+            "paused": None if view.paused_at is None else f"since {cell(view.paused_at)}",
+            "broadcast": view.parent,
+            "only on": view.agent,
             "schedule": view.schedule,
             "plan time": view.plan_time,
             "scope": view.scope,
@@ -151,52 +158,16 @@ async def show(client: Client, id: int) -> None:
             ],
             empty="",
         )
-
-
-@task.command("cancel", epilog=examples("mainspring task cancel 17 18"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def cancel(client: Client, ids: tuple[int, ...]) -> None:
-    """End tasks: at once if nobody runs them, else by telling their agent."""
-
-    async def one(id: int) -> str:
-        state = await client.cancel(id)
-        return "cancelled" if state is TaskState.CANCELLED else "told to stop"
-
-    await _each(ids, one)
-
-
-@task.command("retry", epilog=examples("mainspring task retry 17"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def retry(client: Client, ids: tuple[int, ...]) -> None:
-    """Run tasks again that ended without success; their attempts are counted anew."""
-
-    async def one(id: int) -> str:
-        await client.retry(id)
-        return "pending"
-
-    await _each(ids, one)
-
-
-async def _each(ids: Sequence[int], act: Callable[[int], Awaitable[str]]) -> None:
-    """Act on every task; what goes wrong with one is told and does not keep the others from it."""
-    status = 0
-    done = []
-    for id in ids:
-        try:
-            outcome = await act(id)
-        except MainspringError as error:
-            code = report(error, as_json=shared().json)
-            status = status or code
-        else:
-            done.append({"id": id, "outcome": outcome})
-            if not shared().json:
-                click.echo(f"{id}\t{outcome}")
-    if shared().json:
-        print_json(done)
-    if status:
-        click.get_current_context().exit(status)
+    if children:
+        click.echo()
+        table(
+            ["AGENT", "TASK", "STATE", "ATTEMPT", "STARTED", "LATE MS", "ERROR"],
+            [
+                [c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)[:60]]
+                for c in children
+            ],
+            empty="",
+        )
 
 
 @task.command("wait", epilog=examples("mainspring task wait 17 --timeout 10m && echo done"))

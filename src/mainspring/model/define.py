@@ -13,7 +13,16 @@ from typing import Any, TypedDict, cast, get_args
 from mainspring.errors import ValidationError
 from mainspring.model.define_health import define_health
 from mainspring.model.durations import Duration, seconds
-from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Python, Run
+from mainspring.model.jobs import (
+    DEFAULT_PRIORITY,
+    PRIORITIES,
+    Command,
+    Definition,
+    Delivery,
+    Placement,
+    Python,
+    Run,
+)
 from mainspring.model.limits import limits_of
 from mainspring.model.names import check_name, check_text
 from mainspring.model.retry import MAX_DELAYS, MAX_RETRIES, Backoff, Retry
@@ -43,6 +52,7 @@ class Options(TypedDict, total=False):
     priority: str | int
     requires: Mapping[str, str]
     health: Mapping[str, Any]
+    broadcast: bool
     description: str
 
 
@@ -78,8 +88,15 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
         requires=labels,
         health=None if options.get("health") is None else define_health(options["health"]),
+        placement=Placement(broadcast=_flag(options.get("broadcast", False), "broadcast")),
         description=check_text(options.get("description", ""), field="description"),
     )
+
+
+def _flag(value: object, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{field}: {value!r}; give True or False", field=field)
+    return value
 
 
 def _unknown_option(name: str) -> ValidationError:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
@@ -30,7 +31,7 @@ from mainspring.sdk.signature import Signature, encode_result
 from mainspring.sdk.sync import SyncBridge
 from mainspring.sdk.waiting import Waiting
 from mainspring.store import tasks
-from mainspring.store.database import Database
+from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission, Submissions, submit, submit_sync
 from mainspring.store.tasks import TaskView
 
@@ -86,11 +87,14 @@ class App:
             options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
         signature = Signature(name, function)
         options = self.schedules.take(name, options, signature.check)
-        self._define(name, define(Python(name, signature.takes), options, requires={"app": self.name}))
+        definition = define(Python(name, signature.takes), options, requires={"app": self.name})
+        self._define(name, definition)
         self._handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
         )
-        job: Job[..., Any] = Job(self, name, signature.bind, function, signature.decode_result, signature.check)
+        # A broadcast results in a report on its runs, whatever the handler returns.
+        decode = msgspec.json.decode if definition.placement.broadcast else signature.decode_result
+        job: Job[..., Any] = Job(self, name, signature.bind, function, decode, signature.check)
         self._jobs[name] = job
         return job
 
@@ -307,9 +311,13 @@ class App:
         async with self.database.acquire() as conn:
             return await tasks.get(conn, task)
 
-    async def cancel(self, task: int) -> None:
+    async def cancel(self, task: int, *, kill: bool = False) -> None:
+        await self.control(partial(tasks.cancel, kill=kill), task)
+
+    async def control(self, act: Callable[[Connection, int], Awaitable[object]], task: int) -> None:
+        """Ask something of a task that runs, and of the agent in this process at once."""
         async with self.database.acquire() as conn:
-            await tasks.cancel(conn, task)
+            await act(conn, task)
         if self._engine is not None:
             self._engine.server.gateway.cancel_wake.set()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from mainspring.store import control
 from mainspring.store.tasks import TaskView
 
 if TYPE_CHECKING:
@@ -41,9 +42,21 @@ class Task(Generic[R]):
         """The task as it stands."""
         return await self._app.status(self.id)
 
-    async def cancel(self) -> None:
-        """End the task: at once if nobody runs it, else by telling its agent."""
-        await self._app.cancel(self.id)
+    async def cancel(self, *, kill: bool = False) -> None:
+        """End the task: at once if nobody runs it, else by telling its agent; with `kill` it gets no grace."""
+        await self._app.cancel(self.id, kill=kill)
+
+    async def pause(self) -> None:
+        """Hold the processes of a running command still, until `resume`. InvalidTransition for what cannot."""
+        await self._app.control(control.pause, self.id)
+
+    async def resume(self) -> None:
+        """Let a paused task go on."""
+        await self._app.control(control.resume, self.id)
+
+    async def restart(self) -> None:
+        """Stop the running attempt, and run the task again at once; that costs no attempt."""
+        await self._app.control(control.restart, self.id)
 
     async def retry(self) -> None:
         """Run a task again that ended without success, attempts counted anew."""

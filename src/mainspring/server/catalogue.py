@@ -17,7 +17,8 @@ class Catalogue:
         self._database = database
         self._jobs: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
-        self.pools: dict[int, dict[str, str]] = {}
+        self.pools: dict[int, dict[str, str]] = {}  # that claims serve
+        self.broadcast_pools: set[int] = set()
         self.wake = asyncio.Event()
 
     async def refresh(self) -> int:
@@ -25,6 +26,7 @@ class Catalogue:
         async with self._database.acquire() as conn:
             self._jobs = {job.id: job for job in await jobs.load(conn)}
             self.pools = await jobs.pools(conn)
+            self.broadcast_pools = await jobs.broadcast_pools(conn)
         self._by_name = {job.name: job for job in self._jobs.values() if job.namespace == "default"}
         return 0
 

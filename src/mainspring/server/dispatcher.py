@@ -8,6 +8,7 @@ Next:   server/gateway.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from mainspring.model.floors import Floor, Floors
@@ -18,7 +19,7 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.recorder import Recorder
 from mainspring.store import claims
-from mainspring.store.database import Database
+from mainspring.store.database import Connection, Database, Line
 from mainspring.store.submit import Submission, submit_and_claim
 from mainspring.store.turns import Released
 from mainspring.wire.clock import Clock, boottime
@@ -134,21 +135,46 @@ class Dispatcher:
     async def _settle_unanswered(self) -> None:
         """A claim whose answer was lost may have been made, or be made yet: find out, and arm what it gave us."""
         self._settled_at = boottime()
+        await self._arm_unknown(self._line, lambda conn: claims.unanswered(conn, self._gateway.known()))
+
+    async def take_up(self, line: Line) -> int:
+        """Look for claims that others have made for sessions here, arm them, and note that they are told.
+
+        Of a session that has left in the meantime nothing is noted: whoever has it next finds the claim.
+        """
+        batches: claims.Batches = []
+
+        async def look(conn: Connection) -> claims.Claim:
+            found, claim = await claims.untold(conn, list(self._gateway.known()))
+            batches.extend(found)
+            return claim
+
+        await self._arm_unknown(line, look)
+        here = self._gateway.known()
+        if told := [(session, batch) for session, batch in batches if session in here]:
+            async with line as conn:
+                await claims.told(conn, told)
+        return len(told)
+
+    async def _arm_unknown(self, line: Line, look: Callable[[Connection], Awaitable[claims.Claim]]) -> None:
+        """Arm what a look finds, but for what has been armed here before, or is armed while it looks."""
         with self._gateway.watching_releases() as is_known:
-            async with self._line as conn:
-                claim = await claims.unanswered(conn, self._gateway.known())
-            lost = {
-                session: unknown
+            async with line as conn:
+                claim = await look(conn)
+            unknown = {
+                session: new
                 for session, tasks in claim.tasks.items()
-                if (unknown := [armed for armed in tasks if not is_known(session, armed)])
+                if (new := [armed for armed in tasks if not is_known(session, armed)])
             }
-        await self._arm(claim._replace(tasks=lost))
+        await self._arm(claim._replace(tasks=unknown))
 
     async def submit(self, submission: Submission) -> int | None:
         """Insert a plain task and claim it in the same statement. None: something waits, let it wait its turn."""
         job = self._catalogue.named(submission.job)
         if job is None or not submission.is_plain or self._flowing.get(job.pool) or self._gateway.doubts.any_unanswered:
             return None
+        if job.pool not in self._catalogue.pools:
+            return None  # a broadcast: nobody claims it
         room, _ = self._gateway.room(self._catalogue.pools[job.pool])
         if not room:
             return None

@@ -2,7 +2,7 @@
 
 Reads   messages of agents
 Writes  store.agents        (sessions and leases)
-Sends   Welcome, Configure, Dispatch, Recall, Cancel, Drain
+Sends   Welcome, Configure, Dispatch, Recall, Cancel, Pause, Drain
 Next:   wire/link.py, then agent/session.py
 """
 
@@ -19,7 +19,6 @@ from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
     Armed,
-    Cancel,
     Configure,
     Drain,
     Ending,
@@ -27,7 +26,6 @@ from mainspring.model.messages import (
     Heartbeat,
     Held,
     Hello,
-    Recall,
     ServerMessage,
     Welcome,
 )
@@ -38,11 +36,10 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.doubts import Doubts
 from mainspring.server.flood import Flood
 from mainspring.server.recorder import Recorder
-from mainspring.server.seat import ARM_LIMIT, Seat
-from mainspring.store import agents, claims
+from mainspring.server.seat import ARM_LIMIT, Seat, stop_message
+from mainspring.store import agents, broadcasts, claims
 from mainspring.store.claims import Claim
 from mainspring.store.database import Database
-from mainspring.store.recalls import KILL, RECALL, RESTART
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
@@ -72,7 +69,7 @@ class Gateway:
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
         self.doubts = Doubts()
-        self._released: set[int] | None = None  # tokens, while somebody wants to know
+        self._watches: list[set[int]] = []  # tokens released since, for each who wants to know
         recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # somebody has room again
         self.on_room: list[Callable[[], None]] = []
@@ -215,8 +212,8 @@ class Gateway:
         if seat is not None and seat.held.get(task) == token:  # else it has been given a new attempt since
             seat.release(task)
             del self._holders[task]
-            if self._released is not None:
-                self._released.add(token)
+            for released in self._watches:
+                released.add(token)
 
     # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
 
@@ -268,7 +265,8 @@ class Gateway:
     @contextmanager
     def watching_releases(self) -> Iterator[Callable[[int, Armed], bool]]:
         """Around a look for unanswered claims: tells which of the tasks found have been armed here before."""
-        self._released = released = set[int]()
+        released = set[int]()
+        self._watches.append(released)
         try:
             yield (
                 lambda session, armed: (
@@ -277,7 +275,7 @@ class Gateway:
                 )
             )
         finally:
-            self._released = None
+            self._watches = [watch for watch in self._watches if watch is not released]
 
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
@@ -311,20 +309,24 @@ class Gateway:
         return 0
 
     async def cancel(self) -> int:
-        """Tell agents which of their tasks somebody wants cancelled."""
+        """Tell agents which of their tasks somebody wants cancelled, or to stand still or go on."""
         if not self._seats:
             return 0
         async with self._line as conn:
+            await broadcasts.pass_on_cancels(conn)
+            paused = await agents.paused(conn, list(self._seats))
             wanted = await agents.cancelled(conn, list(self._seats))
+        for seat in list(self._seats.values()):
+            if messages := seat.pause(paused.get(seat.session, {})):
+                with suppress(ChannelClosed):
+                    await seat.link.send(messages)
         for attempt in wanted:
-            seat = self._seats.get(attempt.session)
+            holder = self._seats.get(attempt.session)
             asked = (attempt.token, attempt.mode)
-            if seat is not None and asked not in seat.cancelling:
-                seat.cancelling.add(asked)
-                held = [Held(attempt.task, attempt.token)]
-                cancel = Cancel(held, attempt.mode == KILL, attempt.mode == RESTART)
+            if holder is not None and asked not in holder.cancelling:
+                holder.cancelling.add(asked)
                 try:
-                    await seat.link.send([Recall(held) if attempt.mode == RECALL else cancel])
+                    await holder.link.send([stop_message(attempt)])
                 except ChannelClosed:
                     continue
         live = {(attempt.token, attempt.mode) for attempt in wanted}

@@ -11,10 +11,24 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from mainspring.model.lead import Lead
-from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Heartbeat, Hello, ServerMessage
+from mainspring.model.messages import (
+    AgentMessage,
+    Armed,
+    Cancel,
+    Dispatch,
+    Ending,
+    Heartbeat,
+    Held,
+    Hello,
+    Pause,
+    Recall,
+    ServerMessage,
+)
+from mainspring.model.states import TaskState
 from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
-from mainspring.store.agents import Vital
+from mainspring.store.agents import Vital, Wanted
+from mainspring.store.recalls import KILL, RECALL, RESTART
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 
@@ -42,6 +56,8 @@ class Seat:
         self.reported: set[int] = set()  # tokens of those that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
         self.cancelling: set[tuple[int, int | None]] = set()  # tokens it has been told to stop, and how
+        # Tokens that may stand still: what it was told to pause, or has brought along from another server.
+        self.paused = {held.token for held in hello.held if held.state is TaskState.RUNNING}
         self.draining = False
         self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
         self._ahead: list[float] = []  # instants of what it holds ahead of time
@@ -141,3 +157,18 @@ class Seat:
                 self._told.add((id, job.version))
                 jobs.append(job)
         return Dispatch(jobs, tasks, self.session)
+
+    def pause(self, wanted: dict[int, int]) -> list[ServerMessage]:
+        """What to tell it so that these stand still, by token the task, and all others go on."""
+        stop = [Held(task, token) for token, task in wanted.items() if token not in self.paused]
+        go_on = [Held(task, token) for task, token in self.held.items() if token in self.paused - wanted.keys()]
+        self.paused = set(wanted)
+        return [Pause(held, resume) for held, resume in ((stop, False), (go_on, True)) if held]
+
+
+def stop_message(attempt: Wanted) -> ServerMessage:
+    """Stops an attempt in the way that somebody wants."""
+    held = [Held(attempt.task, attempt.token)]
+    if attempt.mode == RECALL:
+        return Recall(held)
+    return Cancel(held, kill=attempt.mode == KILL, restart=attempt.mode == RESTART)

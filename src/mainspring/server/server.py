@@ -13,6 +13,7 @@ from datetime import timedelta
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import run_every
 from mainspring.model.lead import Lead
+from mainspring.server.broadcaster import LOOK_EVERY, Broadcaster
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.gateway import Gateway
@@ -57,6 +58,9 @@ class Server:
         self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
         self.settler = Settler(database)
+        self.broadcaster = Broadcaster(
+            database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
+        )
         self.planner = Planner(database, app, providers or {})
         self.turnstile = Turnstile(database, lead.default)
         self.keeper = Keeper(database, self.catalogue, self.gateway)
@@ -69,6 +73,7 @@ class Server:
                 "job": self.catalogue.wake,
                 "dependency": self.settler.wake,
                 "schedule": self.planner.wake,
+                "armed": self.broadcaster.armed_wake,
             },
         )
         self.listener.also("schedule", self.keeper.wake)
@@ -76,7 +81,7 @@ class Server:
         self.keeper.on_stopping.append(self.gateway.cancel_wake.set)
         self.recorder.on_ended.append(self.settler.ended)
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
-        self.recorder.on_ended.append(self.turnstile.ended)
+        self.recorder.on_ended += [self.turnstile.ended, self.broadcaster.ended]
         self.settler.on_requeued.append(self.dispatcher.wake.set)
         self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
         self.turnstile.on_released.append(self.dispatcher.released)
@@ -102,6 +107,8 @@ class Server:
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, self.rescuer.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
+            group.create_task(run_every(LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake))
+            group.create_task(run_every(LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake))
             group.create_task(run_every(PLAN_EVERY, self.planner.plan, self.planner.wake))
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
@@ -140,6 +147,7 @@ class Server:
             self.recorder,
             self.rescuer,
             self.settler,
+            self.broadcaster,
             self.listener,
             self.planner,
             self.turnstile,

@@ -238,8 +238,8 @@ _CANCELLED = """
 
 
 class Wanted(NamedTuple):
-    """An attempt that somebody wants cancelled: any way, only if it has not started (RECALL), at once (KILL), or to
-    run again (RESTART)."""
+    """An attempt that somebody wants stopped: any way, only if it has not started (RECALL), at once (KILL), or to run
+    again (RESTART)."""
 
     session: int
     task: int
@@ -250,3 +250,17 @@ class Wanted(NamedTuple):
 async def cancelled(conn: Connection, sessions: Sequence[int]) -> list[Wanted]:
     """What these sessions hold and somebody wants cancelled."""
     return [Wanted(*row) for row in await conn.fetch(_CANCELLED, sessions)]
+
+
+_PAUSED = """
+    select session, id, token from mainspring.task
+     where session = any($1::bigint[]) and paused_at is not null and state = 3
+"""
+
+
+async def paused(conn: Connection, sessions: Sequence[int]) -> dict[int, dict[int, int]]:
+    """What these sessions run and somebody wants to stand still: by session, the task of each token."""
+    found: dict[int, dict[int, int]] = {}
+    for row in await conn.fetch(_PAUSED, sessions):
+        found.setdefault(row["session"], {})[row["token"]] = row["id"]
+    return found

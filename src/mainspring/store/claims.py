@@ -131,16 +131,56 @@ async def unanswered(conn: Connection, batches: dict[int, int]) -> Claim:
     return as_claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
 
 
+_UNTOLD = "select session, batch from mainspring.claim where session = any($1::bigint[]) and untold"
+_CLAIMED = f"""
+    select {COLUMNS}
+      from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
+      join mainspring.claim c on c.session = given.session and c.batch = given.batch
+     cross join lateral unnest(c.tasks) as claimed(id)
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = 2
+     where t.token / {BATCH_TOKENS} = c.batch        -- it may have been given back, and claimed again since
+     order by c.batch
+"""
+_TOLD = """
+    update mainspring.claim c set untold = false
+      from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
+     where c.session = given.session and c.batch = given.batch
+"""
+
+Batches = list[tuple[int, int]]  # (session, batch)
+
+
+async def untold(conn: Connection, sessions: Sequence[int]) -> tuple[Batches, Claim]:
+    """What others have claimed for these sessions, and their own server has not taken up yet.
+
+    A batch number does not tell: whoever claims for a session of another server draws its number while that server
+    draws others, and may commit it before or after them. So it can be lower or higher than the last batch that the
+    session's server knows, and such a claim carries a mark of its own. Compacting leaves it alone as long as it has the
+    mark, and the mark goes (`told`) only after its tasks are armed, and so are among what the session holds. If the
+    server dies in between, it is found again; an agent takes no token twice.
+    """
+    batches = [(row["session"], row["batch"]) for row in await conn.fetch(_UNTOLD, sessions)]
+    if not batches:
+        return [], Claim({}, {}, 0)
+    return batches, as_claim(await conn.fetch(_CLAIMED, *zip(*batches, strict=True)))
+
+
+async def told(conn: Connection, batches: Batches) -> None:
+    """The sessions have been told of these: from now on they are claims like any other."""
+    await conn.execute(_TOLD, [session for session, _ in batches], [batch for _, batch in batches])
+
+
 _COMPACT = """
     with now as (
-        update mainspring.claim set tasks = $3::bigint[] where session = $1 and batch = $2
+        update mainspring.claim set tasks = $3::bigint[] where session = $1 and batch = $2 and not untold
+        returning batch
     )
-    delete from mainspring.claim where session = $1 and batch < $2
+    delete from mainspring.claim where session = $1 and batch < (select batch from now) and not untold
 """
 
 
 async def compact(conn: Connection, session: int, batch: int, tasks: Sequence[int]) -> None:
-    """All that the session still holds of its batches up to `batch` is `tasks`."""
+    """All that the session still holds of its batches up to `batch` is `tasks`. What it was not told of yet stays."""
     await conn.execute(_COMPACT, session, batch, tasks)
 
 

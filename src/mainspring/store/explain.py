@@ -186,6 +186,8 @@ class _Teller(NamedTuple):
         if view is None:
             return [f"what came of its task {self.row.task_id} is not kept any longer"]
         task = f"task {view.id}"
+        if not attempts and isinstance(view.result, dict) and "spread_ms" in view.result:
+            return self.broadcast(view)
         match view.state:
             case "blocked":
                 return [f"{task} waits for its turn", story.waits(self.overlap, self.at(view.run_at))]
@@ -195,7 +197,22 @@ class _Teller(NamedTuple):
                 return [f"{task} waits for an agent since {self.at(view.run_at)}"]
             case "assigned" if len(attempts) == 1:
                 return [f"{task} is armed on {attempts[0].agent}, to fire at {self.at(view.run_at)}"]
+            case "running" if not attempts:
+                return [f"{task} was sent out to its agents, to fire at {self.at(view.run_at)}"]
         return [f"{task} {self.fired(attempts)}", *self.ended(view, attempts)]
+
+    def broadcast(self, view: TaskView) -> list[str]:
+        """What came of a task that ran on many agents, and has ended."""
+        report, fired = view.result, "did not start"
+        if view.started_at is not None:
+            spread = story.span(timedelta(milliseconds=report["spread_ms"]))
+            fired = f"fired at {self.at(view.started_at)} on {report['agents']} agents, within {spread}"
+        ended = "" if view.finished_at is None else f" at {self.at(view.finished_at)}"
+        said = [
+            f"task {view.id} {fired}",
+            f"{view.state}{ended}: {report['succeeded']} of {report['agents']} runs succeeded",
+        ]
+        return [*said, f"its error: {_first_line(view.error)}"] if view.error else said
 
     def fired(self, attempts: Sequence[AttemptView]) -> str:
         started = next((attempt for attempt in attempts if attempt.started_at is not None), None)

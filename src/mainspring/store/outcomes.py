@@ -52,15 +52,15 @@ _FINISH = """
                   t.token, t.session, t.job_id, t.pool,
                   coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
                   t.progress, given.result::jsonb as result, given.code, given.error, t.key, t.schedule_id, t.plan_time,
-                  t.scope, t.origin
+                  t.scope, t.origin, t.parent_id, t.target
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key,
-         schedule_id, plan_time, scope, origin)
+         schedule_id, plan_time, scope, origin, parent_id, target)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
-           schedule_id, plan_time, scope, origin
+           schedule_id, plan_time, scope, origin, parent_id, target
       from ended
 """
 
@@ -98,10 +98,12 @@ _RETRY = """
         update mainspring.task t
            set state = 1, session = null, started_at = null,
                run_at = (select mainspring.now()) + make_interval(secs => was.delay),
-               attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null, cancel_mode = null
+               attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
+               cancel_mode = null, paused_at = null
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
-           -- Somebody wants it cancelled: it does not run again. One that was only asked back has started.
+           -- Somebody wants it cancelled: it does not run again. One that was only asked back has started, and one
+           -- that is restarted is to run again.
            and (t.cancel_at is null or t.cancel_mode in (1, 3))
            and t.pool <> 0                                       -- a daemon's: see replicas.py
         returning was.*

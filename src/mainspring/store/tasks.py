@@ -1,6 +1,6 @@
 """Tasks as people see them: find, list, cancel, run again, wait.
 
-Next: store/claims.py
+Next: store/claims.py; what else people do to a task that runs is in store/control.py, its output in store/output.py
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ class TaskView(msgspec.Struct, frozen=True):
     scope: str | None
     plan_time: datetime | None
     waiting_for: list[int]
+    paused_at: datetime | None = None  # since when it stands still
+    parent: int | None = None  # the broadcast that it is part of
+    agent: str | None = None  # the only one that may run it
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -57,16 +60,18 @@ class AttemptView(msgspec.Struct, frozen=True):
 
 
 _LIVE = """
-    select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
+    select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at,
+           case when t.session is not null then t.started_at end as started_at,   -- a broadcast is only sent out
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
-           null::text as error_code, null::text as error, t.key, s.name as schedule, t.scope, t.plan_time
+           null::text as error_code, null::text as error, t.key, s.name as schedule, t.scope, t.plan_time,
+           t.paused_at, t.parent_id, t.target
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
 _FINISHED = """
     select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
            t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
-           s.name as schedule, t.scope, t.plan_time
+           s.name as schedule, t.scope, t.plan_time, null::timestamptz as paused_at, t.parent_id, t.target
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -103,6 +108,9 @@ def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
         scope=row["scope"] or None,
         plan_time=row["plan_time"],
         waiting_for=list(waiting_for),
+        paused_at=row["paused_at"],
+        parent=row["parent_id"],
+        agent=row["target"],
     )
 
 
@@ -115,12 +123,20 @@ async def get(conn: Connection, task: int) -> TaskView:
 
 
 async def listing(
-    conn: Connection, *, job: str | None, states: Sequence[TaskState], before: int | None, limit: int
+    conn: Connection,
+    *,
+    job: str | None,
+    states: Sequence[TaskState],
+    before: int | None,
+    limit: int,
+    schedule: str | None = None,
+    parent: int | None = None,
 ) -> list[TaskView]:
-    """The newest tasks first; `before` is an id to go on from."""
+    """The newest tasks first; `before` is an id to go on from. The runs of a broadcast only if it is the `parent`."""
     wanted = f"""
          where ($1::text is null or j.name = $1) and (cardinality($2::smallint[]) = 0 or t.state = any($2))
-           and t.id < $3 order by t.id desc limit {int(limit)}
+           and t.id < $3 and ($4::text is null or s.name = $4) and t.parent_id is not distinct from $5::bigint
+         order by t.id desc limit {int(limit)}
     """
     query = f"select * from ({_LIVE} {wanted}) live union all select * from ({_FINISHED} {wanted}) finished"
     rows = await conn.fetch(
@@ -128,6 +144,8 @@ async def listing(
         job,
         [int(state) for state in states],
         before if before is not None else 2**62,
+        schedule,
+        parent,
     )
     return [_view(row) for row in rows]
 
@@ -139,11 +157,11 @@ _ATTEMPTS = """
     union all
     select h.attempt, h.token, h.state, agent.name, h.started_at, h.finished_at, h.run_at, h.error_code, h.error
       from mainspring.task_history h left join mainspring.agent on agent.session = h.session
-     where h.id = $1 and h.token is not null
+     where h.id = $1 and h.token is not null and h.session is not null    -- a broadcast has no attempts of its own
     union all
     select t.attempt, t.token, t.state, agent.name, t.started_at, null, t.run_at, null, null
       from mainspring.task t left join mainspring.agent on agent.session = t.session
-     where t.id = $1 and t.state in (2, 3)
+     where t.id = $1 and t.state in (2, 3) and t.session is not null
      order by token
 """
 
@@ -166,27 +184,6 @@ async def attempts(conn: Connection, task: int) -> list[AttemptView]:
     ]
 
 
-class Piece(NamedTuple):
-    token: int
-    number: int
-    stream: int
-    at: datetime
-    data: bytes
-
-
-async def output(conn: Connection, task: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
-    """Output of all attempts in order, from behind the piece `after` = (token, number)."""
-    rows = await conn.fetch(
-        """
-        select token, number, stream, at, data from mainspring.output
-         where task_id = $1 and (token, number) > ($2, $3) order by token, number limit 200
-        """,
-        task,
-        *after,
-    )
-    return [Piece(*row) for row in rows]
-
-
 _CANCEL_WAITING = f"""
     with ended as (
         delete from mainspring.task t where t.id = $1 and t.state in (0, 1) returning t.*
@@ -199,22 +196,25 @@ _CANCEL_WAITING = f"""
 _CANCEL_HELD = """
     with asked as (
         update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now()),
-               cancel_mode = nullif(nullif(cancel_mode, 1), 3)  -- asked otherwise before: now it is to stop in any case
+               -- Asked back before, or to be restarted: now it is to stop in any case.
+               cancel_mode = case when $2 or cancel_mode = 2 then 2 end
          where id = $1 and state in (2, 3) returning id
     )
     select id, pg_notify('mainspring', 'cancel') from asked
 """
 
 
-async def cancel(conn: Connection, task: int) -> TaskState:
+async def cancel(conn: Connection, task: int, *, kill: bool = False) -> TaskState:
     """blocked, pending → cancelled at once; for an armed or running task its agent is asked to stop it.
+
+    With `kill` it gets no grace to end by itself.
 
     Returns the state that this leaves. InvalidTransition if the task has ended.
     """
     for _ in range(100):  # it may be claimed, or come back, between the two statements
         if await partitions.write(conn, lambda: conn.fetchval(_CANCEL_WAITING, task)) is not None:
             return TaskState.CANCELLED
-        if await conn.fetch(_CANCEL_HELD, task):
+        if await conn.fetch(_CANCEL_HELD, task, kill):
             return TaskState.RUNNING
         view = await get(conn, task)
         state = TaskState.from_label(view.state)
@@ -238,7 +238,7 @@ _RUN_AGAIN = """
         insert into mainspring.attempt
             (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
         select id, token, attempt, session, state, started_at, finished_at, mainspring.now(), run_at, error_code, error
-          from given where token is not null
+          from given where token is not null and session is not null
     ), removed as (
         delete from mainspring.task_history h using given
          where h.id = given.id and h.recorded_at = given.recorded_at
@@ -251,9 +251,10 @@ _RUN_AGAIN = """
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
-         schedule_id, plan_time, scope, origin)
-    select given.id, mainspring.now(), created_at, job_id, pool, 1, priority, 0, args, checkpoint, key,
-           schedule_id, plan_time, scope, origin
+         schedule_id, plan_time, scope, origin, parent_id, target)
+    select given.id, mainspring.now(), created_at, job_id,
+           case when parent_id is null then pool else -abs(pool) end,      -- out of every claim's way
+           1, priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id, target
       from given join removed using (id)
     returning id
 """

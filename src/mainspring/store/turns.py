@@ -54,8 +54,8 @@ _LANES = """
       join mainspring.schedule s on s.id = any (array[soon.schedule_id])
      cross join lateral (
         (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
-                t.cancel_at is not null and (t.state = 2 or t.cancel_mode is distinct from 1) as stopping, t.plan_time,
-                null::float8 as due_in
+                t.cancel_at is not null and (t.state = 2 or coalesce(t.cancel_mode, 0) not in (1, 3)) as stopping,
+                t.plan_time, null::float8 as due_in
            from mainspring.task t
           where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0
             and t.origin is distinct from 'backfill')
@@ -133,7 +133,7 @@ async def skip(conn: Connection, tasks: Sequence[int]) -> int:
 
 
 # One that waits for a retry is cancelled at once; the others are their agents' to stop. One that was asked back and
-# has started runs on (cancel_mode 1): it is to stop now all the same.
+# has started runs on (cancel_mode 1), one that is restarted runs again: they are to stop now all the same.
 _STOP = f"""
     update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {KILL} end
       from unnest($1::bigint[]) as given(id)

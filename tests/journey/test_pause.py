@@ -1,0 +1,56 @@
+"""An operator holds a running command still, lets it go on, and ends one that stands still."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mainspring.agent.runner import Runner
+from tests.journey.processes import mainspring, running, until
+
+pytestmark = pytest.mark.skipif(not hasattr(Runner, "pause"), reason="this agent cannot hold a command still")
+
+
+def state_of(pid: str) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def status(id: str, dsn: str) -> dict[str, object]:
+    shown: dict[str, object] = json.loads(mainspring("task", "show", id, "--dsn", dsn, "--json").stdout)
+    return shown
+
+
+def started(dsn: str, pid_file: Path) -> str:
+    """Submit the command, and give the number of its process once it runs."""
+    mainspring("job", "create", "long", "--dsn", dsn, "--shell", "--", f"echo $$ > {pid_file}; while :; do :; done")
+    mainspring("task", "submit", "long", "--dsn", dsn)
+    until(lambda: status("1", dsn)["state"] == "running" and pid_file.exists() and bool(pid_file.read_text()))
+    return pid_file.read_text().strip()
+
+
+def test_a_paused_command_stands_still_until_it_is_resumed(dsn: str, tmp_path: Path) -> None:
+    with running("up", "--json", "--dsn", dsn) as up:
+        up.ready()
+        pid = started(dsn, tmp_path / "pid")
+        assert mainspring("task", "pause", "1", "--dsn", dsn).returncode == 0
+        until(lambda: state_of(pid) == "T")
+        shown = status("1", dsn)
+        assert (shown["state"], shown["paused_at"] is not None) == ("running", True)
+        assert mainspring("task", "resume", "1", "--dsn", dsn).returncode == 0
+        until(lambda: state_of(pid) != "T")
+        mainspring("task", "kill", "1", "--dsn", dsn)
+        until(lambda: status("1", dsn)["state"] == "cancelled")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "kill"])
+def test_a_command_that_stands_still_can_be_ended(dsn: str, tmp_path: Path, verb: str) -> None:
+    with running("up", "--json", "--dsn", dsn) as up:
+        up.ready()
+        pid = started(dsn, tmp_path / "pid")
+        mainspring("task", "pause", "1", "--dsn", dsn)
+        until(lambda: state_of(pid) == "T")
+        mainspring("task", verb, "1", "--dsn", dsn)
+        until(lambda: status("1", dsn)["state"] == "cancelled")
+        assert not Path(f"/proc/{pid}").exists()

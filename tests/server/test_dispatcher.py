@@ -11,11 +11,13 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
+from mainspring.model.placement import Requirements
 from mainspring.model.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.gateway import Gateway
 from mainspring.server.recorder import Recorder
+from mainspring.server.roster import Roster
 from mainspring.store import claims, jobs, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission
@@ -32,7 +34,10 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock, LEAD)
+        self.roster = Roster(database, self.catalogue, self.gateway)
+        self.dispatcher = Dispatcher(
+            database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock, LEAD
+        )
 
     async def close(self) -> None:
         await self.gateway.close()
@@ -178,7 +183,7 @@ async def test_an_agent_is_armed_ahead_with_what_is_due_within_the_lead(
     await enqueue(conn, 5, due="1 min")
     assert await server.dispatcher.step() == 5
     assert await agent.has(5) == soon
-    assert server.gateway.room({})[0] == {agent.session: 1}, "and its slot is still free"
+    assert server.gateway.room(Requirements())[0] == {agent.session: 1}, "and its slot is still free"
 
 
 async def test_claims_pause_while_endings_pile_up(conn: Connection, server: Server, join: Callable[..., Any]) -> None:

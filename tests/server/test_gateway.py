@@ -28,6 +28,7 @@ from mainspring.model.messages import (
     ServerMessage,
     Welcome,
 )
+from mainspring.model.placement import Requirements
 from mainspring.model.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
@@ -41,6 +42,7 @@ from mainspring.wire.clock import Clock
 
 Eventually = Callable[..., Awaitable[Any]]
 LEASE = 60.0
+ANYBODY = Requirements()
 
 
 class Server:
@@ -144,7 +146,7 @@ async def test_who_does_not_say_hello_first_is_refused(
         await agent.hear()
     await agent.serving
     assert await conn.fetchval("select count(*) from mainspring.agent") == 0
-    assert server.gateway.room({}) == ({}, 0)
+    assert server.gateway.room(ANYBODY) == ({}, 0)
 
 
 async def test_a_second_hello_changes_nothing(conn: Connection, server: Server) -> None:
@@ -152,7 +154,7 @@ async def test_a_second_hello_changes_nothing(conn: Connection, server: Server) 
     await agent.say(Hello("other", 1000, {}))
     await agent.say(Heartbeat(0))
     assert isinstance((await agent.hear())[0], Configure)
-    assert server.gateway.room({})[0] == {agent.session: 10}
+    assert server.gateway.room(ANYBODY)[0] == {agent.session: 10}
     await agent.leave()
 
 
@@ -214,7 +216,7 @@ async def test_room_is_slots_minus_what_is_held_until_it_has_ended(conn: Connect
     agent = await Agent(server, slots=10).join()
 
     def room() -> int:
-        return server.gateway.room({})[0].get(agent.session, 0)
+        return server.gateway.room(ANYBODY)[0].get(agent.session, 0)
 
     assert room() == 10
     armed = await arm(conn, server, agent, 4)
@@ -240,8 +242,8 @@ async def test_a_repeated_ending_does_not_make_room_twice(conn: Connection, serv
         await agent.say(Heartbeat(0))
         await agent.hear()
         await server.recorder.flush()
-    free = server.gateway.room({})[0].get(agent.session, 0)
-    window = server.gateway.room({})[1]
+    free = server.gateway.room(ANYBODY)[0].get(agent.session, 0)
+    window = server.gateway.room(ANYBODY)[1]
     assert free == window - 1, "one task is held"
     await agent.leave()
 
@@ -269,9 +271,9 @@ async def test_a_task_that_comes_again_before_its_last_ending_is_told_is_held_on
 
 async def test_labels_decide_who_has_room(server: Server) -> None:
     plain, special = await Agent(server).join(), await Agent(server, labels={"gpu": "yes"}).join()
-    assert set(server.gateway.room({})[0]) == {plain.session, special.session}
-    assert set(server.gateway.room({"gpu": "yes"})[0]) == {special.session}
-    assert server.gateway.room({"gpu": "no"}) == ({}, 0)
+    assert set(server.gateway.room(ANYBODY)[0]) == {plain.session, special.session}
+    assert set(server.gateway.room(Requirements({"gpu": "yes"}))[0]) == {special.session}
+    assert server.gateway.room(Requirements({"gpu": "no"})) == ({}, 0)
     await plain.leave()
     await special.leave()
 
@@ -282,8 +284,8 @@ async def test_tasks_ahead_of_their_time_take_no_slot(conn: Connection, server: 
     pool = await conn.fetchval("select pool from mainspring.job")
     claim = await claims.claim(conn, pool, [agent.session], 5, [BOTTOM] * 10, ahead=7200.0)
     await server.gateway.arm(claim)
-    assert server.gateway.room({})[0] == {agent.session: 1}
-    assert server.gateway.room_ahead({}) == {agent.session: ARM_LIMIT - 5}
+    assert server.gateway.room(ANYBODY)[0] == {agent.session: 1}
+    assert server.gateway.room_ahead(ANYBODY) == {agent.session: ARM_LIMIT - 5}
     await agent.leave()
 
 
@@ -291,8 +293,8 @@ async def test_a_draining_agent_has_no_room_and_is_told(server: Server) -> None:
     agent = await Agent(server).join()
     await server.gateway.drain()
     assert await agent.hear() == [Drain()]
-    assert server.gateway.room({})[0] == {}
-    assert server.gateway.room_ahead({}) == {}
+    assert server.gateway.room(ANYBODY)[0] == {}
+    assert server.gateway.room_ahead(ANYBODY) == {}
     await agent.leave()
 
 
@@ -362,7 +364,7 @@ async def test_a_session_whose_lease_is_over_is_closed(conn: Connection, server:
     with pytest.raises(ChannelClosed):
         await over.hear()
     await over.serving
-    assert set(server.gateway.room({})[0]) == {living.session}
+    assert set(server.gateway.room(ANYBODY)[0]) == {living.session}
     await living.leave()
 
 

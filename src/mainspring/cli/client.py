@@ -1,7 +1,7 @@
 """The client: what commands ask for, and its implementation straight on the database.
 
 Uses   store.jobs, store.tasks, store.submit
-Next:  cli/schedule_client.py for schedules; cli/render.py
+Next:  cli/schedule_client.py for schedules, cli/agent_client.py for agents; cli/render.py
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import asyncpg
 import msgspec
 
+from mainspring.cli.agent_client import Agents, DatabaseAgents
 from mainspring.cli.schedule_client import DatabaseSchedules, Schedules
 from mainspring.compose import Settings, load, open_database
 from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
@@ -63,6 +64,8 @@ class Client(Protocol):
     async def has_agent(self) -> bool: ...
     @property
     def schedules(self) -> Schedules: ...
+    @property
+    def agents(self) -> Agents: ...
     async def stats(self) -> dict[str, Any]: ...
 
 
@@ -75,10 +78,15 @@ class DatabaseClient:
         self._opened: Database | None = None
         keep = timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed))
         self._schedules = DatabaseSchedules(self._conn, keep)
+        self._agents = DatabaseAgents(self._conn)
 
     @property
     def schedules(self) -> Schedules:
         return self._schedules
+
+    @property
+    def agents(self) -> Agents:
+        return self._agents
 
     async def _database(self) -> Database:
         """The embedded PostgreSQL is our own, so its schema is brought up to date.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from mainspring import __version__
+from mainspring.cli.agents import agents
 from mainspring.cli.base import Group, examples
 from mainspring.cli.demo import demo
 from mainspring.cli.errors import INTERRUPTED, USAGE, report
@@ -39,7 +40,7 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, worker, demo, migrate, job, schedule, task, stats):
+for command in (up, worker, demo, migrate, job, schedule, task, agents, stats):
     cli.add_command(command)
 
 

@@ -101,11 +101,14 @@ async def list_tasks(client: Client, job: str | None, state: tuple[str, ...], li
     if shared().json:
         print_json(found)
         return
+    pending = [view.id for view in found if view.state == TaskState.PENDING.label]
+    waits = {id: wait.what for id, wait in (await client.agents.waits(pending)).items()}
     table(
-        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR"],
+        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "WAITS", "ERROR"],
         [
-            [view.id, view.job, view.state, view.attempt, view.run_at, view.lateness_ms, headline(view.error)[:60]]
+            [view.id, view.job, view.state, view.attempt, view.run_at, view.lateness_ms, waits.get(view.id, ""), error]
             for view in found
+            for error in (headline(view.error)[:60],)
         ],
         empty="no such tasks",
     )
@@ -122,8 +125,10 @@ async def show(client: Client, id: int) -> None:
 
     view = await client.task(id)
     attempts = await client.attempts(id)
+    wait = (await client.agents.waits([id])).get(id)
     if shared().json:
-        print_json({**msgspec.structs.asdict(view), "attempts": attempts})
+        reason = wait and {"code": wait.code, "reason": wait.reason}
+        print_json({**msgspec.structs.asdict(view), "waits": reason, "attempts": attempts})
         return
     fields(
         {
@@ -137,6 +142,7 @@ async def show(client: Client, id: int) -> None:
             "ended": view.finished_at,
             "late": milliseconds(view.lateness_ms),
             "waits for": view.waiting_for or None,
+            "waits": wait and wait.reason,
             **{name: getattr(view, name) for name in ("args", "progress", "checkpoint", "result")},
             "error": view.error,
         }
@@ -211,7 +217,10 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
     view = await client.task(id)
     if TaskState.from_label(view.state) not in TERMINAL:
-        if not await client.has_agent():
+        view_waits = await client.agents.waits([id])
+        if id in view_waits:
+            note(f"task {id} cannot start yet: {view_waits[id].reason}")
+        elif not await client.has_agent():
             note("nobody is there to run tasks at the moment; `mainspring up` would")
         view = await client.wait(id, timeout)
     if shared().json:

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
+from mainspring.model.define_placement import check_labels, define_placement
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.jobs import DEFAULT_PRIORITY, PRIORITIES, Command, Definition, Delivery, Run
 from mainspring.model.names import check_name, check_text
@@ -36,6 +37,10 @@ class Options(TypedDict, total=False):
     delivery: Delivery
     priority: str | int
     requires: Mapping[str, str]
+    placement: str
+    needs: Mapping[str, float]
+    prefer: Mapping[str, str]
+    sticky: str
     description: str
 
 
@@ -55,13 +60,10 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
             field="delivery",
         )
     timeout = options.get("timeout")
-    own = options.get("requires", {})
-    if not isinstance(own, Mapping):
-        raise ValidationError(f"requires: {own!r}; give labels such as {{'zone': 'eu'}}", field="requires")
-    labels = {**(requires or {}), **own}
-    for label, value in labels.items():
-        check_name(label, field="requires")
-        check_name(value, field="requires")
+    labels = {
+        **check_labels(requires or {}, field="requires"),
+        **check_labels(options.get("requires", {}), field="requires"),
+    }
     return Definition(
         run=run,
         retry=_retry(options),
@@ -70,6 +72,9 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         delivery=delivery,
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
         requires=labels,
+        placement=define_placement(
+            options.get("placement"), options.get("needs", {}), options.get("prefer", {}), options.get("sticky")
+        ),
         description=check_text(options.get("description", ""), field="description"),
     )
 

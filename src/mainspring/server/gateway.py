@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
@@ -34,11 +34,11 @@ from mainspring.model.messages import (
     Started,
     Welcome,
 )
-from mainspring.model.placement import fits
+from mainspring.model.placement import Requirements, fits
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.doubts import Doubts
 from mainspring.server.recorder import Recorder, Report
-from mainspring.server.seat import ARM_LIMIT, Seat
+from mainspring.server.seat import Seat
 from mainspring.store import agents, claims
 from mainspring.store.claims import Claim
 from mainspring.store.database import Database
@@ -62,6 +62,7 @@ class Gateway:
         self._lease = lease
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
+        self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new: see server/roster.py
         self.doubts = Doubts()
         self._released: set[int] | None = None  # tokens, while somebody wants to know
         recorder.on_recorded.append(self._recorded)
@@ -147,24 +148,32 @@ class Gateway:
 
     # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
 
-    def room(self, requirements: dict[str, str]) -> tuple[dict[int, int], int]:
+    def room(self, requirements: Requirements) -> tuple[dict[int, int], int]:
         """Free places for due tasks by session, and the sum of the windows they are part of."""
-        now = self._clock.now()
-        fitting = [s for s in self._seats.values() if fits(requirements, s.labels) and s.is_trusted(self._lease)]
-        free = {seat.session: room for seat in fitting if (room := seat.room(now)) > 0}
-        return free, sum(seat.window for seat in fitting)
+        now, needs = self._clock.now(), requirements.placement.needs
+        fitting = self._fitting(requirements)
+        free = {seat.session: room for seat in fitting if (room := seat.room(now, needs)) > 0}
+        return free, sum(seat.window_for(needs) for seat in fitting)
 
-    def room_ahead(self, requirements: dict[str, str]) -> dict[int, int]:
+    def room_ahead(self, requirements: Requirements) -> dict[int, int]:
         """Free places for tasks whose time has not come, by session."""
-        now = self._clock.now()
-        return {
-            seat.session: room
+        now, needs = self._clock.now(), requirements.placement.needs
+        fitting = self._fitting(requirements)
+        return {seat.session: room for seat in fitting if (room := seat.room_ahead(now, needs)) > 0}
+
+    def _fitting(self, requirements: Requirements) -> list[Seat]:
+        return [
+            seat
             for seat in self._seats.values()
-            if not seat.draining
+            if fits(requirements, seat.labels, seat.offers)
             and seat.is_trusted(self._lease)
-            and fits(requirements, seat.labels)
-            and (room := ARM_LIMIT - seat.ahead(now)) > 0
-        }
+            and seat.name not in self.drained
+        ]
+
+    @property
+    def seats(self) -> Mapping[int, Seat]:
+        """The sessions here."""
+        return self._seats
 
     async def arm(self, claim: Claim) -> None:
         """Send each session what was claimed for it, in one message."""
@@ -178,7 +187,7 @@ class Gateway:
                 if (before := self._holders.get(armed.task)) is not None:
                     before.release(armed.task)  # recorded a moment ago, and claimed again before we were told
                 self._holders[armed.task] = seat
-            seat.arm(tasks, self._clock.now())
+            seat.arm(tasks, self._clock.now(), self._catalogue.needs)
             try:
                 await seat.link.send([seat.dispatch(self._catalogue, tasks)])
             except ChannelClosed:

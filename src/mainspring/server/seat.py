@@ -6,8 +6,12 @@ Next: server/gateway.py
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Hello, ServerMessage
+from mainspring.model.placement import copies
+from mainspring.model.strategies import Candidate
+from mainspring.server.amounts import Amounts
 from mainspring.server.catalogue import Catalogue
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
@@ -24,6 +28,12 @@ class Seat:
         self.name = hello.name
         self.slots = hello.slots
         self.labels = hello.labels
+        self.offers = hello.offers
+        self.cpu = 0.0  # this and the next: as its heartbeats tell
+        self.memory = 0.0
+        self.running = 0
+        self.skew = 0.0
+        self.amounts = Amounts(hello.offers)
         self.link = link
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
         self.reported: set[int] = set()  # tokens of those that have ended and are not yet recorded
@@ -37,14 +47,21 @@ class Seat:
         self._rate = 0.0
         self._rated_at = boottime()
 
-    def arm(self, tasks: list[Armed], now: float) -> None:
+    def arm(self, tasks: list[Armed], now: float, needs: Mapping[int, Mapping[str, float]]) -> None:
+        """Take what was claimed for it; `needs` are the amounts by job, of those who need any."""
         for armed in tasks:
             self.held[armed.task] = armed.token
+            if armed.job in needs:
+                self.amounts.take(armed.task, needs[armed.job])
             if armed.fire_at > now:
                 heapq.heappush(self._ahead, armed.fire_at)
 
     def ended(self, endings: list[Ending]) -> None:
         self.reported.update(ending.token for ending in endings if self.held.get(ending.task) == ending.token)
+        if self.amounts.in_use:
+            for ending in endings:
+                if self.held.get(ending.task) == ending.token:
+                    self.amounts.release(ending.task)
         self._finished += len(endings)
         elapsed = boottime() - self._rated_at
         if elapsed >= 0.02:
@@ -54,6 +71,8 @@ class Seat:
 
     def release(self, task: int) -> None:
         self.reported.discard(self.held.pop(task, 0))
+        if self.amounts.in_use:
+            self.amounts.release(task)
 
     def ahead(self, now: float) -> int:
         while self._ahead and self._ahead[0] <= now:
@@ -69,9 +88,37 @@ class Seat:
         """Whether its lease still has some time, as far as we know."""
         return boottime() - self.renewed_at < lease * 5 / 6
 
-    def room(self, now: float) -> int:
-        busy = len(self.held) - len(self.reported) - self.ahead(now)
-        return 0 if self.draining else self.window - busy
+    def window_for(self, needs: Mapping[str, float]) -> int:
+        """How many due tasks with these needs it may hold."""
+        return min(self.window, copies(needs, self.offers)) if needs else self.window
+
+    def room(self, now: float, needs: Mapping[str, float]) -> int:
+        """How many due tasks with these needs it can take."""
+        if self.draining:
+            return 0
+        free = self.window - (len(self.held) - len(self.reported) - self.ahead(now))
+        return min(free, copies(needs, self.amounts.free)) if needs else free
+
+    def room_ahead(self, now: float, needs: Mapping[str, float]) -> int:
+        """How many tasks with these needs it can take ahead of their time."""
+        if self.draining:
+            return 0
+        free = ARM_LIMIT - self.ahead(now)
+        return min(free, copies(needs, self.amounts.free)) if needs else free
+
+    def candidate(self, free: int) -> Candidate:
+        """What a strategy of placement wants to know of it."""
+        return Candidate(
+            session=self.session,
+            name=self.name,
+            free=free,
+            busy=len(self.held) - len(self.reported),
+            slots=self.slots,
+            cpu=self.cpu,
+            memory=self.memory,
+            labels=self.labels,
+            offers=self.offers,
+        )
 
     def dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
         """The message that arms `tasks`, with the jobs it does not know yet."""

@@ -20,6 +20,7 @@ from mainspring.server.listener import Listener
 from mainspring.server.planner import Planner
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer
+from mainspring.server.roster import Roster
 from mainspring.server.scopes import Provider
 from mainspring.server.settler import Settler
 from mainspring.server.turnstile import Turnstile
@@ -52,7 +53,10 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock, lead)
+        self.roster = Roster(database, self.catalogue, self.gateway)
+        self.dispatcher = Dispatcher(
+            database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock, lead
+        )
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
         self.settler = Settler(database)
         self.planner = Planner(database, app, providers or {})
@@ -64,6 +68,7 @@ class Server:
                 "due": self.dispatcher.wake,
                 "cancel": self.gateway.cancel_wake,
                 "job": self.catalogue.wake,
+                "agent": self.roster.wake,
                 "dependency": self.settler.wake,
                 "schedule": self.planner.wake,
             },
@@ -71,6 +76,7 @@ class Server:
         self.recorder.on_ended.append(self.settler.ended)
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
         self.recorder.on_ended.append(self.turnstile.ended)
+        self.roster.on_back.append(self.dispatcher.wake.set)
         self.settler.on_requeued.append(self.dispatcher.wake.set)
         self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
         self.turnstile.on_released.append(self.dispatcher.released)
@@ -83,6 +89,7 @@ class Server:
             await self.follow_clock()
         await self.janitor.step()
         await self.catalogue.refresh()
+        await self.roster.look()
         await self.listener.step()
         self.loops = asyncio.create_task(self._run(), name="mainspring server")
 
@@ -100,6 +107,8 @@ class Server:
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
+            group.create_task(run_every(1.0, self.roster.look, self.roster.wake))
+            group.create_task(run_every(5.0, self.roster.tell_unrunnable))
             group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
             group.create_task(run_every(2.0, self.listener.step))
             group.create_task(run_every(1.0, self.follow_clock))

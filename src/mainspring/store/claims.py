@@ -15,10 +15,10 @@ from mainspring.model.jobs import PRIORITY_LEVELS
 from mainspring.model.messages import Armed
 from mainspring.store.database import Connection
 
-_LEVELS = list(PRIORITY_LEVELS)
+LEVELS = list(PRIORITY_LEVELS)
 BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
 
-_COLUMNS = """
+COLUMNS = """
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
     date_part('epoch', t.plan_time) as plan_time, t.scope, t.session, t.priority
 """
@@ -55,7 +55,7 @@ _CLAIM = f"""
            session = placed.session
       from placed
      where t.ctid = placed.place and t.state = 1
-    returning {_COLUMNS}
+    returning {COLUMNS}
 """
 
 
@@ -72,7 +72,8 @@ class Claim(NamedTuple):
         return {session: tasks[-1].token // BATCH_TOKENS for session, tasks in self.tasks.items()}
 
 
-def _claim(rows: Sequence[Any]) -> Claim:
+def claimed(rows: Sequence[Any]) -> Claim:
+    """The rows that a claim returned, in the order in which it took them."""
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
     for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, session, priority in rows:
@@ -94,11 +95,11 @@ async def claim(
     """
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
-    return _claim(await conn.fetch(_CLAIM, pool, _LEVELS, at, ids, ahead, sessions, limit))
+    return claimed(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit))
 
 
 _UNANSWERED = f"""
-    select {_COLUMNS}
+    select {COLUMNS}
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
       join mainspring.claim c on c.session = given.session and c.batch > given.batch
      cross join lateral unnest(c.tasks) as claimed(id)
@@ -109,7 +110,7 @@ _UNANSWERED = f"""
 
 async def unanswered(conn: Connection, batches: dict[int, int]) -> Claim:
     """What was claimed for these sessions after their last known batch: a claim whose answer was lost."""
-    return _claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
+    return claimed(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
 
 
 _COMPACT = """
@@ -160,5 +161,5 @@ _STRAGGLERS = """
 
 async def stragglers(conn: Connection, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
     """The first pending task below the floor of each level, if any: (priority, position)."""
-    rows = await conn.fetch(_STRAGGLERS, pool, _LEVELS, [at for at, _ in floors], [id for _, id in floors])
+    rows = await conn.fetch(_STRAGGLERS, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors])
     return [(priority, (run_at, id)) for priority, run_at, id in rows]

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import Conflict, JobNotFound
+from mainspring.model import placement
 from mainspring.model.jobs import Definition, Job
+from mainspring.model.placement import Requirements
 from mainspring.store.database import Connection
 
 _POOLS = """
@@ -50,7 +52,7 @@ async def register(
     if not definitions:
         return False
     await _check_owners(conn, definitions, namespace)
-    requirements = [msgspec.json.encode(d.requires).decode() for d in definitions.values()]
+    requirements = [placement.encode(placement.requirements_of(d)) for d in definitions.values()]
     await conn.execute(_POOLS, requirements)
     status = await conn.execute(
         _REGISTER,
@@ -123,10 +125,10 @@ async def load(conn: Connection) -> list[Job]:
     return [_job(row) for row in rows]
 
 
-async def pools(conn: Connection) -> dict[int, dict[str, str]]:
+async def pools(conn: Connection) -> dict[int, Requirements]:
     """Pools with their requirements."""
     rows = await conn.fetch("select id, requirements from mainspring.pool")
-    return {row["id"]: msgspec.json.decode(row["requirements"], type=dict[str, str]) for row in rows}
+    return {row["id"]: placement.decode(row["requirements"]) for row in rows}
 
 
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:

@@ -104,11 +104,10 @@ async def list_tasks(client: Client, job: str | None, state: tuple[str, ...], li
     pending = [view.id for view in found if view.state == TaskState.PENDING.label]
     waits = {id: wait.what for id, wait in (await client.agents.waits(pending)).items()}
     table(
-        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "WAITS", "ERROR"],
+        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR", "WAITS"],
         [
-            [view.id, view.job, view.state, view.attempt, view.run_at, view.lateness_ms, waits.get(view.id, ""), error]
-            for view in found
-            for error in (headline(view.error)[:60],)
+            [v.id, v.job, v.state, v.attempt, v.run_at, v.lateness_ms, headline(v.error)[:60], waits.get(v.id)]
+            for v in found
         ],
         empty="no such tasks",
     )
@@ -217,9 +216,9 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
     view = await client.task(id)
     if TaskState.from_label(view.state) not in TERMINAL:
-        view_waits = await client.agents.waits([id])
-        if id in view_waits:
-            note(f"task {id} cannot start yet: {view_waits[id].reason}")
+        waits = await client.agents.waits([id])
+        if id in waits:
+            note(f"task {id} cannot start yet: {waits[id].reason}")
         elif not await client.has_agent():
             note("nobody is there to run tasks at the moment; `mainspring up` would")
         view = await client.wait(id, timeout)

@@ -90,10 +90,7 @@ class Roster:
         return 0
 
     def _tell(self, waiting: roster.Waiting, wait: Wait) -> None:
-        log.warning("%s of %s: %s", _tasks_wait(waiting.tasks), ", ".join(waiting.jobs), wait.reason)
-
-
-def _tasks_wait(count: int) -> str:
-    if count == 1:
-        return "1 task waits"
-    return f"{count}{' or more' if count == roster.COUNTED else ''} tasks wait"
+        more = " or more" if waiting.tasks == roster.COUNTED else ""
+        count = "1 task" if waiting.tasks == 1 else f"{waiting.tasks}{more} tasks"
+        verb = "waits" if waiting.tasks == 1 else "wait"
+        log.warning("%s of %s %s: %s", count, ", ".join(waiting.jobs), verb, wait.reason)

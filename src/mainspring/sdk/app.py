@@ -96,7 +96,10 @@ class App:
             options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
         signature = Signature(name, function)
         options = self.schedules.take(name, options, signature.check)
-        self._define(name, define(Python(name, signature.takes), options, requires={"app": self.name}))
+        definition = define(Python(name, signature.takes), options, requires={"app": self.name})
+        if definition.placement.sticky is not None:
+            signature.check_parameter(definition.placement.sticky, field="sticky")
+        self._define(name, definition)
         self._handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
         )

@@ -129,3 +129,16 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(AttributeError):
         Settings().slots = 5  # type: ignore[misc]
+
+
+def test_what_an_agent_offers_is_given_as_text_or_as_a_table(tmp_path: Path) -> None:
+    assert load(environment={"MAINSPRING_OFFERS": "gpu=2,memory_gb=0.5"}).offers == {"gpu": 2.0, "memory_gb": 0.5}
+    (tmp_path / "mainspring.toml").write_text("[offers]\ngpu = 4\n")
+    assert load(environment={}).offers == {"gpu": 4.0}
+    assert load({"offers": "gpu=1"}, environment={}).offers == {"gpu": 1.0}
+
+
+@pytest.mark.parametrize("given", ["gpu", "gpu=", "gpu=many", "gpu=-1", "gpu=inf", "@gpu=1", {"gpu": "2"}, ["gpu"]])
+def test_an_offer_that_is_no_amount_is_refused(given: Any) -> None:
+    with pytest.raises(ValidationError, match="^offers: "):
+        load({"offers": given}, environment={})

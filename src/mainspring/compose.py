@@ -110,7 +110,8 @@ def make_server(settings: Settings, database: Database, app: str | None, provide
 
 
 def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
-    hello = Hello(settings.agent_name, settings.slots, labels, version=VERSION, host=socket.gethostname() or "unknown")
+    host = socket.gethostname() or "unknown"
+    hello = Hello(settings.agent_name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
     wall = partial(_wrong_clock, settings.clock_offset) if settings.clock_offset else time.time
     return Agent(connect, hello=hello, executors=executors.by_kind, hold_until=executors.hold_until, wall=wall)
 
@@ -190,7 +191,7 @@ class Engine:
 
     async def _serve(self, channel: Channel[ServerMessage, AgentMessage]) -> None:
         try:
-            await self.server.gateway.serve(channel, process=process_identity())
+            await self.server.reception.serve(channel, process=process_identity())
         except StoreUnavailable as error:
             log.warning("no session: %s; trying again", error)
 

@@ -41,7 +41,7 @@ async def serving(
             field="listen",
         )
     server = make_server(settings, database, app, providers)
-    door = Door(database, server.gateway, host=host, port=port, tls=tls)
+    door = Door(database, server.reception, host=host, port=port, tls=tls)
     await server.start()
     try:
         assert server.loops is not None

@@ -20,6 +20,7 @@ import msgspec
 
 from mainspring.errors import ValidationError
 from mainspring.model.addresses import Allowed
+from mainspring.model.define_placement import check_amounts, parse_amounts
 from mainspring.model.durations import seconds
 from mainspring.model.names import check_text
 
@@ -31,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_directory: str | None = None  # of the embedded PostgreSQL
     agent_name: str = ""
     labels: dict[str, str] = {}  # of the agent, for jobs that require them; as text: gpu=a100,zone=b
+    offers: dict[str, float] = {}  # amounts that jobs may need; as text: gpu=2,memory_gb=64
     slots: int = 100  # attempts that run at the same time
     threads: int = 32  # of them, sync handlers
     http_allow: tuple[str, ...] = ()  # that HTTP jobs may call beside public addresses: 10.0.0.0/8,shop.example
@@ -107,10 +109,14 @@ def _convert(given: dict[str, Any]) -> Settings:
     for name in _DURATIONS & given.keys():
         given[name] = seconds(given[name], field=name)
     if isinstance(given.get("labels"), str):
-        given["labels"] = _labels(given["labels"])
+        given["labels"] = _pairs(given["labels"], "labels", "gpu=a100,zone=b")
     for name in _LISTS & given.keys():
         if isinstance(given[name], str):
             given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
+    if isinstance(given.get("offers"), str):
+        given["offers"] = parse_amounts(_pairs(given["offers"], "offers", "gpu=2,memory_gb=64"), field="offers")
+    elif "offers" in given:
+        given["offers"] = check_amounts(given["offers"], field="offers")
     try:
         settings = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
@@ -129,8 +135,8 @@ def _convert(given: dict[str, Any]) -> Settings:
     return settings
 
 
-def _labels(text: str) -> dict[str, str]:
+def _pairs(text: str, field: str, example: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(name and equals and value for name, equals, value in pairs):
-        raise ValidationError(f"labels: {text!r}; write gpu=a100,zone=b", field="labels")
+        raise ValidationError(f"{field}: {text!r}; write {example}", field=field)
     return {name: value for name, _, value in pairs}

@@ -59,7 +59,7 @@ def test_tasks_are_listed_newest_first_by_job_state_and_page(cli: Cli, job: str)
     assert ids("--limit", "1", "--before", "3") == [2]
     assert cli("task", "list", "--limit", "1").err == "there may be more: --before 3\n"
     lines = cli("task", "list").out.splitlines()
-    assert lines[0].split("\t") == ["id", "job", "state", "attempt", "due", "late_ms", "error"]
+    assert lines[0].split("\t") == ["id", "job", "state", "attempt", "due", "late_ms", "error", "waits"]
     assert lines[3].split("\t")[:3] == ["1", "hello", "cancelled"]
 
 
@@ -96,7 +96,7 @@ def test_waiting_too_long_ends_with_124_and_says_that_nobody_runs_tasks(cli: Cli
     for timeout in ("0", "50ms"):
         outcome = cli("task", "submit", job, "--wait", "--timeout", timeout)
         assert outcome.code == 124
-        assert "nobody is there to run tasks" in outcome.err
+        assert "cannot start yet: no agent runs; start one with `mainspring up`" in outcome.err
         assert "it goes on" in outcome.err
 
 
@@ -130,12 +130,10 @@ def test_waiting_for_a_task_that_is_not_there_is_refused_at_submission(cli: Cli,
 
 def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
     _submit(cli, job)
-    assert cli("stats", "--json").json == {
-        "live": {"pending": 1},
-        "last_hour": {},
-        "lateness_ms": None,
-        "agents": [],
-    }
+    found = cli("stats", "--json").json
+    [waiting] = found.pop("waiting")
+    assert found == {"live": {"pending": 1}, "last_hour": {}, "lateness_ms": None, "agents": []}
+    assert (waiting["jobs"], waiting["tasks"], waiting["code"]) == ([job], 1, "no_agents")
     assert cli("stats").out.startswith("live\t1 pending\nlast hour\tnone\n")
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainspring.model.daemons import MOST, PATIENCE, Waiting, next_life, place
+from mainspring.model.daemons import MOST, PATIENCE, Able, Waiting, next_life, place
 from mainspring.model.messages import Ending
+from mainspring.model.placement import Requirements
 from mainspring.model.schedules import Policies
 from mainspring.model.states import TaskState
 
@@ -80,10 +81,10 @@ def test_nothing_that_is_counted_outgrows_its_column() -> None:
 
 
 def waiting(task: int, *, schedule: int = 1, overdue: float = 0.0, **requirements: str) -> Waiting:
-    return Waiting(task, schedule, requirements, overdue)
+    return Waiting(task, schedule, Requirements(requirements), overdue)
 
 
-ALL = {10: {"zone": "eu"}, 20: {"zone": "us"}, 30: {"zone": "eu"}}
+ALL = {session: Able({"zone": zone}, {}) for session, zone in ((10, "eu"), (20, "us"), (30, "eu"))}
 
 
 def test_replicas_go_to_different_sessions() -> None:
@@ -96,11 +97,11 @@ def test_a_replica_goes_where_there_are_fewest_of_its_kind() -> None:
 
 
 def test_where_there_is_one_session_it_takes_all() -> None:
-    assert place([waiting(1), waiting(2)], {10: 5}, {10: {}}, {}) == {1: 10, 2: 10}
+    assert place([waiting(1), waiting(2)], {10: 5}, {10: Able({}, {})}, {}) == {1: 10, 2: 10}
 
 
 def test_no_session_gets_more_than_it_has_room_for() -> None:
-    assert place([waiting(1), waiting(2), waiting(3, overdue=9.0)], {10: 2}, {10: {}}, {}) == {1: 10, 2: 10}
+    assert place([waiting(1), waiting(2), waiting(3, overdue=9.0)], {10: 2}, {10: Able({}, {})}, {}) == {1: 10, 2: 10}
 
 
 def test_only_sessions_with_its_labels_are_taken() -> None:

@@ -19,7 +19,7 @@ from mainspring.model.define import (
     define,
     priority_level,
 )
-from mainspring.model.jobs import Command, Definition, Limits, Python
+from mainspring.model.jobs import Command, Definition, Limits, Placement, Python
 from mainspring.model.limits import in_words
 from mainspring.model.retry import Retry
 
@@ -55,6 +55,10 @@ def test_without_options_a_job_has_the_defaults() -> None:
         ({"delivery": "at_most_once", "retries": 0}, "delivery", "at_most_once"),
         ({"priority": "high"}, "priority", 7),
         ({"requires": {"zone": "a"}}, "requires", {"zone": "a"}),
+        ({"placement": "resources"}, "placement", Placement("resources")),
+        ({"needs": {"gpu": 1, "memory_gb": 0.5}}, "placement", Placement(needs={"gpu": 1.0, "memory_gb": 0.5})),
+        ({"prefer": {"zone": "a"}}, "placement", Placement(prefer={"zone": "a"})),
+        ({"sticky": "customer"}, "placement", Placement(sticky="customer")),
         ({"description": "line\nline"}, "description", "line\nline"),
     ],
 )
@@ -73,7 +77,20 @@ BAD: dict[str, list[Any]] = {
     "grace": [-1, "x"],
     "delivery": ["exactly_once", "", None, 1],
     "priority": ["urgent", "10", "-1", 10, -1, 5.0, True, "", None, "５"],
-    "requires": [{"": "a"}, {"zone": ""}, {"zone": 1}, {1: "a"}, {"zone": "a\x00"}, ["zone"], None],
+    "requires": [{"": "a"}, {"zone": ""}, {"zone": 1}, {1: "a"}, {"zone": "a\x00"}, ["zone"], None, {"@zone": "a"}],
+    "placement": ["luck", "", 1, ["resources"]],
+    "needs": [
+        {"gpu": 0},
+        {"gpu": -1},
+        {"gpu": "1"},
+        {"gpu": True},
+        {"gpu": float("nan")},
+        {"@gpu": 1},
+        {"": 1},
+        ["gpu"],
+    ],
+    "prefer": [{"zone": 1}, {"": "a"}, ["zone"], None, {"@zone": "a"}],
+    "sticky": ["", 1, "a\x00"],
     "description": ["a\x00", 5, None, "x" * 10_001],
     "colour": ["red"],
 }

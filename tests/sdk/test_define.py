@@ -10,7 +10,7 @@ import pytest
 
 import mainspring
 from mainspring import App, JobNotFound, ValidationError
-from mainspring.model.jobs import Definition
+from mainspring.model.jobs import Definition, Placement
 from mainspring.store import jobs
 from mainspring.store.database import Connection
 
@@ -52,9 +52,13 @@ async def test_options_reach_the_database(app: App, conn: Connection) -> None:
         delivery="effectively_once",
         priority="high",
         requires={"disk": "ssd"},
+        placement="capability",
+        needs={"gpu": 1},
+        prefer={"zone": "b"},
+        sticky="customer",
         description="by hand",
     )
-    def report() -> None:
+    def report(customer: str) -> None:
         """Not this."""
 
     stored = await definition(app, conn, "daily report")
@@ -66,7 +70,18 @@ async def test_options_reach_the_database(app: App, conn: Connection) -> None:
     assert stored.delivery == "effectively_once"
     assert stored.priority == 7
     assert stored.requires == {"app": "test", "disk": "ssd"}
+    assert stored.placement == Placement("capability", {"gpu": 1.0}, {"zone": "b"}, "customer")
     assert stored.description == "by hand"
+
+
+def test_a_sticky_argument_must_be_one_of_the_handler(app: App) -> None:
+    with pytest.raises(ValidationError, match="sticky: bill.* has no parameter 'costumer'"):
+
+        @app.job(sticky="costumer")
+        def bill(customer: str) -> None: ...
+
+    @app.job(sticky="costumer")
+    def anything(**arguments: str) -> None: ...
 
 
 async def test_a_list_of_delays_says_how_many_retries_there_are(app: App, conn: Connection) -> None:

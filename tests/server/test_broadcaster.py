@@ -50,7 +50,7 @@ class Agent:
         self.name = name
         self._labels = labels
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.gateway.serve(far, process=None))
+        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self.told: list[ServerMessage] = []

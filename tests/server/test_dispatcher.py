@@ -12,11 +12,14 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.lead import Lead
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
+from mainspring.model.placement import Requirements
 from mainspring.model.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.gateway import Gateway
+from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
+from mainspring.server.roster import Roster
 from mainspring.store import claims, jobs, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission
@@ -33,10 +36,13 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0, Lead(LEAD, load_factor=0.0))
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock)
+        self.reception = Reception(database, self.gateway, self.recorder, self.clock, 60.0)
+        self.roster = Roster(database, self.catalogue, self.gateway)
+        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
 
     async def close(self) -> None:
         await self.gateway.close()
+        await self.reception.close()
         await self.dispatcher.close()
         await self.recorder.close()
 
@@ -48,7 +54,7 @@ class Agent:
         near, far = memory_pair()
         self._server = server
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.gateway.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self._listening: asyncio.Task[None] | None = None
@@ -179,7 +185,7 @@ async def test_an_agent_is_armed_ahead_with_what_is_due_within_the_lead(
     await enqueue(conn, 5, due="1 min")
     assert await server.dispatcher.step() == 5
     assert await agent.has(5) == soon
-    assert server.gateway.room({})[0] == {agent.session: 1}, "and its slot is still free"
+    assert server.gateway.room(Requirements())[0] == {agent.session: 1}, "and its slot is still free"
 
 
 async def test_claims_pause_while_endings_pile_up(conn: Connection, server: Server, join: Callable[..., Any]) -> None:
@@ -212,11 +218,11 @@ async def test_room_wakes_the_loop_only_when_something_may_wait_for_it(
     dispatcher = server.dispatcher
     await dispatcher.step()
     dispatcher.wake.clear()
-    server.gateway._make_room()
+    server.gateway.make_room()
     assert not dispatcher.wake.is_set(), "all was claimed"
     await enqueue(conn, 2)
     assert (await dispatcher.step(), await dispatcher.step()) == (1, 0)
-    server.gateway._make_room()
+    server.gateway.make_room()
     assert dispatcher.wake.is_set()
 
 

@@ -28,9 +28,11 @@ from mainspring.model.messages import (
     ServerMessage,
     Welcome,
 )
+from mainspring.model.placement import Requirements
 from mainspring.model.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
+from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import ARM_LIMIT
 from mainspring.store import agents, claims, jobs, tasks
@@ -41,6 +43,7 @@ from mainspring.wire.clock import Clock
 
 Eventually = Callable[..., Awaitable[Any]]
 LEASE = 60.0
+ANYBODY = Requirements()
 
 
 class Server:
@@ -49,6 +52,7 @@ class Server:
         self.recorder = Recorder(database, self.catalogue)
         self.clock = Clock()
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, LEASE)
+        self.reception = Reception(database, self.gateway, self.recorder, self.clock, LEASE)
 
 
 class Agent:
@@ -57,7 +61,7 @@ class Agent:
     def __init__(self, server: Server, *, slots: int = 10, labels: dict[str, str] | None = None) -> None:
         self._channel: Channel[AgentMessage, ServerMessage]
         self._channel, far = memory_pair()
-        self.serving = asyncio.ensure_future(server.gateway.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
         self._hello = Hello("agent", slots, labels or {})
         self._sequence = 0
         self.acknowledged = 0
@@ -95,6 +99,7 @@ async def server(database: Database, conn: Connection) -> AsyncIterator[Server]:
     await server.catalogue.refresh()
     yield server
     await server.gateway.close()
+    await server.reception.close()
     await server.recorder.close()
 
 
@@ -144,7 +149,7 @@ async def test_who_does_not_say_hello_first_is_refused(
         await agent.hear()
     await agent.serving
     assert await conn.fetchval("select count(*) from mainspring.agent") == 0
-    assert server.gateway.room({}) == ({}, 0)
+    assert server.gateway.room(ANYBODY) == ({}, 0)
 
 
 async def test_a_second_hello_changes_nothing(conn: Connection, server: Server) -> None:
@@ -152,7 +157,7 @@ async def test_a_second_hello_changes_nothing(conn: Connection, server: Server) 
     await agent.say(Hello("other", 1000, {}))
     await agent.say(Heartbeat(0))
     assert isinstance((await agent.hear())[0], Configure)
-    assert server.gateway.room({})[0] == {agent.session: 10}
+    assert server.gateway.room(ANYBODY)[0] == {agent.session: 10}
     await agent.leave()
 
 
@@ -214,7 +219,7 @@ async def test_room_is_slots_minus_what_is_held_until_it_has_ended(conn: Connect
     agent = await Agent(server, slots=10).join()
 
     def room() -> int:
-        return server.gateway.room({})[0].get(agent.session, 0)
+        return server.gateway.room(ANYBODY)[0].get(agent.session, 0)
 
     assert room() == 10
     armed = await arm(conn, server, agent, 4)
@@ -240,8 +245,8 @@ async def test_a_repeated_ending_does_not_make_room_twice(conn: Connection, serv
         await agent.say(Heartbeat(0))
         await agent.hear()
         await server.recorder.flush()
-    free = server.gateway.room({})[0].get(agent.session, 0)
-    window = server.gateway.room({})[1]
+    free = server.gateway.room(ANYBODY)[0].get(agent.session, 0)
+    window = server.gateway.room(ANYBODY)[1]
     assert free == window - 1, "one task is held"
     await agent.leave()
 
@@ -269,9 +274,9 @@ async def test_a_task_that_comes_again_before_its_last_ending_is_told_is_held_on
 
 async def test_labels_decide_who_has_room(server: Server) -> None:
     plain, special = await Agent(server).join(), await Agent(server, labels={"gpu": "yes"}).join()
-    assert set(server.gateway.room({})[0]) == {plain.session, special.session}
-    assert set(server.gateway.room({"gpu": "yes"})[0]) == {special.session}
-    assert server.gateway.room({"gpu": "no"}) == ({}, 0)
+    assert set(server.gateway.room(ANYBODY)[0]) == {plain.session, special.session}
+    assert set(server.gateway.room(Requirements({"gpu": "yes"}))[0]) == {special.session}
+    assert server.gateway.room(Requirements({"gpu": "no"})) == ({}, 0)
     await plain.leave()
     await special.leave()
 
@@ -282,8 +287,8 @@ async def test_tasks_ahead_of_their_time_take_no_slot(conn: Connection, server: 
     pool = await conn.fetchval("select pool from mainspring.job")
     claim = await claims.claim(conn, pool, [agent.session], 5, [BOTTOM] * 10, ahead=7200.0)
     await server.gateway.arm(claim)
-    assert server.gateway.room({})[0] == {agent.session: 1}
-    assert server.gateway.room_ahead({}) == {agent.session: ARM_LIMIT - 5}
+    assert server.gateway.room(ANYBODY)[0] == {agent.session: 1}
+    assert server.gateway.room_ahead(ANYBODY) == {agent.session: ARM_LIMIT - 5}
     await agent.leave()
 
 
@@ -291,8 +296,8 @@ async def test_a_draining_agent_has_no_room_and_is_told(server: Server) -> None:
     agent = await Agent(server).join()
     await server.gateway.drain()
     assert await agent.hear() == [Drain()]
-    assert server.gateway.room({})[0] == {}
-    assert server.gateway.room_ahead({}) == {}
+    assert server.gateway.room(ANYBODY)[0] == {}
+    assert server.gateway.room_ahead(ANYBODY) == {}
     await agent.leave()
 
 
@@ -362,7 +367,7 @@ async def test_a_session_whose_lease_is_over_is_closed(conn: Connection, server:
     with pytest.raises(ChannelClosed):
         await over.hear()
     await over.serving
-    assert set(server.gateway.room({})[0]) == {living.session}
+    assert set(server.gateway.room(ANYBODY)[0]) == {living.session}
     await living.leave()
 
 

@@ -9,6 +9,7 @@ import pytest
 from mainspring.errors import JobNotFound
 from mainspring.model.define import command
 from mainspring.model.jobs import Definition, Python
+from mainspring.model.placement import Requirements
 from mainspring.model.retry import Retry
 from mainspring.store import jobs
 from mainspring.store.database import Connection, Database
@@ -46,7 +47,7 @@ async def test_a_changed_definition_is_a_new_version(conn: Connection, changed: 
     assert await versions(conn) == {"report": 2, "other": 1}
     job = await jobs.find(conn, "report")
     assert job.definition == changed
-    assert (await jobs.pools(conn))[job.pool] == changed.requires
+    assert (await jobs.pools(conn))[job.pool] == Requirements(changed.requires)
 
 
 async def test_jobs_with_the_same_requirements_share_a_pool(conn: Connection) -> None:

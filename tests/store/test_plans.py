@@ -16,7 +16,7 @@ from mainspring.model.floors import BOTTOM, Floor
 from mainspring.model.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.messages import Ending
 from mainspring.model.states import TaskState
-from mainspring.store import claims, jobs, outcomes
+from mainspring.store import claims, jobs, outcomes, sticky
 from mainspring.store.database import Connection, Database
 
 FULL = 20_000
@@ -35,6 +35,12 @@ BY_PLACE = ("Tid Scan", None, ())
 
 HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = {
     "claim": (claims._CLAIM, f"1, {_LEVELS}, 0, '{{1,2}}', 1000", {BY_TIME, BY_PLACE}),
+    "sticky_claim": (
+        sticky._CLAIM,
+        f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1",
+        {BY_TIME, BY_PLACE},
+    ),
+    "sticky_left": (sticky._LEFT, f"1, {_LEVELS}", {BY_TIME}),
     "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}", {BY_TIME}),
     "give_back": (claims._GIVE_BACK, f"{_MANY}, {_MANY}", {BY_NUMBER}),
     "start": (outcomes._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),

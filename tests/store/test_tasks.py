@@ -228,4 +228,5 @@ async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection
         "last_hour": {"failed": 1},
         "lateness_ms": None,
         "agents": [{"name": "worker-1", "session": session, "slots": 10, "holds": 1}],
+        "waiting": [],
     }

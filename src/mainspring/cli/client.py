@@ -1,7 +1,7 @@
 """The client: what commands ask for, and its implementation straight on the database.
 
 Uses   store.jobs, store.tasks, store.submit
-Next:  cli/schedule_client.py for schedules; cli/render.py
+Next:  cli/schedule_client.py for schedules, cli/agent_client.py for agents; cli/render.py
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import asyncpg
 import msgspec
 
+from mainspring.cli.agent_client import Agents, DatabaseAgents
 from mainspring.cli.daemon_client import Daemons, DatabaseDaemons
 from mainspring.cli.schedule_client import DatabaseSchedules, Schedules
 from mainspring.compose import Settings, load, open_database
@@ -87,6 +88,8 @@ class Client(Protocol):
     def schedules(self) -> Schedules: ...
     @property
     def daemons(self) -> Daemons: ...
+    @property
+    def agents(self) -> Agents: ...
     async def stats(self) -> dict[str, Any]: ...
 
 
@@ -100,10 +103,15 @@ class DatabaseClient:
         keep = timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed))
         self._schedules = DatabaseSchedules(self._conn, keep)
         self.daemons: Daemons = DatabaseDaemons(self._conn)
+        self._agents = DatabaseAgents(self._conn)
 
     @property
     def schedules(self) -> Schedules:
         return self._schedules
+
+    @property
+    def agents(self) -> Agents:
+        return self._agents
 
     async def _database(self) -> Database:
         """The embedded PostgreSQL is our own, so its schema is brought up to date.

@@ -17,7 +17,7 @@ from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.model.jobs import Run
+    from mainspring.model.jobs import Placement, Run
 
 
 @click.group(cls=Group)
@@ -52,6 +52,7 @@ async def show_job(client: Client, name: str) -> None:
     if shared().json:
         print_json(view)
         return
+    able, wait = await client.agents.able(view.definition)
     definition, retry = view.definition, view.definition.retry
     delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
     fields(
@@ -68,7 +69,8 @@ async def show_job(client: Client, name: str) -> None:
             "delivery": definition.delivery,
             "priority": definition.priority,
             "requires": definition.requires or None,
-            "broadcast": "every agent that matches" if definition.placement.broadcast else None,
+            **_placement_fields(definition.placement),
+            "agents": ", ".join(able) or (wait and wait.reason),
         }
     )
 
@@ -89,6 +91,16 @@ def _runs(run: Run) -> str:
     if run.python:
         return f"python {join(run.argv)}"
     return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
+
+
+def _placement_fields(placement: Placement) -> dict[str, Any]:
+    return {
+        "needs": placement.needs or None,
+        "prefer": placement.prefer or None,
+        "sticky": placement.sticky,
+        "placement": placement.strategy,
+        "broadcast": "every agent that matches" if placement.broadcast else None,
+    }
 
 
 def _details(run: Run) -> dict[str, Any]:
@@ -150,6 +162,10 @@ def _details(run: Run) -> dict[str, Any]:
 @click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
 @click.option("--requires", multiple=True, metavar="LABEL=VALUE", help="Label an agent must have; repeatable.")
 @click.option("--broadcast", is_flag=True, help="Each task runs on every agent that matches, at the same instant.")
+@click.option("--needs", multiple=True, metavar="NAME=AMOUNT", help="Amount an agent must have free; repeatable.")
+@click.option("--prefer", multiple=True, metavar="LABEL=VALUE", help="Agents with this label first; repeatable.")
+@click.option("--sticky", metavar="ARGUMENT", help="Tasks with the same value of it go to the same agent.")
+@click.option("--placement", metavar="HOW", help="round_robin, least_tasks, resources or capability.")
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
 @with_client
@@ -202,11 +218,16 @@ async def create_job(
 
 def _options(policies: dict[str, Any]) -> Any:
     """The options that were given, as model.define takes them."""
+    from mainspring.model.define_placement import parse_amounts
+
     options = {name: value for name, value in policies.items() if value not in (None, (), False)}
     if "," in options.get("backoff", "") or options.get("backoff", "")[:1].isdigit():
         options["backoff"] = options["backoff"].split(",")
-    if "requires" in options:
-        options["requires"] = pairs(options["requires"], field="requires")
+    for field in ("requires", "prefer", "needs"):
+        if field in options:
+            options[field] = pairs(options[field], field=field)
+    if "needs" in options:
+        options["needs"] = parse_amounts(options["needs"], field="needs")
     return options
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from mainspring import __version__
+from mainspring.cli.agents import agents
 from mainspring.cli.base import Group, examples
 from mainspring.cli.daemons import daemon
 from mainspring.cli.demo import demo
@@ -42,7 +43,7 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task, token, stats):
+for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task, agents, token, stats):
     cli.add_command(command)
 
 

@@ -24,6 +24,7 @@ _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&]password=)[^&#]*")
 def sizes(command: Any) -> Any:
     """The options of every process that runs tasks."""
     for option in (
+        click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
         click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
         click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
         click.option("--threads", type=int, metavar="N", help="Sync handlers at the same time; 32."),
@@ -31,6 +32,19 @@ def sizes(command: Any) -> Any:
     ):
         command = option(command)
     return command
+
+
+def as_settings(
+    slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...], offers: tuple[str, ...]
+) -> dict[str, Any]:
+    """These options as settings."""
+    return {
+        "slots": slots,
+        "threads": threads,
+        "agent_name": name,
+        "labels": ",".join(labels) or None,
+        "offers": ",".join(offers) or None,
+    }
 
 
 @click.command(
@@ -43,13 +57,13 @@ def sizes(command: Any) -> Any:
 )
 @click.argument("app", required=False)
 @sizes
-def up(app: str | None, slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...]) -> None:
+def up(app: str | None, **given: Any) -> None:
     """Run everything in one process: PostgreSQL, a server and an agent.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
     once running tasks have ended; Ctrl-C again stops them too.
     """
-    _run(app, {"slots": slots, "threads": threads, "agent_name": name, "labels": ",".join(labels) or None})
+    _run(app, as_settings(**given))
 
 
 @click.command(
@@ -61,13 +75,13 @@ def up(app: str | None, slots: int | None, threads: int | None, name: str | None
 )
 @click.argument("app")
 @sizes
-def worker(app: str, slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...]) -> None:
+def worker(app: str, **given: Any) -> None:
     """Run the jobs of a Python application.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
     workers as you like: the database decides who does what.
     """
-    _run(app, {"slots": slots, "threads": threads, "agent_name": name, "labels": ",".join(labels) or None})
+    _run(app, as_settings(**given))
 
 
 def _run(name: str | None, given: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import click
 from mainspring import __version__
 from mainspring.cli.base import Command, examples, shared
 from mainspring.cli.render import note, print_json
-from mainspring.cli.run import place, sizes
+from mainspring.cli.run import as_settings, place, sizes
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
@@ -57,14 +57,14 @@ def server(listen: str | None, app: str | None, tls_cert: str | None, tls_key: s
 @click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
 @click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
 @sizes
-def agent(app: str | None, labels: tuple[str, ...], name: str | None, **given: Any) -> None:
+def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | None, **given: Any) -> None:
     """Run tasks for servers on other machines.
 
     With --dsn, handlers have `current_task().transaction()`; nothing else needs the database.
     """
     from mainspring.cli.runtime import leave_threads_behind, run
 
-    loaded, overrides = _prepare(app, given | {"agent_name": name, "labels": ",".join(labels) or None})
+    loaded, overrides = _prepare(app, {"server": server, "token": token, "tls_ca": tls_ca} | as_settings(**given))
     run(_run_agent(loaded, overrides, as_json=shared().json))
     leave_threads_behind(0)
 

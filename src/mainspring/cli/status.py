@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.render import fields, note, print_json, table
+from mainspring.cli.render import counted, fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
@@ -77,3 +77,5 @@ async def stats(client: Client) -> None:
         [[agent["name"], agent["session"], agent["slots"], agent["holds"]] for agent in found["agents"]],
         empty="no agent runs; start one with `mainspring up`",
     )
+    for waiting in found["waiting"]:
+        note(f"{counted(waiting['tasks'], 'task')} of {', '.join(waiting['jobs'])} cannot start: {waiting['reason']}")

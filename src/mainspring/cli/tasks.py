@@ -104,11 +104,13 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
     if shared().json:
         print_json(found)
         return
+    pending = [view.id for view in found if view.state == TaskState.PENDING.label]
+    waits = {id: wait.what for id, wait in (await client.agents.waits(pending)).items()}
     table(
-        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR"],
+        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR", "WAITS"],
         [
-            [view.id, view.job, view.state, view.attempt, view.run_at, view.lateness_ms, headline(view.error)[:60]]
-            for view in found
+            [v.id, v.job, v.state, v.attempt, v.run_at, v.lateness_ms, headline(v.error)[:60], waits.get(v.id)]
+            for v in found
         ],
         empty="no such tasks",
     )
@@ -126,8 +128,11 @@ async def show(client: Client, id: int) -> None:
     view = await client.task(id)
     attempts = await client.attempts(id)
     children = await client.children(id)
+    wait = (await client.agents.waits([id])).get(id)
     if shared().json:
-        print_json({**msgspec.structs.asdict(view), "attempts": attempts, "children": children})
+        reason = wait and {"code": wait.code, "reason": wait.reason}
+        told = {**msgspec.structs.asdict(view), "waits": reason, "attempts": attempts, "children": children}
+        print_json(told)
         return
     fields(
         {
@@ -144,6 +149,7 @@ async def show(client: Client, id: int) -> None:
             "ended": view.finished_at,
             "late": milliseconds(view.lateness_ms),
             "waits for": view.waiting_for or None,
+            "waits": wait and wait.reason,
             **{name: getattr(view, name) for name in ("args", "progress", "checkpoint", "result")},
             "error": view.error,
         }
@@ -182,7 +188,10 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
     view = await client.task(id)
     if TaskState.from_label(view.state) not in TERMINAL:
-        if not await client.has_agent():
+        waits = await client.agents.waits([id])
+        if id in waits:
+            note(f"task {id} cannot start yet: {waits[id].reason}")
+        elif not await client.has_agent():
             note("nobody is there to run tasks at the moment; `mainspring up` would")
         view = await client.wait(id, timeout)
     if shared().json:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mainspring.model.messages import Ending
-from mainspring.model.placement import fits
+from mainspring.model.placement import Requirements, fits
 from mainspring.model.schedules import Policies
 
 MOST = 30_000  # that is counted: a smallint holds it
@@ -61,26 +61,33 @@ class Waiting(NamedTuple):
 
     task: int
     schedule: int
-    requirements: Mapping[str, str]
+    requirements: Requirements
     overdue: float
+
+
+class Able(NamedTuple):
+    """What an agent has and offers."""
+
+    labels: Mapping[str, str]
+    offers: Mapping[str, float]
 
 
 def place(
     waiting: Sequence[Waiting],
     room: Mapping[int, int],
-    labels: Mapping[int, Mapping[str, str]],
+    sessions: Mapping[int, Able],
     replicas: Mapping[tuple[int, int], int],
 ) -> dict[int, int]:
     """The sessions that replicas go to, by task: of those with room, the one with the fewest of its kind.
 
-    `room` has the free places of the sessions here, `labels` those of all sessions that live anywhere, `replicas` how
+    `room` has the free places of the sessions here, `sessions` are all that live anywhere, `replicas` tells how
     many of a schedule a session has. A session elsewhere that has fewer is given a moment to take the replica.
     """
     free = dict(room)
     has = Counter(replicas)
     placed: dict[int, int] = {}
     for replica in waiting:
-        fitting = [session for session, its in labels.items() if fits(replica.requirements, its)]
+        fitting = [session for session, its in sessions.items() if fits(replica.requirements, its.labels, its.offers)]
         here = [session for session in fitting if free.get(session, 0) > 0]
         if not here:
             continue

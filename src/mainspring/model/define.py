@@ -12,6 +12,7 @@ from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.define_health import define_health
+from mainspring.model.define_placement import check_labels, define_placement
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.jobs import (
     DEFAULT_PRIORITY,
@@ -19,7 +20,6 @@ from mainspring.model.jobs import (
     Command,
     Definition,
     Delivery,
-    Placement,
     Python,
     Run,
 )
@@ -53,6 +53,10 @@ class Options(TypedDict, total=False):
     requires: Mapping[str, str]
     health: Mapping[str, Any]
     broadcast: bool
+    placement: str
+    needs: Mapping[str, float]
+    prefer: Mapping[str, str]
+    sticky: str
     description: str
 
 
@@ -72,13 +76,10 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
             field="delivery",
         )
     timeout = options.get("timeout")
-    own = options.get("requires", {})
-    if not isinstance(own, Mapping):
-        raise ValidationError(f"requires: {own!r}; give labels such as {{'zone': 'eu'}}", field="requires")
-    labels = {**(requires or {}), **own}
-    for label, value in labels.items():
-        check_name(label, field="requires")
-        check_name(value, field="requires")
+    labels = {
+        **check_labels(requires or {}, field="requires"),
+        **check_labels(options.get("requires", {}), field="requires"),
+    }
     return Definition(
         run=run,
         retry=_retry(options),
@@ -88,15 +89,15 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
         requires=labels,
         health=None if options.get("health") is None else define_health(options["health"]),
-        placement=Placement(broadcast=_flag(options.get("broadcast", False), "broadcast")),
+        placement=define_placement(
+            options.get("placement"),
+            options.get("needs", {}),
+            options.get("prefer", {}),
+            options.get("sticky"),
+            options.get("broadcast", False),
+        ),
         description=check_text(options.get("description", ""), field="description"),
     )
-
-
-def _flag(value: object, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{field}: {value!r}; give True or False", field=field)
-    return value
 
 
 def _unknown_option(name: str) -> ValidationError:

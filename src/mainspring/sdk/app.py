@@ -88,6 +88,8 @@ class App:
         signature = Signature(name, function)
         options = self.schedules.take(name, options, signature.check)
         definition = define(Python(name, signature.takes), options, requires={"app": self.name})
+        if definition.placement.sticky is not None:
+            signature.check_parameter(definition.placement.sticky, field="sticky")
         self._define(name, definition)
         self._handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result

@@ -73,6 +73,11 @@ class Signature:
                 given |= given.pop(parameter.name, {})
         return encode(given, "args")
 
+    def check_parameter(self, name: str, *, field: str) -> None:
+        """An option that names a parameter must name one there is."""
+        if name not in self._names and not self._open:
+            raise ValidationError(f"{field}: {self._job}{self._signature} has no parameter {name!r}", field=field)
+
     @property
     def takes(self) -> tuple[str, ...]:
         """The parameters that a plan fills by itself."""

@@ -1,4 +1,4 @@
-"""Catalogue: what the server knows of jobs and pools, kept fresh by hints and by looking.
+"""Catalogue: what the server knows of jobs, pools and settings, kept fresh by hints and by looking.
 
 Next: server/dispatcher.py
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from mainspring.model.jobs import Definition, Job
-from mainspring.store import jobs
+from mainspring.model.placement import Requirements
+from mainspring.model.strategies import DEFAULT_STRATEGY
+from mainspring.store import jobs, settings
 from mainspring.store.database import Database
 
 
@@ -17,16 +19,21 @@ class Catalogue:
         self._database = database
         self._jobs: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
-        self.pools: dict[int, dict[str, str]] = {}  # that claims serve
-        self.broadcast_pools: set[int] = set()
+        self.pools: dict[int, Requirements] = {}  # that claims serve
+        self.broadcast_pools: set[int] = set()  # that none serves
+        self.needs: dict[int, dict[str, float]] = {}  # by job, of those who need any amounts
+        self.strategy = DEFAULT_STRATEGY  # of placement, for jobs without one of their own
         self.wake = asyncio.Event()
 
     async def refresh(self) -> int:
-        """Read all jobs and pools. Finds no work, ever: it only looks."""
+        """Read all jobs, pools and settings. Finds no work, ever: it only looks."""
         async with self._database.acquire() as conn:
             self._jobs = {job.id: job for job in await jobs.load(conn)}
-            self.pools = await jobs.pools(conn)
-            self.broadcast_pools = await jobs.broadcast_pools(conn)
+            pools = await jobs.pools(conn)
+            self.strategy = await settings.strategy(conn)
+        self.broadcast_pools = {id for id, requirements in pools.items() if requirements.placement.broadcast}
+        self.pools = {id: requirements for id, requirements in pools.items() if id not in self.broadcast_pools}
+        self.needs = {job.id: needs for job in self._jobs.values() if (needs := job.definition.placement.needs)}
         self._by_name = {job.name: job for job in self._jobs.values() if job.namespace == "default"}
         return 0
 

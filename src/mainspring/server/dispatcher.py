@@ -14,11 +14,13 @@ from contextlib import suppress
 from mainspring.model.floors import Floor, Floors
 from mainspring.model.jobs import PRIORITY_LEVELS
 from mainspring.model.messages import Armed
-from mainspring.model.placement import spread
+from mainspring.model.placement import Requirements
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
+from mainspring.server.placer import Placer
 from mainspring.server.recorder import Recorder
-from mainspring.store import claims
+from mainspring.server.roster import Roster
+from mainspring.store import claims, sticky
 from mainspring.store.database import Connection, Database, Line
 from mainspring.store.submit import Submission, submit_and_claim
 from mainspring.store.turns import Released
@@ -38,6 +40,7 @@ class Dispatcher:
         catalogue: Catalogue,
         gateway: Gateway,
         recorder: Recorder,
+        roster: Roster,
         clock: Clock,
     ) -> None:
         self._database = database
@@ -46,6 +49,7 @@ class Dispatcher:
         self._catalogue = catalogue
         self._gateway = gateway
         self._recorder = recorder
+        self._placer = Placer(catalogue, gateway, roster)
         self._clock = clock
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = {}  # pools whose last claim was full
@@ -92,7 +96,7 @@ class Dispatcher:
                 found += await self._claim_ahead(pool, requirements)
         return found
 
-    async def _claim_due(self, pool: int, requirements: dict[str, str]) -> int:
+    async def _claim_due(self, pool: int, requirements: Requirements) -> int:
         room, window = self._gateway.room(requirements)
         free = sum(room.values())
         flowing = self._flowing.get(pool, False)
@@ -101,29 +105,51 @@ class Dispatcher:
             return 0
         floors = self._floors.setdefault(pool, Floors())
         limit = min(free, BATCH)
-        claim = await self._claim(pool, room, limit, floors.start(boottime(), flowing=flowing), ahead=0.0)
+        start = list(floors.start(boottime(), flowing=flowing))
+        claim = await self._claim(pool, requirements, room, limit, start, -self._placer.delay(requirements, room))
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
+        if claim.size and requirements.placement.sticky is not None:
+            await self._lower_to_what_is_left(pool, floors, start)
         self._flowing[pool] = claim.size == limit
         self._may_rest &= claim.size == 0
         return claim.size
 
-    async def _claim_ahead(self, pool: int, requirements: dict[str, str]) -> int:
+    async def _lower_to_what_is_left(self, pool: int, floors: Floors, start: list[Floor]) -> None:
+        """A sticky claim leaves tasks between those it takes: the next one must find them."""
+        async with self._line as conn:
+            for priority, position in await sticky.left(conn, pool, start):
+                floors.lower(priority, position)
+
+    async def _claim_ahead(self, pool: int, requirements: Requirements) -> int:
         room = self._gateway.room_ahead(requirements)
-        if not room:
+        if not room or self._placer.delay(requirements, room):
             return 0
         from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
         limit = min(sum(room.values()), BATCH)
-        claim = await self._claim(pool, room, limit, from_now, ahead=self._gateway.longest_lead(room))
+        claim = await self._claim(pool, requirements, room, limit, from_now, self._gateway.longest_lead(room))
         self._may_rest &= claim.size < limit
         return claim.size
 
     async def _claim(
-        self, pool: int, room: dict[int, int], limit: int, floors: list[Floor], *, ahead: float
+        self,
+        pool: int,
+        requirements: Requirements,
+        room: dict[int, int],
+        limit: int,
+        floors: list[Floor],
+        ahead: float,
     ) -> claims.Claim:
+        is_sticky = requirements.placement.sticky is not None
+        contest = self._placer.contest(requirements, room) if is_sticky else None
+        places = [] if is_sticky else self._placer.places(pool, requirements, room, limit)
         with self._gateway.claiming():
             async with self._line as conn:
-                claim = await claims.claim(conn, pool, spread(room, limit), limit, floors, ahead=ahead)
+                if contest is not None:
+                    claim = await sticky.claim(conn, pool, contest, limit, floors, ahead=ahead)
+                else:
+                    claim = await claims.claim(conn, pool, places, limit, floors, ahead=ahead)
+                    self._placer.placed(pool, places, claim.size)
             await self._arm(claim)
         return claim
 
@@ -173,12 +199,15 @@ class Dispatcher:
         job = self._catalogue.named(submission.job)
         if job is None or not submission.is_plain or self._flowing.get(job.pool) or self._gateway.doubts.any_unanswered:
             return None
-        if job.pool not in self._catalogue.pools:
-            return None  # a broadcast: nobody claims it
-        room, _ = self._gateway.room(self._catalogue.pools[job.pool])
+        requirements = self._catalogue.pools.get(job.pool)
+        if requirements is None or not requirements.is_plain:
+            return None  # no claim serves a broadcast; and where it matters who takes it, the claim knows
+        room, _ = self._gateway.room(requirements)
         if not room:
             return None
-        session = max(room, key=room.__getitem__)
+        places = self._placer.places(job.pool, requirements, room, 1)
+        self._placer.placed(job.pool, places, 1)
+        session = places[0]
         with self._gateway.claiming():
             async with self._database.acquire() as conn:
                 id, batch = await submit_and_claim(conn, submission, session)

@@ -1,7 +1,7 @@
 """Door: where agents on other machines come in, over WebSockets. Who shows no valid token is not let in.
 
 Reads   store.tokens
-Next:   server/gateway.py
+Next:   server/reception.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable
-from mainspring.server.gateway import Gateway
+from mainspring.server.reception import Reception
 from mainspring.store import tokens
 from mainspring.store.database import Database
 from mainspring.wire.codec import server_codec
@@ -28,10 +28,10 @@ GOING_AWAY = 1001
 
 class Door:
     def __init__(
-        self, database: Database, gateway: Gateway, *, host: str, port: int, tls: ssl.SSLContext | None = None
+        self, database: Database, reception: Reception, *, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> None:
         self._line = database.line()
-        self._gateway = gateway
+        self._reception = reception
         self._host = host
         self._port = port
         self._tls = tls
@@ -77,7 +77,7 @@ class Door:
     async def _talk(self, connection: ServerConnection) -> None:
         token = self._admitted.pop(connection)
         try:
-            await self._gateway.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
+            await self._reception.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
         except StoreUnavailable as error:
             log.warning("an agent cannot be served: %s", error)
             await connection.close(TRY_AGAIN_LATER, "PostgreSQL does not answer")

@@ -10,39 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.lead import Lead
 from mainspring.model.messages import (
-    PROTOCOL,
-    AgentMessage,
     Armed,
-    Configure,
     Drain,
     Ending,
-    Finished,
-    Heartbeat,
     Held,
-    Hello,
-    ServerMessage,
-    Welcome,
 )
-from mainspring.model.placement import fits
-from mainspring.server import arrivals
-from mainspring.server.batch import Report, Reporter
+from mainspring.model.placement import Requirements, fits
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.doubts import Doubts
-from mainspring.server.flood import Flood
 from mainspring.server.recorder import Recorder
-from mainspring.server.seat import ARM_LIMIT, Seat, stop_message
+from mainspring.server.seat import Seat, stop_message
 from mainspring.store import agents, broadcasts, claims
 from mainspring.store.claims import Claim
 from mainspring.store.database import Database
-from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.clock import Clock, boottime
-from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
 
@@ -68,6 +56,7 @@ class Gateway:
         self.lead = lead
         self._seats: dict[int, Seat] = {}
         self._holders: dict[int, Seat] = {}  # by task
+        self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new: see server/roster.py
         self.doubts = Doubts()
         self._watches: list[set[int]] = []  # tokens released since, for each who wants to know
         recorder.on_recorded.append(self._recorded)
@@ -76,66 +65,19 @@ class Gateway:
         self.on_joined: list[Callable[[], None]] = []
         self.cancel_wake = asyncio.Event()
 
-    async def serve(
-        self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
-    ) -> None:
-        """One connection of an agent's, from its hello until it closes.
+    # ── who is here ─────────────────────────────────────────────────────────────────────────────
 
-        `process` tells who runs an agent in this very process; any other came with a `token`.
-        """
-        link: Link[ServerMessage, AgentMessage] = Link(channel)
-        tending = asyncio.create_task(link.tend())
-        seat: Seat | None = None
-        try:
-            async with asyncio.timeout(HELLO_WITHIN):
-                sequence, messages = await link.receive()
-            hello = messages[0] if messages else None
-            if not isinstance(hello, Hello):
-                await self._refuse(channel, "an agent must say hello first")
-            elif hello.protocol != PROTOCOL:
-                await self._refuse(channel, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL}")
-            else:
-                link.settle_later(sequence)
-                seat = await self._welcome(hello, link, channel, process, token)
-            if seat is not None:
-                await self._listen(seat)
-        except (ChannelClosed, TimeoutError):
-            pass
-        finally:
-            tending.cancel()
-            await link.close()
-            if seat is not None:
-                await self._left(seat)
+    def join(self, seat: Seat, tasks: list[Armed]) -> None:
+        """An agent is here, and has these from a session before."""
+        self._seats[seat.session] = seat
+        self._take(seat, tasks)
 
-    async def _refuse(self, channel: Channel[ServerMessage, AgentMessage], reason: str) -> None:
-        log.warning("an agent was refused: %s", reason)
-        await channel.refuse(reason)
-
-    async def _welcome(
-        self,
-        hello: Hello,
-        link: Link[ServerMessage, AgentMessage],
-        channel: Channel[ServerMessage, AgentMessage],
-        process: str | None,
-        token: int | None,
-    ) -> Seat | None:
-        asked_at = boottime()
-        async with self._line as conn:
-            arrival = await arrivals.arrive(conn, hello, self._lease, process=process, token=token)
-        if isinstance(arrival, str):
-            await self._refuse(channel, arrival)
-            return None
-        seat = self._seats[arrival.session] = Seat(
-            arrival.session, hello, link, instance=arrival.instance, local=process is not None
-        )
-        seat.renewed_at = asked_at
-        seat.batch = arrival.batch
-        self._take(seat, arrival.tasks)
-        kept = [Held(armed.task, armed.token) for armed in arrival.tasks]
-        await link.send([Welcome(seat.session, self._lease, self._clock.now(), kept, arrival.credential)])
-        for on_joined in self.on_joined:
-            on_joined()
-        return seat
+    def leave(self, seat: Seat) -> None:
+        """Its connection is over, or its lease."""
+        self._seats.pop(seat.session, None)
+        for task in seat.held:
+            if self._holders.get(task) is seat:  # else the agent is here again, and has it
+                del self._holders[task]
 
     def _take(self, seat: Seat, tasks: list[Armed]) -> None:
         """The seat holds these from now on."""
@@ -143,56 +85,7 @@ class Gateway:
             if (before := self._holders.get(armed.task)) is not None:
                 before.release(armed.task)  # recorded a moment ago, and claimed again before we were told
             self._holders[armed.task] = seat
-        seat.arm(tasks, self._clock.now())
-
-    def _leave(self, seat: Seat) -> None:
-        self._seats.pop(seat.session, None)
-        for task in seat.held:
-            if self._holders.get(task) is seat:  # else the agent is here again, and has it
-                del self._holders[task]
-
-    async def _left(self, seat: Seat) -> None:
-        """The connection is gone. Who held nothing has nothing to come back for; the others have their lease."""
-        was_here = seat.session in self._seats
-        self._leave(seat)
-        if was_here and not seat.held:
-            with suppress(StoreUnavailable):
-                async with self._line as conn:
-                    await agents.end(conn, [seat.session])
-
-    async def _listen(self, seat: Seat) -> None:
-        flood = Flood()
-        while True:
-            sequence, messages = await seat.link.receive()
-            if pause := flood.pause(boottime()):
-                await asyncio.sleep(pause)
-            reports: list[Report] = []
-            foreign: list[tuple[Reporter, Report]] = []
-            for message in messages:
-                match message:
-                    case Heartbeat():
-                        await self._answer(seat, message)
-                    case Hello():
-                        log.warning("agent %s said hello twice; ignored", seat.name)
-                    case _:
-                        own, others = seat.sift(message)
-                        if own is not None:
-                            reports.append(own)
-                        if others is not None:
-                            foreign.append((seat, others))
-                        if isinstance(own, Finished):
-                            seat.ended(own.endings)
-                            self._make_room()
-            # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
-            if sequence:
-                self._recorder.submit(seat.link, sequence, reports, foreign)
-
-    async def _answer(self, seat: Seat, beat: Heartbeat) -> None:
-        seat.heard_at = boottime()
-        seat.pulse = beat
-        seat.draining |= beat.draining
-        left = self._lease - (boottime() - seat.renewed_at)
-        await seat.link.say([Configure(left, self._clock.now(), beat.sent)])
+        seat.arm(tasks, self._clock.now(), self._catalogue.needs)
 
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
         """The recorder has committed these: nobody holds them any more."""
@@ -200,9 +93,9 @@ class Gateway:
             self._release(ending.task, ending.token)
         for attempt in refused:
             self._release(attempt.task, attempt.token)
-        self._make_room()
+        self.make_room()
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         self.room_made.set()
         for on_room in self.on_room:
             on_room()
@@ -217,24 +110,32 @@ class Gateway:
 
     # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
 
-    def room(self, requirements: dict[str, str]) -> tuple[dict[int, int], int]:
+    def room(self, requirements: Requirements) -> tuple[dict[int, int], int]:
         """Free places for due tasks by session, and the sum of the windows they are part of."""
-        now = self._clock.now()
-        fitting = [s for s in self._seats.values() if fits(requirements, s.labels) and s.is_trusted(self._lease)]
-        free = {seat.session: room for seat in fitting if (room := seat.room(now)) > 0}
-        return free, sum(seat.window for seat in fitting)
+        now, needs = self._clock.now(), requirements.placement.needs
+        fitting = self._fitting(requirements)
+        free = {seat.session: room for seat in fitting if (room := seat.room(now, needs)) > 0}
+        return free, sum(seat.window_for(needs) for seat in fitting)
 
-    def room_ahead(self, requirements: dict[str, str]) -> dict[int, int]:
+    def room_ahead(self, requirements: Requirements) -> dict[int, int]:
         """Free places for tasks whose time has not come, by session."""
-        now = self._clock.now()
-        return {
-            seat.session: room
+        now, needs = self._clock.now(), requirements.placement.needs
+        fitting = self._fitting(requirements)
+        return {seat.session: room for seat in fitting if (room := seat.room_ahead(now, needs)) > 0}
+
+    def _fitting(self, requirements: Requirements) -> list[Seat]:
+        return [
+            seat
             for seat in self._seats.values()
-            if not seat.draining
+            if fits(requirements, seat.labels, seat.offers)
             and seat.is_trusted(self._lease)
-            and fits(requirements, seat.labels)
-            and (room := ARM_LIMIT - seat.ahead(now)) > 0
-        }
+            and seat.name not in self.drained
+        ]
+
+    @property
+    def seats(self) -> Mapping[int, Seat]:
+        """The sessions here."""
+        return self._seats
 
     def longest_lead(self, sessions: Iterable[int]) -> float:
         """The lead of the slowest of these agents: what is due within it is armed now, on whichever of them."""
@@ -294,7 +195,7 @@ class Gateway:
         for session, seat in list(self._seats.items()):
             is_over = boottime() - seat.renewed_at > self._lease
             if is_over or (session in asked and session not in living):
-                self._leave(seat)
+                self.leave(seat)
                 log.warning("session %d of agent %s is over here", session, seat.name)
                 await seat.link.close()
         return 0

@@ -57,7 +57,8 @@ class Keeper:
         pools = self._catalogue.pools
         room: dict[int, int] = {}
         for pool in {one.pool for one in due if one.pool in pools}:
-            room |= self._gateway.room(pools[pool])[0]
+            for session, free in self._gateway.room(pools[pool])[0].items():
+                room[session] = min(free, room.get(session, free))  # what they need may differ
         if not room:
             return 0
         waiting = [Waiting(one.task, one.schedule, pools[one.pool], -one.due_in) for one in due if one.pool in pools]

@@ -6,7 +6,7 @@ Next: server/gateway.py
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -24,7 +24,10 @@ from mainspring.model.messages import (
     Recall,
     ServerMessage,
 )
+from mainspring.model.placement import copies
 from mainspring.model.states import TaskState
+from mainspring.model.strategies import Candidate
+from mainspring.server.amounts import Amounts
 from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
 from mainspring.store.agents import Vital, Wanted
@@ -48,6 +51,8 @@ class Seat:
         self.instance = instance
         self.slots = hello.slots
         self.labels = hello.labels
+        self.offers = hello.offers
+        self.amounts = Amounts(hello.offers)
         self.link = link
         self.is_local = local  # in this very process: it ends with us
         self.heard_at = boottime()  # its last heartbeat
@@ -66,9 +71,12 @@ class Seat:
         self._rate = 0.0
         self._rated_at = boottime()
 
-    def arm(self, tasks: list[Armed], now: float) -> None:
+    def arm(self, tasks: list[Armed], now: float, needs: Mapping[int, Mapping[str, float]]) -> None:
+        """Take what was claimed for it; `needs` are the amounts by job, of those who need any."""
         for armed in tasks:
             self.held[armed.task] = armed.token
+            if armed.job in needs:
+                self.amounts.take(armed.task, needs[armed.job])
             if armed.fire_at > now:
                 heapq.heappush(self._ahead, armed.fire_at)
 
@@ -85,6 +93,10 @@ class Seat:
 
     def ended(self, endings: list[Ending]) -> None:
         self.reported.update(ending.token for ending in endings if self.held.get(ending.task) == ending.token)
+        if self.amounts.in_use:
+            for ending in endings:
+                if self.held.get(ending.task) == ending.token:
+                    self.amounts.release(ending.task)
         self._finished += len(endings)
         elapsed = boottime() - self._rated_at
         if elapsed >= 0.02:
@@ -94,6 +106,8 @@ class Seat:
 
     def release(self, task: int) -> None:
         self.reported.discard(self.held.pop(task, 0))
+        if self.amounts.in_use:
+            self.amounts.release(task)
 
     def ahead(self, now: float) -> int:
         while self._ahead and self._ahead[0] <= now:
@@ -134,9 +148,37 @@ class Seat:
         """Whether its lease still has some time, as far as we know, and it can be reached."""
         return boottime() - self.renewed_at < lease * 5 / 6 and self.link.stalled_for < lease / 5
 
-    def room(self, now: float) -> int:
-        busy = len(self.held) - len(self.reported) - self.ahead(now)
-        return 0 if self.draining else self.window - busy
+    def window_for(self, needs: Mapping[str, float]) -> int:
+        """How many due tasks with these needs it may hold."""
+        return min(self.window, copies(needs, self.offers)) if needs else self.window
+
+    def room(self, now: float, needs: Mapping[str, float]) -> int:
+        """How many due tasks with these needs it can take."""
+        if self.draining:
+            return 0
+        free = self.window - (len(self.held) - len(self.reported) - self.ahead(now))
+        return min(free, copies(needs, self.amounts.free)) if needs else free
+
+    def room_ahead(self, now: float, needs: Mapping[str, float]) -> int:
+        """How many tasks with these needs it can take ahead of their time."""
+        if self.draining:
+            return 0
+        free = ARM_LIMIT - self.ahead(now)
+        return min(free, copies(needs, self.amounts.free)) if needs else free
+
+    def candidate(self, free: int) -> Candidate:
+        """What a strategy of placement wants to know of it."""
+        return Candidate(
+            session=self.session,
+            name=self.name,
+            free=free,
+            busy=len(self.held) - len(self.reported),
+            slots=self.slots,
+            cpu=self.pulse.cpu,
+            memory=self.pulse.memory,
+            labels=self.labels,
+            offers=self.offers,
+        )
 
     def dispatches(self, catalogue: Catalogue, tasks: list[Armed]) -> Iterator[Dispatch]:
         """The messages that arm `tasks`: one, unless their arguments are large."""

@@ -21,8 +21,10 @@ from mainspring.server.janitor import Janitor
 from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
 from mainspring.server.listener import Listener
 from mainspring.server.planner import Planner
+from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer
+from mainspring.server.roster import Roster
 from mainspring.server.scopes import Provider
 from mainspring.server.settler import Settler
 from mainspring.server.turnstile import Turnstile
@@ -55,7 +57,9 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.clock)
+        self.reception = Reception(database, self.gateway, self.recorder, self.clock, lease)
+        self.roster = Roster(database, self.catalogue, self.gateway)
+        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
         self.settler = Settler(database)
         self.broadcaster = Broadcaster(
@@ -71,6 +75,7 @@ class Server:
                 "due": self.dispatcher.wake,
                 "cancel": self.gateway.cancel_wake,
                 "job": self.catalogue.wake,
+                "agent": self.roster.wake,
                 "dependency": self.settler.wake,
                 "schedule": self.planner.wake,
                 "armed": self.broadcaster.armed_wake,
@@ -82,6 +87,7 @@ class Server:
         self.recorder.on_ended.append(self.settler.ended)
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
         self.recorder.on_ended += [self.turnstile.ended, self.broadcaster.ended]
+        self.roster.on_back.append(self.dispatcher.wake.set)
         self.settler.on_requeued.append(self.dispatcher.wake.set)
         self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
         self.turnstile.on_released.append(self.dispatcher.released)
@@ -94,6 +100,7 @@ class Server:
             await self.follow_clock()
         await self.janitor.step()
         await self.catalogue.refresh()
+        await self.roster.look()
         await self.listener.step()
         self.loops = asyncio.create_task(self._run(), name="mainspring server")
 
@@ -115,6 +122,8 @@ class Server:
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
             group.create_task(run_every(KEEP_EVERY, self.keeper.step, self.keeper.wake))
             group.create_task(run_every(TRIM_EVERY, self.keeper.trim))
+            group.create_task(run_every(1.0, self.roster.look, self.roster.wake))
+            group.create_task(run_every(5.0, self.roster.tell_unrunnable))
             group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
             group.create_task(run_every(2.0, self.listener.step))
             group.create_task(run_every(1.0, self.follow_clock))
@@ -143,6 +152,7 @@ class Server:
         await self._last_words()
         for part in (
             self.gateway,
+            self.reception,
             self.dispatcher,
             self.recorder,
             self.rescuer,

@@ -52,9 +52,13 @@ async def look(conn: Connection, *, ahead: float) -> list[Parent]:
 # `agent.labels @>` is asked of live sessions only. Tokens: the parent's is the first of the first batch, so those of
 # its children are greater.
 _EXPAND = f"""
-    with parent as materialized (
+    with notice as materialized (
+        select greatest($2::float8, 4 * max(ack_time)) as seconds from mainspring.agent
+         where ended_at is null and lease_until > (select mainspring.now())
+    ), parent as materialized (
         select t.ctid as place, t.*,
-               greatest(t.run_at, (select mainspring.now()) + make_interval(secs => $2)) as instant,
+               greatest(t.run_at, (select mainspring.now()) + make_interval(secs => (select seconds from notice)))
+                   as instant,
                (select mainspring.now()) as made, mainspring.labels(p.requirements) as labels
           from mainspring.task t join mainspring.pool p on p.id = t.pool
          where t.id = $1 and t.state = 1 and p.requirements ? '@broadcast'
@@ -62,6 +66,7 @@ _EXPAND = f"""
     ), live as materialized (
         select distinct on (a.name) a.name, a.session from parent join mainspring.agent a on a.labels @> parent.labels
          where a.ended_at is null and a.lease_until > (select mainspring.now())
+           and not exists (select from mainspring.draining d where d.name = a.name)
          order by a.name, a.session desc
     ), placed as materialized (
         select name, session, nextval('mainspring.task_id') as id, turn / {CHILDREN_OF_A_BATCH} as part,
@@ -96,8 +101,8 @@ _EXPAND = f"""
 async def expand(conn: Connection, task: int, *, notice: float) -> int:
     """pending → running, with a child on every live agent that matches; returns how many there are.
 
-    They fire at the broadcast's own instant, or `notice` seconds from now if that is later. 0: somebody else was
-    quicker, or there is no agent; then nothing is changed.
+    They fire at the broadcast's own instant, or `notice` seconds from now if that is later, or more where an agent is
+    slow to acknowledge. 0: somebody else was quicker, or there is no agent; then nothing is changed.
     """
     agents: int | None = await conn.fetchval(_EXPAND, task, notice)
     return agents or 0

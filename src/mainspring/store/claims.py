@@ -15,7 +15,7 @@ from mainspring.model.jobs import PRIORITY_LEVELS
 from mainspring.model.messages import Armed
 from mainspring.store.database import Connection
 
-_LEVELS = list(PRIORITY_LEVELS)
+LEVELS = list(PRIORITY_LEVELS)
 BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
 
 ARMED_COLUMNS = """
@@ -113,7 +113,7 @@ async def claim(
     """
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
-    return as_claim(await conn.fetch(_CLAIM, pool, _LEVELS, at, ids, ahead, sessions, limit))
+    return as_claim(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit))
 
 
 _UNANSWERED = f"""
@@ -219,5 +219,5 @@ _STRAGGLERS = """
 
 async def stragglers(conn: Connection, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
     """The first pending task below the floor of each level, if any: (priority, position)."""
-    rows = await conn.fetch(_STRAGGLERS, pool, _LEVELS, [at for at, _ in floors], [id for _, id in floors])
+    rows = await conn.fetch(_STRAGGLERS, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors])
     return [(priority, (run_at, id)) for priority, run_at, id in rows]

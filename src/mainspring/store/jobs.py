@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import Conflict, JobNotFound
+from mainspring.model import placement
 from mainspring.model.jobs import Definition, Job
+from mainspring.model.placement import Requirements
 from mainspring.store.database import Connection
 
 _POOLS = """
@@ -50,7 +52,7 @@ async def register(
     if not definitions:
         return False
     await _check_owners(conn, definitions, namespace)
-    requirements = [_requirements(d) for d in definitions.values()]
+    requirements = [placement.encode(placement.requirements_of(d)) for d in definitions.values()]
     await conn.execute(_POOLS, requirements)
     status = await conn.execute(
         _REGISTER,
@@ -65,12 +67,6 @@ async def register(
     if changed:
         await conn.execute(_REFILL, namespace, list(definitions))
     return changed
-
-
-def _requirements(definition: Definition) -> str:
-    """What makes a pool. Names that begin with @ are no labels: no agent has them, and no person can give them."""
-    reserved = {"@broadcast": True} if definition.placement.broadcast else {}
-    return msgspec.json.encode({**definition.requires, **reserved}).decode()
 
 
 # A handler that takes other parameters gets others from its schedules.
@@ -129,19 +125,10 @@ async def load(conn: Connection) -> list[Job]:
     return [_job(row) for row in rows]
 
 
-async def pools(conn: Connection) -> dict[int, dict[str, str]]:
-    """Pools that claims serve, with the labels that they require."""
-    rows = await conn.fetch(
-        "select id, mainspring.labels(requirements) as labels from mainspring.pool"
-        " where not requirements ? '@broadcast'"
-    )
-    return {row["id"]: msgspec.json.decode(row["labels"], type=dict[str, str]) for row in rows}
-
-
-async def broadcast_pools(conn: Connection) -> set[int]:
-    """Pools of broadcasts, which no claim serves."""
-    rows = await conn.fetch("select id from mainspring.pool where requirements ? '@broadcast'")
-    return {row["id"] for row in rows}
+async def pools(conn: Connection) -> dict[int, Requirements]:
+    """Pools with their requirements."""
+    rows = await conn.fetch("select id, requirements from mainspring.pool")
+    return {row["id"]: placement.decode(row["requirements"]) for row in rows}
 
 
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:

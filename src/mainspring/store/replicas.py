@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import ValidationError
-from mainspring.model.daemons import next_life
+from mainspring.model.daemons import Able, next_life
 from mainspring.model.messages import Ending
 from mainspring.model.schedules import Policies
 from mainspring.model.states import TaskState
@@ -53,7 +53,9 @@ async def due(conn: Connection, *, within: float, limit: int) -> list[Due]:
 
 
 _SESSIONS = """
-    select session, labels from mainspring.agent where ended_at is null and lease_until > mainspring.now()
+    select session, labels, offers from mainspring.agent a
+     where ended_at is null and lease_until > mainspring.now()
+       and not exists (select from mainspring.draining d where d.name = a.name)
 """
 _HELD = """
     select schedule_id, session, count(*) from mainspring.task
@@ -61,10 +63,11 @@ _HELD = """
 """
 
 
-async def sessions(conn: Connection) -> dict[int, dict[str, str]]:
-    """All sessions that live, on whatever server, with their labels."""
+async def sessions(conn: Connection) -> dict[int, Able]:
+    """All sessions that live and take tasks, on whatever server."""
     return {
-        row["session"]: msgspec.json.decode(row["labels"], type=dict[str, str]) for row in await conn.fetch(_SESSIONS)
+        row["session"]: Able(msgspec.json.decode(row["labels"]), msgspec.json.decode(row["offers"]))
+        for row in await conn.fetch(_SESSIONS)
     }
 
 

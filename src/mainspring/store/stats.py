@@ -1,4 +1,4 @@
-"""Figures for people: what is live, what has ended, how late it was, who is there.
+"""Figures for people: what is live, what has ended, how late it was, who is there, what waits.
 
 Next: cli/status.py
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from mainspring.model.states import TaskState
+from mainspring.model.waits import why
+from mainspring.store import roster
 from mainspring.store.database import Connection
 
 
 async def stats(conn: Connection) -> dict[str, Any]:
-    """Counts of what is live and of what ended within the last hour, its lateness, and the agents."""
+    """Counts of what is live and of what ended within the last hour, its lateness, the agents, and what waits."""
     live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
     done = await conn.fetch("""
         select state, count(*) as tasks from mainspring.task_history
@@ -38,4 +40,15 @@ async def stats(conn: Connection) -> dict[str, Any]:
         "agents": [
             {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
         ],
+        "waiting": await _waiting(conn),
     }
+
+
+async def _waiting(conn: Connection) -> list[dict[str, Any]]:
+    """Due tasks that nobody takes, and why."""
+    there = await roster.loaded(conn)
+    return [
+        {"jobs": waiting.jobs, "tasks": waiting.tasks, "code": wait.code, "reason": wait.reason}
+        for waiting in await roster.waiting(conn)
+        if (wait := why(waiting.requirements, there)) is not None
+    ]

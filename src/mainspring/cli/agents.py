@@ -1,0 +1,172 @@
+"""Agents: `mainspring agents [list] | show | drain | undrain | strategy`.
+
+Next: cli/agent_client.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.render import fields, note, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.store.roster import AgentView
+
+_COLUMNS: dict[str, Callable[[AgentView], Any]] = {
+    "NAME": lambda view: view.name,
+    "SESSION": lambda view: view.session,
+    "STATUS": lambda view: view.status,
+    "SLOTS": lambda view: view.slots,
+    "RUNNING": lambda view: view.running,
+    "LABELS": lambda view: _pairs(view.labels),
+    "OFFERS": lambda view: _pairs(view.offers),
+    "CPU": lambda view: _percent(view.cpu),
+    "MEMORY": lambda view: _percent(view.memory),
+    "SKEW": lambda view: _milliseconds(view.skew, " ms"),
+    "ACK MS": lambda view: _milliseconds(view.ack_time),
+    "RELIABILITY": lambda view: _percent(view.reliability),
+    "LEAD": lambda view: _seconds(view.lead),
+    "CONNECTED": lambda view: view.connected_at,
+    "VERSION": lambda view: view.version,
+}
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    epilog=examples(
+        "mainspring agents                        who is there",
+        "mainspring agents drain alpha            before work on its machine",
+        "mainspring agents strategy least_tasks   who takes the next task, from now on",
+    ),
+)
+@click.pass_context
+def agents(context: click.Context) -> None:
+    """See who runs tasks, and decide who takes the next one."""
+    if context.invoked_subcommand is None:
+        context.invoke(list_agents)
+
+
+@agents.command("list", epilog=examples("mainspring agents list", "mainspring agents list --json | jq '.[].name'"))
+@with_client
+async def list_agents(client: Client) -> None:
+    """Show the agents that are there, and those that were lost within the hour."""
+    found = await client.agents.listing()
+    if shared().json:
+        print_json(found)
+        return
+    table(
+        list(_COLUMNS),
+        [[show(view) for show in _COLUMNS.values()] for view in found],
+        empty="no agent runs; start one with `mainspring up`",
+        unbroken=("NAME", "STATUS"),
+    )
+
+
+@agents.command("show", epilog=examples("mainspring agents show alpha"))
+@click.argument("name")
+@with_client
+async def show_agent(client: Client, name: str) -> None:
+    """Show all that is known of one agent."""
+    found = await client.agents.named(name)
+    if shared().json:
+        print_json(found)
+        return
+    for number, view in enumerate(found):
+        if number:
+            click.echo()
+        fields(_fields(view))
+
+
+def _fields(view: AgentView) -> dict[str, Any]:
+    used = {name: f"{view.used.get(name, 0.0):g} of {amount:g}" for name, amount in view.offers.items()}
+    return {
+        "name": view.name,
+        "session": view.session,
+        "status": view.status,
+        "draining since": view.draining_since,
+        "holds": f"{view.holds}, of which {view.running} run, in {view.slots} slots",
+        "labels": _pairs(view.labels),
+        "offers": ", ".join(f"{name}: {share} used" for name, share in used.items()),
+        "cpu": _percent(view.cpu),
+        "memory": _percent(view.memory),
+        "skew": _milliseconds(view.skew, " ms"),
+        "round trip": _milliseconds(view.round_trip, " ms"),
+        "acknowledges in": _milliseconds(view.ack_time, " ms"),
+        "reliability": _percent(view.reliability),
+        "lead": _seconds(view.lead),
+        "connected": view.connected_at,
+        "heard": view.heard_at,
+        "lease until": view.lease_until,
+        "host": view.host,
+        "version": view.version,
+    }
+
+
+@agents.command("drain", epilog=examples("mainspring agents drain alpha"))
+@click.argument("name")
+@with_client
+async def drain(client: Client, name: str) -> None:
+    """Let an agent take nothing new, until it is undrained.
+
+    What it has not started goes elsewhere; what runs there goes on. An agent that connects again, or is
+    started again under this name, still takes nothing.
+    """
+    changed = await client.agents.drain(name)
+    _tell(name, "draining", changed, f"{name} takes nothing new; what it runs goes on")
+
+
+@agents.command("undrain", epilog=examples("mainspring agents undrain alpha"))
+@click.argument("name")
+@with_client
+async def undrain(client: Client, name: str) -> None:
+    """Let an agent take tasks again."""
+    changed = await client.agents.undrain(name)
+    _tell(name, "active", changed, f"{name} takes tasks again")
+
+
+def _tell(name: str, status: str, changed: bool, what: str) -> None:
+    if shared().json:
+        print_json({"name": name, "status": status, "changed": changed})
+    else:
+        note(what if changed else f"{what}, as before")
+
+
+@agents.command("strategy", epilog=examples("mainspring agents strategy", "mainspring agents strategy least_tasks"))
+@click.argument("name", required=False)
+@with_client
+async def strategy(client: Client, name: str | None) -> None:
+    """Show or set who takes the next task, for jobs without a placement of their own.
+
+    NAME is round_robin, least_tasks, resources or capability. Servers follow at once.
+    """
+    if name is not None:
+        await client.agents.put_strategy(name)
+    chosen = name or await client.agents.strategy()
+    if shared().json:
+        print_json({"strategy": chosen})
+    else:
+        click.echo(chosen)
+
+
+def _pairs(given: dict[str, Any]) -> str:
+    return ",".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in given.items()
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share * 100:.0f}%"
+
+
+def _milliseconds(seconds: float | None, unit: str = "") -> str:
+    return "" if seconds is None else f"{seconds * 1000:.1f}{unit}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:g} s"

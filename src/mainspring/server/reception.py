@@ -1,0 +1,155 @@
+"""Reception: one connection of an agent, from its hello until it closes; what it says is handed on.
+
+Reads   messages of agents
+Writes  store.agents        (sessions)
+Sends   Welcome, Configure
+Next:   server/arrivals.py, server/gateway.py, server/recorder.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.messages import (
+    PROTOCOL,
+    AgentMessage,
+    Configure,
+    Finished,
+    Heartbeat,
+    Held,
+    Hello,
+    ServerMessage,
+    Welcome,
+)
+from mainspring.server import arrivals
+from mainspring.server.batch import Report, Reporter
+from mainspring.server.flood import Flood
+from mainspring.server.gateway import Gateway
+from mainspring.server.recorder import Recorder
+from mainspring.server.seat import Seat
+from mainspring.store import agents
+from mainspring.store.database import Database
+from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.clock import Clock, boottime
+from mainspring.wire.link import Link
+
+log = logging.getLogger("mainspring")
+
+HELLO_WITHIN = 10.0  # seconds after a connection was made
+
+
+class Reception:
+    def __init__(self, database: Database, gateway: Gateway, recorder: Recorder, clock: Clock, lease: float) -> None:
+        self._line = database.line()
+        self._gateway = gateway
+        self._recorder = recorder
+        self._clock = clock
+        self._lease = lease
+
+    async def serve(
+        self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
+    ) -> None:
+        """One connection of an agent's, from its hello until it closes.
+
+        `process` tells who runs an agent in this very process; any other came with a `token`.
+        """
+        link: Link[ServerMessage, AgentMessage] = Link(channel)
+        tending = asyncio.create_task(link.tend())
+        seat: Seat | None = None
+        try:
+            async with asyncio.timeout(HELLO_WITHIN):
+                sequence, messages = await link.receive()
+            hello = messages[0] if messages else None
+            if not isinstance(hello, Hello):
+                await self._refuse(channel, "an agent must say hello first")
+            elif hello.protocol != PROTOCOL:
+                await self._refuse(channel, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL}")
+            else:
+                link.settle_later(sequence)
+                seat = await self._welcome(hello, link, channel, process, token)
+            if seat is not None:
+                await self._listen(seat)
+        except (ChannelClosed, TimeoutError):
+            pass
+        finally:
+            tending.cancel()
+            await link.close()
+            if seat is not None:
+                await self._left(seat)
+
+    async def _refuse(self, channel: Channel[ServerMessage, AgentMessage], reason: str) -> None:
+        log.warning("an agent was refused: %s", reason)
+        await channel.refuse(reason)
+
+    async def _welcome(
+        self,
+        hello: Hello,
+        link: Link[ServerMessage, AgentMessage],
+        channel: Channel[ServerMessage, AgentMessage],
+        process: str | None,
+        token: int | None,
+    ) -> Seat | None:
+        asked_at = boottime()
+        async with self._line as conn:
+            arrival = await arrivals.arrive(conn, hello, self._lease, process=process, token=token)
+        if isinstance(arrival, str):
+            await self._refuse(channel, arrival)
+            return None
+        seat = Seat(arrival.session, hello, link, instance=arrival.instance, local=process is not None)
+        seat.renewed_at = asked_at
+        seat.batch = arrival.batch
+        self._gateway.join(seat, arrival.tasks)
+        kept = [Held(armed.task, armed.token) for armed in arrival.tasks]
+        await link.send([Welcome(seat.session, self._lease, self._clock.now(), kept, arrival.credential)])
+        for on_joined in self._gateway.on_joined:
+            on_joined()
+        return seat
+
+    async def _left(self, seat: Seat) -> None:
+        """The connection is gone. Who held nothing has nothing to come back for; the others have their lease."""
+        was_here = seat.session in self._gateway.seats
+        self._gateway.leave(seat)
+        if was_here and not seat.held:
+            with suppress(StoreUnavailable):
+                async with self._line as conn:
+                    await agents.end(conn, [seat.session])
+
+    async def _listen(self, seat: Seat) -> None:
+        flood = Flood()
+        while True:
+            sequence, messages = await seat.link.receive()
+            if pause := flood.pause(boottime()):
+                await asyncio.sleep(pause)
+            reports: list[Report] = []
+            foreign: list[tuple[Reporter, Report]] = []
+            for message in messages:
+                match message:
+                    case Heartbeat():
+                        await self._answer(seat, message)
+                    case Hello():
+                        log.warning("agent %s said hello twice; ignored", seat.name)
+                    case _:
+                        own, others = seat.sift(message)
+                        if own is not None:
+                            reports.append(own)
+                        if others is not None:
+                            foreign.append((seat, others))
+                        if isinstance(own, Finished):
+                            seat.ended(own.endings)
+                            self._gateway.make_room()
+            # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
+            if sequence:
+                self._recorder.submit(seat.link, sequence, reports, foreign)
+
+    async def _answer(self, seat: Seat, beat: Heartbeat) -> None:
+        seat.heard_at = boottime()
+        seat.pulse = beat
+        seat.draining |= beat.draining
+        left = self._lease - (boottime() - seat.renewed_at)
+        await seat.link.say([Configure(left, self._clock.now(), beat.sent)])
+
+    async def close(self) -> None:
+        await self._line.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("throughput", "enqueue", "pickup", "lateness", "herd", "backlog", "pinned", "planner", "footprint")
+NAMES = ("throughput", "enqueue", "pickup", "lateness", "herd", "backlog", "pinned", "planner", "wheel", "footprint")
 
 for name in NAMES:
     subprocess.run([sys.executable, "-m", f"benchmarks.{name}", "--json"], check=True)

@@ -162,23 +162,15 @@ class Wheel:
         return due
 
     def _turn(self, target: int) -> None:
-        """Advance the current tick to `target`, opening the slots on the way; then move a bundle ahead of its time."""
-        while (slot := self._next_slot(target)) is not None:
-            self._advance(slot.start)
-            for bundle in slot.give_up():
-                self._move(bundle)
+        """Advance the current tick to `target` and open the slots on the way; then move a bundle ahead of its time."""
         self._advance(target)
+        for waiting in self._waiting:
+            while waiting and waiting[0][0] <= target:
+                for bundle in heapq.heappop(waiting)[1].give_up():
+                    self._move(bundle)  # to the heap, or to a slot that begins later
         crowded = self._next_crowded()
         if crowded is not None and crowded[0] <= self._tick:
             self._move(crowded[2].bundles.pop())  # what is left at the end, one bundle, moves when its time comes
-
-    def _next_slot(self, target: int) -> _Slot | None:
-        """The slot that begins first, if that is at `target` or before."""
-        first = None
-        for waiting in self._waiting:
-            if waiting and waiting[0][0] <= target:
-                target, first = waiting[0][0] - 1, waiting
-        return heapq.heappop(first)[1] if first else None
 
     def _next_crowded(self) -> tuple[int, int, _Slot] | None:
         while self._crowded:

@@ -17,9 +17,10 @@ from mainspring.store.database import Connection
 from tests.conftest import eventually
 from tests.journey.conftest import Line
 
-# One attempt at work: task, token, process. A command knows no token; and what was rescued before its start was
-# known runs again under the same attempt's number.
-Run = tuple[int, int, int]
+# One attempt at work: task, token, process, and how often the process had been thawed, as it does nothing while it
+# is frozen. A command knows no token; what was rescued before its start was known keeps the attempt's number.
+Run = tuple[int, int, int, int]
+Thaw = tuple[int, int]  # a process, and when it went on, in nanoseconds of boot time
 
 
 class Ended(NamedTuple):
@@ -53,25 +54,27 @@ async def check_ends(conn: Connection, lines: Sequence[Line], accepted: Iterable
     assert without == [], "succeeded, and did nothing"
 
 
-def runs(lines: Iterable[Line]) -> dict[Run, tuple[int, int]]:
+def runs(lines: Iterable[Line], thaws: Sequence[Thaw]) -> dict[Run, tuple[int, int]]:
     """From when to when each attempt was seen at work, in nanoseconds of boot time."""
     seen: dict[Run, tuple[int, int]] = {}
     for line in lines:
-        run = line.task, line.token, line.pid
+        thawed = sum(pid == line.pid and at <= line.at for pid, at in thaws)
+        run = line.task, line.token, line.pid, thawed
         first, last = seen.get(run, (line.at, line.at))
         seen[run] = min(first, line.at), max(last, line.at)
     return seen
 
 
-def check_no_overlap(lines: Sequence[Line]) -> None:
+def check_no_overlap(lines: Sequence[Line], thaws: Sequence[Thaw] = ()) -> None:
     """L3: of one task, no attempt is at work while another one is; and no token is used by two processes."""
     by_task: dict[int, list[tuple[int, int, Run]]] = defaultdict(list)
-    for run, (first, last) in runs(lines).items():
+    seen = runs(lines, thaws)
+    for run, (first, last) in seen.items():
         by_task[run[0]].append((first, last, run))
     for spans in by_task.values():
         for (_, last, one), (first, _, other) in pairwise(sorted(spans)):
-            assert last <= first, f"(task, token, process) {other} began while {one} was at work"
-    tokens = Counter(token for _, token, _ in runs(lines) if token)
+            assert last <= first, f"(task, token, process, thaws) {other} began while {one} was at work"
+    tokens = Counter(token for token, _ in {(token, pid) for _, token, pid, _ in seen if token})
     assert {token: count for token, count in tokens.items() if count > 1} == {}
 
 

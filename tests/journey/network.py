@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -36,6 +37,7 @@ class Process:
     def __init__(self, child: subprocess.Popen[str]) -> None:
         self._running = Running(child)
         self.told: dict[str, Any] = {}
+        self.thaws: list[invariants.Thaw] = []
 
     async def ready(self) -> None:
         self.told = await asyncio.to_thread(self._running.ready)
@@ -57,6 +59,7 @@ class Process:
         self._running.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
+        self.thaws.append((self.pid, time.clock_gettime_ns(time.CLOCK_BOOTTIME)))
         self._running.signal(signal.SIGCONT)
 
     async def kill(self) -> None:
@@ -177,7 +180,7 @@ class Network:
         await invariants.check_no_process_left(self.ledger(), (agent.pid for agent in self.agents))
         lines = self.ledger()
         await invariants.check_ends(conn, lines, (task.id for task in tasks))
-        invariants.check_no_overlap(lines)
+        invariants.check_no_overlap(lines, [thaw for process in self.processes for thaw in process.thaws])
         invariants.check_at_most_once(lines, (task.id for task in at_most_once))
         await invariants.check_tokens(conn, lines)
         await invariants.check_agreement(conn, lines)

@@ -25,6 +25,7 @@ from tests.journey import invariants
 from tests.journey.conftest import Line
 from tests.journey.network_app import LEDGER, ROOT, make_app
 from tests.journey.processes import DEADLINE, Running, command
+from tests.namespaces import Host
 from tests.proxy import Proxy
 
 APP = "tests.journey.network_app:app"
@@ -69,7 +70,10 @@ class Process:
     async def stop(self) -> None:
         """Ask it to stop; it must end well."""
         self._running.signal(signal.SIGTERM)
-        code = await asyncio.to_thread(self._running.end)
+        try:
+            code = await asyncio.to_thread(self._running.end)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not stop:\n{self.notes}") from None
         assert code == 0, self.notes
 
     def clean_up(self) -> None:
@@ -95,16 +99,19 @@ class Network:
 
     # ── processes ───────────────────────────────────────────────────────────────────────────────
 
-    async def server(self, **settings: Any) -> Process:
+    async def server(self, host: Host | None = None, **settings: Any) -> Process:
         """Its address is `told["url"]`."""
-        arguments = ["server", "--listen", "127.0.0.1:0", "--dsn", self.dsn, "--app", APP]
-        return await self._start(arguments, {"lease": LEASE, "poll": 0.2, **settings})
+        listen = ["--listen", "127.0.0.1:0"] if host is None else ["--listen", f"{host.address}:0", "--without-tls"]
+        arguments = ["server", *listen, "--dsn", self.dsn, "--app", APP]
+        return await self._start(arguments, {"lease": LEASE, "poll": 0.2, **settings}, host)
 
-    async def agent(self, *servers: str, name: str = "", slots: int = 20, **settings: Any) -> Process:
+    async def agent(
+        self, *servers: str, name: str = "", slots: int = 20, host: Host | None = None, **settings: Any
+    ) -> Process:
         """Connected to the first of these URLs that lets it in. `clock_offset=30` gives it a wrong wall clock."""
         name = name or f"agent-{len(self.agents) + 1}"
         arguments = ["agent", "--server", ",".join(servers), "--name", name, "--slots", str(slots), "--app", APP]
-        agent = await self._start(arguments, {"token": await self.token(), **settings})
+        agent = await self._start(arguments, {"token": await self.token(), **settings}, host)
         self.agents.append(agent)
         return agent
 
@@ -121,9 +128,10 @@ class Network:
             self._token = done.stdout.strip()
         return self._token
 
-    async def _start(self, arguments: list[str], settings: dict[str, Any]) -> Process:
+    async def _start(self, arguments: list[str], settings: dict[str, Any], host: Host | None) -> Process:
+        argv = command(*arguments, "--json")
         child = subprocess.Popen(
-            command(*arguments, "--json"),
+            argv if host is None else host.command(*argv),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

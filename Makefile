@@ -22,6 +22,7 @@ check: setup
 
 test: check
 	./scripts/debian-postgres
+	./scripts/debian-network
 	$(BIN)/python -m pytest
 
 bench: setup

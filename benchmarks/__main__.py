@@ -10,11 +10,13 @@ NAMES = (
     "enqueue",
     "pickup",
     "lateness",
+    "gateway",
     "herd",
     "broadcast",
     "backlog",
     "pinned",
     "planner",
+    "wheel",
     "footprint",
     "warm",
 )

@@ -33,10 +33,10 @@ class AgainstAList(RuleBasedStateMachine):
         self.armed: list[Timer] = []
         self.over: list[Timer] = []
 
-    @initialize(offset=st.floats(0, 1000))
-    def begin(self, offset: float) -> None:
+    @initialize(offset=st.floats(0, 1000), bundle=st.sampled_from([1, 10, 256]))
+    def begin(self, offset: float, bundle: int) -> None:
         self.now = EPOCH + offset
-        self.wheel = Wheel(self.now)
+        self.wheel = Wheel(self.now, bundle)
 
     @rule(ahead=_AHEAD)
     def arm(self, ahead: float) -> None:
@@ -169,3 +169,59 @@ def test_timers_of_one_instant_fire_together(count: int) -> None:
         wheel.arm(EPOCH + 12.345, nothing)
     assert wheel.expire(EPOCH + 12.344) == []
     assert len(wheel.expire(EPOCH + 12.345)) == count
+
+
+class Counting(Wheel):
+    """Counts how many timers find a place; those of an `expire` are what the loop has to wait for."""
+
+    placed = 0
+
+    def _place(self, timer: Timer) -> None:
+        self.placed += 1
+        super()._place(timer)
+
+
+@pytest.mark.parametrize("ahead", [3.0, 1_000.0, 100_000.0])
+def test_a_crowded_slot_is_moved_in_bundles_before_its_time(ahead: float) -> None:
+    wheel = Counting(EPOCH, bundle=50)
+    instants = [EPOCH + ahead + number / 5_000 for number in range(5_000)]
+    for instant in instants:
+        wheel.arm(instant, nothing)
+    now, fired, most = EPOCH, 0, 0
+    while (soonest := wheel.soonest()) is not None:
+        assert soonest <= instants[fired]
+        now, wheel.placed = max(now, soonest), 0
+        fired += len(wheel.expire(now))
+        most = max(most, wheel.placed)
+    assert fired == len(instants)
+    assert most <= 5 * 50, "a bundle, and what was left of a slot on each level"
+
+
+def test_turns_ahead_of_time_are_asked_for_only_by_a_crowded_slot() -> None:
+    wheel = Wheel(EPOCH, bundle=50)
+    first = EPOCH + 10_000.9
+    for _ in range(50):
+        wheel.arm(first, nothing)
+    assert wheel.soonest() == first
+    wheel.arm(first, nothing)
+    soonest = wheel.soonest()
+    assert soonest is not None
+    assert soonest < first
+    turns = 0
+    while wheel.soonest() != first:
+        turns += 1
+        assert wheel.expire(max(EPOCH, wheel.soonest() or 0.0)) == []
+    assert turns < 10
+    assert len(wheel.expire(first)) == 51
+
+
+def test_a_timer_lets_go_of_its_argument_when_it_is_over() -> None:
+    """The garbage collector does not look at timers, so an argument that knows its timer would stay for ever."""
+    wheel = Wheel(EPOCH)
+    disarmed, cleared = wheel.arm(EPOCH + 1, nothing, object()), wheel.arm(EPOCH + 500, nothing, object())
+    past = wheel.arm(EPOCH - 1, nothing, object())
+    wheel.disarm(disarmed)
+    wheel.clear()
+    assert [timer.argument for timer in (disarmed, cleared, past)] == [None] * 3
+    assert len(wheel) == 0
+    assert wheel.soonest() is None

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.agent.runner import Runner
 from tests.journey.processes import mainspring, running, until
-
-pytestmark = pytest.mark.skipif(not hasattr(Runner, "pause"), reason="this agent cannot hold a command still")
 
 
 def state_of(pid: str) -> str:

@@ -88,6 +88,9 @@ class Agent:
             except ChannelClosed as error:
                 log.warning("no server: %s; trying again", error)
             else:
+                if self._closing:  # somebody asked to stop while we dialled
+                    await channel.close()
+                    return
                 await self._converse(channel)
                 if self._was_welcomed.is_set():
                     wait = FIRST_WAIT

@@ -52,9 +52,10 @@ class Timers:
     def _ring(self) -> None:
         self._set_for = None
         for timer in self._wheel.expire(self._clock.now()):
-            call, timer.call = timer.call, None
+            call, argument = timer.call, timer.argument
+            timer.call = timer.argument = None
             if call is not None:
-                call(timer.argument)
+                call(argument)
         soonest = self._wheel.soonest()
         if soonest is not None and (self._set_for is None or soonest < self._set_for):
             self._set(soonest)
@@ -64,3 +65,4 @@ class Timers:
 
     def close(self) -> None:
         self._alarm.close()
+        self._wheel.clear()

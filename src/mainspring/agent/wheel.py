@@ -1,61 +1,83 @@
-"""Timing wheel: arm and disarm in constant time, and no ticking while nothing is due.
+"""Timing wheel: arm and disarm in constant time, no ticking while nothing is due, no long pause with a million timers.
 
-Time is cut into ticks of 1/256 s. A timer lies in the level of the highest byte in which its tick differs
-from the current one: level 0 holds the next second in 256 slots of a tick, level 1 the next 256 seconds in
-slots of a second, and so on. When the current tick reaches a slot, its timers move to lower levels; those
-of the current tick lie in a small heap by their exact instant. A bitmap per level finds the next slot.
+Time is cut into ticks of 1/256 s. Level 0 has a slot for each tick of this second and the next, level 1 a slot
+for each second of these 256 and the next 256, and so on: a timer lies in the lowest level that reaches so far.
+When time comes to a slot, its timers move to lower levels; those of the current tick lie in a small heap by
+their exact instant.
+
+A slot of an upper level may hold a million timers, and to move them all at once would stop the agent for a
+second. As each level reaches to the end of the slot that comes next above it, a crowded slot is moved ahead of
+its time, a bundle with each `expire`; and `soonest` asks for these turns only if there is a crowded slot.
 Next: agent/timers.py
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 _TICKS = 256.0
 _LEVELS = 6  # 256^6 ticks are 34,000 years
+_RING = 511  # a level has 512 slots: its part of the current slot above it, and of the next one
+_NEVER = float("inf")
 
 
-class Timer:
-    """An armed timer; `slot` is where it lies, None in the heap, and `call` is None once it is disarmed."""
+class Timer(Struct, gc=False, order=True):
+    """An armed timer; `call` is None once it is disarmed.
 
-    __slots__ = ("argument", "at", "call", "number", "slot")
+    The garbage collector does not look at timers, as it would walk through a million of them. So they let go
+    of their argument when they are over.
+    """
 
-    def __init__(self, at: float, number: int, call: Callable[[Any], None], argument: Any) -> None:
-        self.at = at
-        self.number = number  # those of one instant fire in the order in which they were armed
-        self.call: Callable[[Any], None] | None = call
-        self.argument = argument
-        self.slot: _Slot | None = None
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self.at, self.number) < (other.at, other.number)
+    at: float
+    number: int  # those of one instant fire in the order in which they were armed
+    call: Callable[[Any], None] | None
+    argument: Any = None
+    bundle: dict[int, Any] | None = None  # where it lies, by its number; None in the heap
 
 
 class _Slot:
-    __slots__ = ("index", "level", "soonest", "timers")
+    __slots__ = ("bundles", "level", "soonest", "start")
 
-    def __init__(self, level: int, index: int) -> None:
+    def __init__(self, level: int) -> None:
         self.level = level
-        self.index = index
-        self.soonest = float("inf")  # not later than the first timer; may be early after a disarm
-        self.timers: dict[int, Timer] = {}
+        self.start = -1  # the tick at which it begins, while it waits for it
+        self.soonest = _NEVER  # not later than the first timer; may be early after a disarm
+        self.bundles: list[dict[int, Timer]] = []  # small ones: a large dictionary takes long to grow
+
+    def holds_timers(self) -> bool:
+        while self.bundles and not self.bundles[-1]:
+            self.bundles.pop()
+        return bool(self.bundles)
+
+    def give_up(self) -> list[dict[int, Timer]]:
+        """All that it holds; it can then be another time's slot."""
+        bundles, self.bundles = self.bundles, []
+        self.start, self.soonest = -1, _NEVER
+        return bundles
 
 
-_HANDED_OUT = _Slot(-1, 0)  # where a timer lies that has expired and may not have been called yet
+_HANDED_OUT: dict[int, Timer] = {}  # the bundle of a timer that has expired and may not have been called yet
 
 
 class Wheel:
     """Pure: the caller gives the time, and asks `soonest()` when to come back."""
 
-    def __init__(self, now: float) -> None:
-        self._tick = int(now * _TICKS)
+    def __init__(self, now: float, bundle: int = 128) -> None:
+        self._bundle = bundle  # how many timers are moved in one turn
         self._heap: list[Timer] = []
-        self._slots = [[_Slot(level, index) for index in range(256)] for level in range(_LEVELS)]
-        self._filled = [0] * _LEVELS  # a bit per slot that holds timers
+        self._slots = [[_Slot(level) for _ in range(_RING + 1)] for level in range(_LEVELS)]
+        self._waiting: list[list[tuple[int, _Slot]]] = [[] for _ in range(_LEVELS)]  # heaps of slots by their start
+        self._crowded: list[tuple[int, int, _Slot]] = []  # a heap: from when a slot can be moved, its start
         self._armed = 0
         self._number = 0
+        self._tick = -1
+        self._ends: list[int] = []  # the tick to which each level reaches
+        self._advance(int(now * _TICKS))
 
     def __len__(self) -> int:
         return self._armed
@@ -68,56 +90,64 @@ class Wheel:
         return timer
 
     def _place(self, timer: Timer) -> None:
-        tick = int(timer.at * _TICKS)
+        at = timer.at
+        tick = int(at * _TICKS)
         if tick <= self._tick:
-            timer.slot = None
+            timer.bundle = None
             heapq.heappush(self._heap, timer)
             return
-        level = min(((tick ^ self._tick).bit_length() - 1) >> 3, _LEVELS - 1)
-        slot = self._slots[level][(tick >> (level << 3)) & 255]
-        timer.slot = slot
-        slot.timers[id(timer)] = timer
-        if timer.at < slot.soonest:
-            slot.soonest = timer.at
-        self._filled[level] |= 1 << slot.index
+        level = bisect_right(self._ends, tick)
+        position = tick >> (level << 3)
+        slot = self._slots[level][position & _RING]
+        if slot.start < 0:
+            slot.start = position << (level << 3)
+            heapq.heappush(self._waiting[level], (slot.start, slot))
+        if at < slot.soonest:
+            slot.soonest = at
+        bundles = slot.bundles
+        if not bundles or len(bundles[-1]) >= self._bundle:
+            bundles.append({})
+            if len(bundles) == 2 and level:
+                heapq.heappush(self._crowded, (slot.start - (1 << (level << 3)), slot.start, slot))
+        timer.bundle = bundle = bundles[-1]
+        bundle[timer.number] = timer
 
     def disarm(self, timer: Timer) -> bool:
         """False if it has fired or was disarmed before."""
         if timer.call is None:
             return False
-        timer.call = None
-        slot = timer.slot
-        if slot is _HANDED_OUT:
+        timer.call = timer.argument = None
+        bundle = timer.bundle
+        if bundle is _HANDED_OUT:
             return True
         self._armed -= 1
-        if slot is not None:
-            del slot.timers[id(timer)]
-            if not slot.timers:
-                self._empty(slot)
+        if bundle is not None:
+            del bundle[timer.number]
         elif len(self._heap) > 64 and len(self._heap) > 2 * self._armed:
             self._heap = [t for t in self._heap if t.call is not None]
             heapq.heapify(self._heap)
         return True
 
-    def _empty(self, slot: _Slot) -> None:
-        slot.soonest = float("inf")
-        self._filled[slot.level] &= ~(1 << slot.index)
-
-    def _first_slot(self) -> _Slot | None:
-        """The slot that comes next: a lower level always lies before a higher one."""
-        for level, filled in enumerate(self._filled):
-            if filled:
-                return self._slots[level][(filled & -filled).bit_length() - 1]
-        return None
+    def clear(self) -> None:
+        """Disarm all."""
+        slots = [slot for waiting in self._waiting for _, slot in waiting]
+        lying = [timer for slot in slots for bundle in slot.bundles for timer in bundle.values()]
+        for timer in [*self._heap, *lying]:
+            self.disarm(timer)
 
     def soonest(self) -> float | None:
         """When `expire` has something to do; never too late, seldom too early. None: nothing is armed."""
         while self._heap and self._heap[0].call is None:
             heapq.heappop(self._heap)
-        slot = self._first_slot()
-        if self._heap:
-            return min(self._heap[0].at, slot.soonest) if slot else self._heap[0].at
-        return slot.soonest if slot else None
+        soonest = self._heap[0].at if self._heap else _NEVER
+        for waiting in self._waiting:
+            while waiting and not waiting[0][1].holds_timers():
+                heapq.heappop(waiting)[1].give_up()
+            if waiting and waiting[0][1].soonest < soonest:
+                soonest = waiting[0][1].soonest
+        if crowded := self._next_crowded():
+            soonest = min(soonest, crowded[0] / _TICKS)
+        return None if soonest == _NEVER else soonest
 
     def expire(self, now: float) -> list[Timer]:
         """Disarm and return all timers due at `now`, in the order of their instants."""
@@ -126,22 +156,38 @@ class Wheel:
         while self._heap and self._heap[0].at <= now:
             timer = heapq.heappop(self._heap)
             if timer.call is not None:
-                timer.slot = _HANDED_OUT
+                timer.bundle = _HANDED_OUT
                 due.append(timer)
         self._armed -= len(due)
         return due
 
     def _turn(self, target: int) -> None:
-        """Advance the current tick to `target`, opening the slots on the way."""
-        while (slot := self._first_slot()) is not None:
-            shift = slot.level << 3
-            start = ((self._tick >> (shift + 8)) << 8 | slot.index) << shift
-            if start > target:
-                break
-            self._tick = start
-            timers, slot.timers = slot.timers, {}
-            self._empty(slot)
-            for timer in timers.values():
-                self._place(timer)
-        if target > self._tick:
-            self._tick = target
+        """Advance the current tick to `target` and open the slots on the way; then move a bundle ahead of its time."""
+        self._advance(target)
+        for waiting in self._waiting:
+            while waiting and waiting[0][0] <= target:
+                for bundle in heapq.heappop(waiting)[1].give_up():
+                    self._move(bundle)  # to the heap, or to a slot that begins later
+        crowded = self._next_crowded()
+        if crowded is not None and crowded[0] <= self._tick:
+            self._move(crowded[2].bundles.pop())  # what is left at the end, one bundle, moves when its time comes
+
+    def _next_crowded(self) -> tuple[int, int, _Slot] | None:
+        while self._crowded:
+            _, start, slot = self._crowded[0]
+            if slot.start == start and len(slot.bundles) > 1:
+                return self._crowded[0]
+            heapq.heappop(self._crowded)  # it has been moved, or its time has come
+        return None
+
+    def _move(self, bundle: dict[int, Timer]) -> None:
+        for timer in bundle.values():
+            self._place(timer)
+
+    def _advance(self, tick: int) -> None:
+        if tick <= self._tick:
+            return  # the clock was set back: what has been opened stays open
+        if tick >> 8 != self._tick >> 8:
+            # Each level but the last reaches to the end of the slot above it that comes after the current one.
+            self._ends = [((tick >> (level << 3)) + 2) << (level << 3) for level in range(1, _LEVELS)]
+        self._tick = tick

@@ -5,12 +5,16 @@ Next: agent/outbox.py
 
 from __future__ import annotations
 
+import logging
+
 from mainspring.agent.attempt import Attempt, StopReason
 from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.model.messages import Armed, Ending
 from mainspring.model.payload import cut
 from mainspring.model.states import TaskState
+
+log = logging.getLogger("mainspring")
 
 _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
     "timeout": (TaskState.TIMED_OUT, "timeout", "did not end within its timeout of {timeout:g} s"),
@@ -52,6 +56,37 @@ def controlled(attempt: Attempt, control: Control, now: float) -> Ending:
             told = ending(attempt, TaskState.FAILED, now, failure=AttemptFailed("failed_for_good", message))
             told.final = True
     return told
+
+
+def unsuccessful(attempt: Attempt, error: BaseException, now: float) -> Ending:
+    """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
+    if isinstance(error, Control):
+        try:
+            return controlled(attempt, error, now)
+        except Exception as unprintable:  # a subclass of theirs that cannot even be printed
+            return broken(attempt, unprintable, now)
+    if attempt.stopping is not None:
+        return stopped(attempt, attempt.stopping, now)
+    if not isinstance(error, AttemptFailed):
+        raise error  # not the attempt is cancelled, but the agent
+    told = ending(attempt, TaskState.FAILED, now, failure=error)
+    told.final = error.final
+    return told
+
+
+def broken(attempt: Attempt, error: BaseException, now: float) -> Ending:
+    """The executor itself failed: a bug, or no memory, no processes. The task must still end."""
+    try:
+        message = f"{type(error).__name__}: {error}"
+    except Exception:
+        message = f"{type(error).__name__}, which cannot be printed"
+    log.error("task %d: its executor failed: %s", attempt.armed.task, message)
+    return ending(attempt, TaskState.FAILED, now, failure=AttemptFailed("executor_error", message))
+
+
+def before_start(attempt: Attempt, now: float) -> Ending:
+    failure = AttemptFailed("cancelled", "cancelled before it started")
+    return ending(attempt, TaskState.CANCELLED, now, failure=failure)
 
 
 def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
@@ -27,6 +28,20 @@ class Checker(Protocol):
 
     async def check(self, attempt: Attempt, argv: tuple[str, ...]) -> str | None:
         """None if the command exits with 0, else what is wrong."""
+
+
+@contextmanager
+def watched(attempt: Attempt, checker: object, unwell: Callable[[Attempt], None]) -> Iterator[None]:
+    """While a daemon with a health check runs, it is asked whether it is well."""
+    health = attempt.job.definition.health
+    if health is None or not attempt.armed.daemon:
+        yield
+        return
+    watching = asyncio.create_task(watch(attempt, health, checker, unwell))
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 async def watch(attempt: Attempt, health: Health, checker: object, unwell: Callable[[Attempt], None]) -> None:

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 
 from mainspring.agent import endings
 from mainspring.agent.attempt import Attempt, StopReason
 from mainspring.agent.control import Control
 from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
-from mainspring.agent.health import watch
+from mainspring.agent.health import watched
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.seen import Seen
 from mainspring.agent.slots import Slots
 from mainspring.agent.timers import Timers
 from mainspring.model.jobs import Command, Job, Run
-from mainspring.model.messages import Armed, Ending, Held, Holding
+from mainspring.model.messages import Armed, Held, Holding
 from mainspring.model.states import TaskState
 from mainspring.wire.clock import Clock
 
@@ -77,7 +76,7 @@ class Runner:
         try:
             self._executor(attempt).prepare(attempt)
         except Exception as error:
-            self._outbox.ended(self._broken(attempt, error))
+            self._outbox.ended(endings.broken(attempt, error, self._clock.now()))
             return
         self._held[armed.task] = attempt
         self.empty.clear()
@@ -134,32 +133,19 @@ class Runner:
             timeout = attempt.job.definition.timeout
             if timeout is not None:
                 attempt.timer = self._durations.after(timeout, self._time_out, attempt)
-            with self._watched(attempt):
+            with watched(attempt, self._executors.get(Command), self._unwell):
                 result = await self._executor(attempt).run(attempt)
-            ending = self._ending(attempt, TaskState.SUCCEEDED, result)
+            ending = endings.ending(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
-            ending = self._unsuccessful(attempt, error)
+            ending = endings.unsuccessful(attempt, error, self._clock.now())
         except BaseException as error:
-            ending = self._broken(attempt, error)
+            ending = endings.broken(attempt, error, self._clock.now())
         finally:
             self._over(attempt)
         self._outbox.ended(ending)
 
     def _executor(self, attempt: Attempt) -> Executor:
         return self._executors[type(attempt.job.definition.run)]
-
-    @contextmanager
-    def _watched(self, attempt: Attempt) -> Iterator[None]:
-        """While a daemon runs, it is asked whether it is well."""
-        health = attempt.job.definition.health
-        if health is None or not attempt.armed.daemon:
-            yield
-            return
-        watching = asyncio.create_task(watch(attempt, health, self._executors.get(Command), self._unwell))
-        try:
-            yield
-        finally:
-            watching.cancel()
 
     def _unwell(self, attempt: Attempt) -> None:
         self._stop(attempt, "unhealthy")
@@ -173,36 +159,6 @@ class Runner:
             del self._held[attempt.armed.task]
             if not self._held:
                 self.empty.set()
-
-    def _unsuccessful(self, attempt: Attempt, error: BaseException) -> Ending:
-        """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
-        if isinstance(error, Control):
-            try:
-                return endings.controlled(attempt, error, self._clock.now())
-            except Exception as broken:  # a subclass of theirs that cannot even be printed
-                return self._broken(attempt, broken)
-        if attempt.stopping is not None:
-            return endings.stopped(attempt, attempt.stopping, self._clock.now())
-        if not isinstance(error, AttemptFailed):
-            raise error  # not the attempt is cancelled, but the agent
-        ending = self._ending(attempt, TaskState.FAILED, None, failure=error)
-        ending.final = error.final
-        return ending
-
-    def _broken(self, attempt: Attempt, error: BaseException) -> Ending:
-        """The executor itself failed: a bug, or no memory, no processes. The task must still end."""
-        try:
-            message = f"{type(error).__name__}: {error}"
-        except Exception:
-            message = f"{type(error).__name__}, which cannot be printed"
-        log.error("task %d: its executor failed: %s", attempt.armed.task, message)
-        failure = AttemptFailed("executor_error", message)
-        return self._ending(attempt, TaskState.FAILED, None, failure=failure)
-
-    def _ending(
-        self, attempt: Attempt, state: TaskState, result: str | None, *, failure: AttemptFailed | None = None
-    ) -> Ending:
-        return endings.ending(attempt, state, self._clock.now(), result, failure)
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
@@ -260,8 +216,7 @@ class Runner:
                 self._outbox.refused(attempt, "restarted")
             elif self._is_waiting(attempt):
                 self._withdraw(attempt)
-                failure = AttemptFailed("cancelled", "cancelled before it started")
-                self._outbox.ended(self._ending(attempt, TaskState.CANCELLED, None, failure=failure))
+                self._outbox.ended(endings.before_start(attempt, self._clock.now()))
             elif kill and attempt.stopping is not None and attempt.handle is not None:
                 attempt.handle.cancel()  # it is being stopped, with a grace that it has no longer
             else:

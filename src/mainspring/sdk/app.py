@@ -9,21 +9,19 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
 from mainspring import compose
 from mainspring.agent.executors.python import Handler
-from mainspring.errors import JobNotFound, TaskFailed, ValidationError
+from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.define import command, define
 from mainspring.model.define_http import UNSET, http
 from mainspring.model.durations import Duration
 from mainspring.model.jobs import Definition, Python, Run
 from mainspring.model.names import check_name
 from mainspring.model.sizes import Size
-from mainspring.model.states import TaskState
 from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.job import Job, bind_command, check_command
 from mainspring.sdk.schedules import JobOptions, Schedules, check_version
@@ -52,9 +50,9 @@ class App:
         self.version = check_version(version)
         self.schedules = Schedules()
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
-        self._definitions: dict[str, Definition] = {}
-        self._handlers: dict[str, Handler] = {}
-        self._jobs: dict[str, Job[..., Any]] = {}
+        self.definitions: dict[str, Definition] = {}
+        self.handlers: dict[str, Handler] = {}
+        self.jobs: dict[str, Job[..., Any]] = {}
         self._open: AsyncExitStack | None = None
         self._opening = asyncio.Lock()  # first submissions may come several at once
         self._database: Database | None = None
@@ -91,13 +89,13 @@ class App:
         if definition.placement.sticky is not None:
             signature.check_parameter(definition.placement.sticky, field="sticky")
         self._define(name, definition)
-        self._handlers[name] = Handler(
+        self.handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
         )
         # A broadcast results in a report on its runs, whatever the handler returns.
         decode = msgspec.json.decode if definition.placement.broadcast else signature.decode_result
         job: Job[..., Any] = Job(self, name, signature.bind, function, decode, signature.check)
-        self._jobs[name] = job
+        self.jobs[name] = job
         return job
 
     def command(
@@ -147,7 +145,7 @@ class App:
         policies = self.schedules.take(name, options, check_command)
         self._define(name, define(run, policies))
         job: Job[..., Any] = Job(self, name, bind_command, None, msgspec.json.decode, check_command)
-        self._jobs[name] = job
+        self.jobs[name] = job
         return job
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:
@@ -155,30 +153,18 @@ class App:
         self.schedules.calendar(name, days)
 
     def _define(self, name: str, definition: Definition) -> None:
-        if name in self._definitions:
+        if name in self.definitions:
             raise ValidationError(
                 f"a job named {name!r} is defined already; give one of them another name", field="name"
             )
-        self._definitions[name] = definition
+        self.definitions[name] = definition
 
     def __getitem__(self, name: str) -> Job[..., Any]:
         try:
-            return self._jobs[name]
+            return self.jobs[name]
         except KeyError:
-            known = ", ".join(sorted(self._jobs)) or "none yet"
+            known = ", ".join(sorted(self.jobs)) or "none yet"
             raise JobNotFound(f"this application has no job {name!r}; it has: {known}", field="job") from None
-
-    @property
-    def definitions(self) -> Mapping[str, Definition]:
-        return self._definitions
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return self._handlers
-
-    @property
-    def jobs(self) -> Mapping[str, Job[..., Any]]:
-        return self._jobs
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
 
@@ -206,7 +192,7 @@ class App:
         async with AsyncExitStack() as stack:
             settings = self.settings(**overrides)
             database = await stack.enter_async_context(compose.open_database(settings))
-            await compose.register(database, self._definitions, self.name, self.version, self.schedules)
+            await compose.register(database, self.definitions, self.name, self.version, self.schedules)
             self._database = database
             self.loop = asyncio.get_running_loop()
             self._waiting = Waiting(database)
@@ -239,7 +225,7 @@ class App:
             settings = self.settings(**overrides)
             labels = {**settings.labels, "app": self.name}
             providers = self.schedules.providers
-            async with compose.engine(settings, self._database, self._handlers, labels, providers) as engine:
+            async with compose.engine(settings, self._database, self.handlers, labels, providers) as engine:
                 self._engine = engine
                 engine.server.recorder.on_ended.append(self._ended)
                 try:
@@ -298,23 +284,11 @@ class App:
         if self._waiting is None:
             await self.open()
         assert self._waiting is not None
-        ended = await self._waiting.wait(task, timeout)
-        if ended.state is not TaskState.SUCCEEDED:
-            headline = (ended.error or "no reason was given").partition("\n")[0]
-            raise TaskFailed(
-                f"task {task} {ended.state.label}: {headline}",
-                task_id=task,
-                state=ended.state.label,
-                error_code=ended.error_code,
-            )
-        return None if ended.result is None else decode(ended.result)
+        return await self._waiting.result(task, timeout, decode)
 
     async def status(self, task: int) -> TaskView:
         async with self.database.acquire() as conn:
             return await tasks.get(conn, task)
-
-    async def cancel(self, task: int, *, kill: bool = False) -> None:
-        await self.control(partial(tasks.cancel, kill=kill), task)
 
     async def control(self, act: Callable[[Connection, int], Awaitable[object]], task: int) -> None:
         """Ask something of a task that runs, and of the agent in this process at once."""
@@ -322,7 +296,3 @@ class App:
             await act(conn, task)
         if self._engine is not None:
             self._engine.server.gateway.cancel_wake.set()
-
-    async def retry(self, task: int) -> None:
-        async with self.database.acquire() as conn:
-            await tasks.run_again(conn, task)

@@ -6,11 +6,12 @@ Next: sdk/waiting.py
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from mainspring.store import control
+from mainspring.store import control, tasks
 from mainspring.store.tasks import TaskView
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Task(Generic[R]):
 
     async def cancel(self, *, kill: bool = False) -> None:
         """End the task: at once if nobody runs it, else by telling its agent; with `kill` it gets no grace."""
-        await self._app.cancel(self.id, kill=kill)
+        await self._app.control(partial(tasks.cancel, kill=kill), self.id)
 
     async def pause(self) -> None:
         """Hold the processes of a running command still, until `resume`. InvalidTransition for what cannot."""
@@ -60,7 +61,7 @@ class Task(Generic[R]):
 
     async def retry(self) -> None:
         """Run a task again that ended without success, attempts counted anew."""
-        await self._app.retry(self.id)
+        await self._app.control(tasks.run_again, self.id)
 
     def __repr__(self) -> str:
         return f"<Task {self.id} of {self.job}>"

@@ -6,10 +6,12 @@ Next: sdk/app.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
-from mainspring.errors import StoreUnavailable, TaskNotFound, WaitTimeout
+from mainspring.errors import StoreUnavailable, TaskFailed, TaskNotFound, WaitTimeout
+from mainspring.model.states import TaskState
 from mainspring.store import tasks
 from mainspring.store.database import Database
 from mainspring.store.tasks import Ended
@@ -28,6 +30,19 @@ class Waiting:
         """These have ended: look now if somebody waits for one of them."""
         if self._futures and not self._futures.keys().isdisjoint(ended):
             self._hint.set()
+
+    async def result(self, task: int, timeout: float | None, decode: Callable[[str], Any]) -> Any:
+        """The result of a task, once it has succeeded; TaskFailed if it does not."""
+        ended = await self.wait(task, timeout)
+        if ended.state is not TaskState.SUCCEEDED:
+            headline = (ended.error or "no reason was given").partition("\n")[0]
+            raise TaskFailed(
+                f"task {task} {ended.state.label}: {headline}",
+                task_id=task,
+                state=ended.state.label,
+                error_code=ended.error_code,
+            )
+        return None if ended.result is None else decode(ended.result)
 
     async def wait(self, task: int, timeout: float | None) -> Ended:
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()

@@ -104,6 +104,7 @@ def make_server(settings: Settings, database: Database, app: str | None, provide
         lease=settings.lease,
         keep_succeeded=timedelta(seconds=settings.keep_succeeded),
         keep_failed=timedelta(seconds=settings.keep_failed),
+        skew_limit=settings.skew_limit,
         app=app,
         providers=providers,
     )

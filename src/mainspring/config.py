@@ -23,6 +23,7 @@ from mainspring.model.addresses import Allowed
 from mainspring.model.define_placement import check_amounts, parse_amounts
 from mainspring.model.durations import seconds
 from mainspring.model.names import check_text
+from mainspring.model.skew import DEFAULT_LIMIT
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: str | None = None  # of an agent: ws://host:port, several with commas
     token: str | None = None  # of an agent
     clock_offset: float = 0.0  # added to what this machine believes to be the time, to try a clock that is wrong
-    skew_limit: float = 1.0  # how wrong the clock of an agent's machine may be before somebody is told
+    skew_limit: float = DEFAULT_LIMIT  # how wrong the clock of an agent's machine may be before somebody is told
     stop_patience: float = 10.0  # for running attempts to end when the process is stopped
     keep_succeeded: float = 7 * 86400.0
     keep_failed: float = 30 * 86400.0

@@ -309,7 +309,12 @@ async def test_an_agent_that_stops_gives_back_what_it_has_and_costs_no_attempt(
 
 
 async def test_an_agent_whose_clock_is_wrong_fires_on_the_databases_time(
-    shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually
+    shop: Shop,
+    database: Database,
+    dsn: str,
+    conn: Connection,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     shop.gate.set()
     secret = await token(conn)
@@ -325,6 +330,7 @@ async def test_an_agent_whose_clock_is_wrong_fires_on_the_databases_time(
     lateness = (await tasks.get(conn, task.id)).lateness_ms
     assert lateness is not None
     assert -50 < lateness < 1000
+    assert [record.message for record in caplog.records if "30.0 s ahead of the database's" in record.message]
 
 
 # ── those who do not behave ─────────────────────────────────────────────────────────────────────

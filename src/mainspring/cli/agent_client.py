@@ -23,6 +23,8 @@ from mainspring.store.roster import AgentView
 class Agents(Protocol):
     """The agents, and what waits for them."""
 
+    skew_limit: float  # beyond which somebody is told of a wrong clock
+
     async def listing(self) -> list[AgentView]: ...
     async def named(self, name: str) -> list[AgentView]:
         """Its sessions, the last one last."""
@@ -43,8 +45,9 @@ class Agents(Protocol):
 class DatabaseAgents:
     """On the database itself."""
 
-    def __init__(self, conn: Callable[[], AbstractAsyncContextManager[Connection]]) -> None:
+    def __init__(self, conn: Callable[[], AbstractAsyncContextManager[Connection]], skew_limit: float) -> None:
         self._conn = conn
+        self.skew_limit = skew_limit
 
     async def listing(self) -> list[AgentView]:
         async with self._conn() as conn:

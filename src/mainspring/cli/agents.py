@@ -66,6 +66,7 @@ async def list_agents(client: Client) -> None:
         empty="no agent runs; start one with `mainspring up`",
         unbroken=("NAME", "STATUS"),
     )
+    _warn(found, client.agents.skew_limit)
 
 
 @agents.command("show", epilog=examples("mainspring agents show alpha"))
@@ -81,6 +82,16 @@ async def show_agent(client: Client, name: str) -> None:
         if number:
             click.echo()
         fields(_fields(view))
+    _warn(found, client.agents.skew_limit)
+
+
+def _warn(found: list[AgentView], skew_limit: float) -> None:
+    """Say what somebody should see to."""
+    from mainspring.model.skew import alarm
+
+    for view in found:
+        if view.skew is not None and (told := alarm(f"agent {view.name}", view.skew, skew_limit)) is not None:
+            note(told)
 
 
 def _fields(view: AgentView) -> dict[str, Any]:

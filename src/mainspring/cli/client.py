@@ -103,7 +103,7 @@ class DatabaseClient:
         keep = timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed))
         self._schedules = DatabaseSchedules(self._conn, keep)
         self.daemons: Daemons = DatabaseDaemons(self._conn)
-        self._agents = DatabaseAgents(self._conn)
+        self._agents = DatabaseAgents(self._conn, settings.skew_limit)
 
     @property
     def schedules(self) -> Schedules:

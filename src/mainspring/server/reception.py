@@ -24,6 +24,7 @@ from mainspring.model.messages import (
     ServerMessage,
     Welcome,
 )
+from mainspring.model.skew import DEFAULT_LIMIT, alarm
 from mainspring.server import arrivals
 from mainspring.server.batch import Report, Reporter
 from mainspring.server.flood import Flood
@@ -39,15 +40,26 @@ from mainspring.wire.link import Link
 log = logging.getLogger("mainspring")
 
 HELLO_WITHIN = 10.0  # seconds after a connection was made
+ALARM_EVERY = 600.0  # seconds between two words about one wrong clock
 
 
 class Reception:
-    def __init__(self, database: Database, gateway: Gateway, recorder: Recorder, clock: Clock, lease: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        gateway: Gateway,
+        recorder: Recorder,
+        clock: Clock,
+        lease: float,
+        skew_limit: float = DEFAULT_LIMIT,
+    ) -> None:
         self._line = database.line()
         self._gateway = gateway
         self._recorder = recorder
         self._clock = clock
         self._lease = lease
+        self._skew_limit = skew_limit
+        self._alarmed_at: dict[str, float] = {}  # by agent
 
     async def serve(
         self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
@@ -148,8 +160,15 @@ class Reception:
         seat.heard_at = boottime()
         seat.pulse = beat
         seat.draining |= beat.draining
+        self._watch_clock(seat)
         left = self._lease - (boottime() - seat.renewed_at)
         await seat.link.say([Configure(left, self._clock.now(), beat.sent)])
+
+    def _watch_clock(self, seat: Seat) -> None:
+        told = alarm(f"agent {seat.name}", seat.pulse.skew, self._skew_limit)
+        if told is not None and boottime() - self._alarmed_at.get(seat.name, -ALARM_EVERY) >= ALARM_EVERY:
+            self._alarmed_at[seat.name] = boottime()
+            log.warning("%s", told)
 
     async def close(self) -> None:
         await self._line.close()

@@ -13,6 +13,7 @@ from datetime import timedelta
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import run_every
 from mainspring.model.lead import Lead
+from mainspring.model.skew import DEFAULT_LIMIT, alarm
 from mainspring.server.broadcaster import LOOK_EVERY, Broadcaster
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
@@ -47,6 +48,7 @@ class Server:
         lease: float,
         keep_succeeded: timedelta,
         keep_failed: timedelta,
+        skew_limit: float = DEFAULT_LIMIT,
         app: str | None = None,
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
@@ -54,10 +56,12 @@ class Server:
         self._poll = poll
         self._lease = lease
         self._clock_line = database.line()
+        self._skew_limit = skew_limit
+        self._is_skewed = False
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
-        self.reception = Reception(database, self.gateway, self.recorder, self.clock, lease)
+        self.reception = Reception(database, self.gateway, self.recorder, self.clock, lease, skew_limit)
         self.roster = Roster(database, self.catalogue, self.gateway)
         self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
@@ -135,6 +139,10 @@ class Server:
             sent = boottime()
             theirs = await store_clock.now(conn)
             self.clock.measured(sent, boottime(), theirs)
+        told = alarm("this server's machine", self.clock.skew, self._skew_limit)
+        if told is not None and not self._is_skewed:
+            log.warning("%s", told)
+        self._is_skewed = told is not None
         return 0
 
     async def stop(self, *, patience: float) -> None:

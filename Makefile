@@ -23,7 +23,7 @@ check: setup
 test: check
 	./scripts/debian-postgres
 	./scripts/debian-network
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: setup
 	$(BIN)/python -m benchmarks

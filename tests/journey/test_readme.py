@@ -49,6 +49,14 @@ def test_the_application_runs_as_shown(place: dict[str, str], tmp_path: Path) ->
     assert run(blocks("bash")[0], place, tmp_path) == "10\n"
 
 
+def test_the_machines_run_as_shown(place: dict[str, str], tmp_path: Path) -> None:
+    said = run(blocks("bash")[2], place, tmp_path)
+    report = json.loads(next(line for line in said.splitlines() if "spread_ms" in line))
+    assert (report["agents"], report["succeeded"]) == (2, 2)
+    assert re.search(r"^ticker\s+2/2", said, re.MULTILINE), "both replicas are up"
+    assert re.search(r"^alpha\s.*disk=ssd", said, re.MULTILINE)
+
+
 def test_the_commands_run_as_shown(place: dict[str, str], tmp_path: Path) -> None:
     said = run(blocks("bash")[1], place, tmp_path)
     assert "Filesystem" in said, "the output of the command"
@@ -74,7 +82,7 @@ def test_there_is_no_block_that_nobody_runs() -> None:
     assert len(re.findall(r"^```\w+$", README, re.MULTILINE)) == len(
         blocks("python") + blocks("bash") + blocks("console")
     )
-    assert (len(blocks("python")), len(blocks("bash")), len(blocks("console"))) == (1, 2, 1)
+    assert (len(blocks("python")), len(blocks("bash")), len(blocks("console"))) == (1, 3, 1)
 
 
 def test_the_two_commands_of_the_first_block_are_targets() -> None:

@@ -141,7 +141,9 @@ async def test_a_run_that_waited_for_the_one_before_it_says_so(
     for minutes in (10, 20):
         await set_clock(conn, NOON + minutes * MINUTE)
         await plan(planner)
-    start = "update mainspring.task set state = 3, token = 1, attempt = 1, pool = abs(pool), started_at = $1"
+    start = (
+        "update mainspring.task set state = 3, token = 1, session = 1, attempt = 1, pool = abs(pool), started_at = $1"
+    )
     await conn.execute(f"{start} where plan_time = $2", NOON + 22 * MINUTE, NOON + 20 * MINUTE)
     told = text(await story(conn, NOON + 20 * MINUTE))
     assert ("it waited for the run before it" in told) == (overlap != "allow")

@@ -50,6 +50,12 @@ def test_a_wait_is_never_negative_nor_beyond_the_longest(
     assert wait >= min(delay, max_delay) / 2
 
 
+@pytest.mark.parametrize("attempt", [0, -1, -(2**62), 2**62])
+def test_an_attempt_with_an_absurd_number_waits_too(attempt: int) -> None:
+    for retry in (Retry(delays=(1.0, 2.0)), Retry(backoff="linear"), Retry(backoff="exponential"), Retry()):
+        assert 0.5 <= retry.delay_after(attempt, 0.0) <= retry.max_delay
+
+
 def test_as_many_attempts_follow_as_there_are_retries() -> None:
     retry = Retry(retries=2)
     assert [retry.allows(attempt, ()) for attempt in (1, 2, 3)] == [True, True, False]

@@ -188,6 +188,24 @@ async def test_an_agent_is_armed_ahead_with_what_is_due_within_the_lead(
     assert server.gateway.room(Requirements())[0] == {agent.session: 1}, "and its slot is still free"
 
 
+async def test_what_was_claimed_for_an_agent_that_has_gone_meanwhile_goes_back_at_no_cost(
+    conn: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await Agent(server).join(3, {})
+    await enqueue(conn, 3)
+    claim = claims.claim
+
+    async def while_it_leaves(*args: Any, **options: Any) -> claims.Claim:
+        claimed = await claim(*args, **options)
+        await agent.leave()
+        return claimed
+
+    monkeypatch.setattr(claims, "claim", while_it_leaves)
+    assert await server.dispatcher.step() == 3
+    rows = await conn.fetch("select state, attempt, crashes, session from mainspring.task")
+    assert {tuple(row) for row in rows} == {(TaskState.PENDING, 0, 0, None)}
+
+
 async def test_claims_pause_while_endings_pile_up(conn: Connection, server: Server, join: Callable[..., Any]) -> None:
     await join()
     await enqueue(conn, 1)

@@ -200,6 +200,19 @@ async def test_a_report_is_not_acknowledged_by_the_answer_to_a_later_heartbeat(
     await agent.leave()
 
 
+async def test_a_heartbeat_with_numbers_that_cannot_be_stored_harms_nobody(conn: Connection, server: Server) -> None:
+    agent = await Agent(server, slots=3).join()
+    nan, inf = float("nan"), float("inf")
+    for beat in (Heartbeat(2**62, 0.0, 1e300, -1e300, -inf, inf), Heartbeat(-(2**62), 0.0, nan, inf, nan, -1e300)):
+        await agent.say(beat)
+        await agent.hear()
+        await server.gateway.renew()
+        row = await conn.fetchrow("select running, cpu, memory, skew, round_trip from mainspring.agent")
+        assert 0 <= row["running"] <= 3
+        assert all(abs(row[name]) <= 1e9 for name in ("cpu", "memory", "skew", "round_trip"))
+    await agent.leave()
+
+
 async def test_heartbeats_are_acknowledged_too(server: Server) -> None:
     agent = await Agent(server).join()
     for _ in range(3):
@@ -320,10 +333,11 @@ async def test_a_job_is_told_once_and_again_when_it_has_changed(conn: Connection
     await agent.leave()
 
 
-async def test_a_claim_for_an_agent_that_has_gone_is_left_to_the_rescuer(conn: Connection, server: Server) -> None:
+async def test_a_claim_for_an_agent_that_has_gone_comes_back(conn: Connection, server: Server) -> None:
     agent = await Agent(server).join()
     await agent.leave()
-    await server.gateway.arm(Claim({agent.session: [Armed(1, 1, 1, 1, 0.0, "{}")]}, {}, 1))
+    armed = Armed(1, 1, 1, 1, 0.0, "{}")
+    assert await server.gateway.arm(Claim({agent.session: [armed]}, {}, 1)) == [armed]
     assert server.gateway.holds == 0
 
 
@@ -369,6 +383,20 @@ async def test_a_session_whose_lease_is_over_is_closed(conn: Connection, server:
     await over.serving
     assert set(server.gateway.room(ANYBODY)[0]) == {living.session}
     await living.leave()
+
+
+async def test_a_connection_that_does_not_end_holds_up_no_renewal(
+    conn: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, living = await Agent(server).join(), await Agent(server).join()
+    await agents.end(conn, [silent.session])
+    ended = asyncio.Event()
+    monkeypatch.setattr(server.gateway.seats[silent.session].link, "close", ended.wait)
+    await asyncio.wait_for(server.gateway.renew(), 5)
+    assert set(server.gateway.seats) == {living.session}
+    ended.set()
+    for agent in (silent, living):
+        await agent.leave()
 
 
 async def test_what_a_session_holds_is_noted_in_place_of_its_claims(conn: Connection, server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,7 +32,7 @@ from mainspring.model.states import TaskState
 from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
-from mainspring.store import jobs, outcomes, output, tasks
+from mainspring.store import evidence, jobs, outcomes, output, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
@@ -61,6 +62,14 @@ class Agent:
             await asyncio.sleep(0)
         receiving.cancel()
         return self.near._sent - self.near.unacknowledged
+
+
+@dataclass
+class Earlier:
+    """A reporter whose session of now does not hold what it reports on."""
+
+    name: str
+    instance: str
 
 
 @pytest.fixture
@@ -284,6 +293,27 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     assert [await conn.fetchval("select attempt from mainspring.task where id = $1", t) for t in made[1:]] == [1, 0]
     assert len(await output.read(conn, made[0])) == 1
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 1
+
+
+async def test_a_report_on_an_attempt_of_an_earlier_session_outlives_a_lost_connection(
+    conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, task = Agent(recorder), await running()
+    await conn.execute(
+        "insert into mainspring.agent (session, name, slots, labels, lease_until, instance) "
+        "values (1, 'a', 1, '{}', mainspring.now(), 'it')"
+    )
+    recorder.submit(agent.far, 1, [], [(Earlier("a", "it"), Finished([await ending(conn, task)]))])
+
+    async def broken(*_: object) -> set[tuple[int, int]]:
+        raise StoreUnavailable("gone for a moment")
+
+    monkeypatch.setattr(evidence, "own", broken)
+    with pytest.raises(StoreUnavailable):
+        await recorder.flush()
+    monkeypatch.undo()
+    await recorder.flush()
+    assert await state(conn, task) == "succeeded"
 
 
 async def test_a_flush_cancelled_in_the_middle_loses_nothing(

@@ -41,6 +41,7 @@ class Retry(Struct, frozen=True, omit_defaults=True):
 
     def delay_after(self, attempt: int, random: float) -> float:
         """Seconds to wait after failed attempt number `attempt`; `random` is in [0, 1)."""
+        attempt = max(1, attempt)  # an agent told it
         if self.delays:
             return self.delays[min(attempt, len(self.delays)) - 1]
         match self.backoff:

@@ -150,13 +150,19 @@ class Dispatcher:
                 else:
                     claim = await claims.claim(conn, pool, places, limit, floors, ahead=ahead)
                     self._placer.placed(pool, places, claim.size)
-            await self._arm(claim)
+            await self._arm_new(claim)
         return claim
 
-    async def _arm(self, claim: claims.Claim) -> None:
+    async def _arm_new(self, claim: claims.Claim) -> None:
+        """Arm what was claimed a moment ago. Of what nobody was told, it is certain that it has not started."""
+        if homeless := await self._arm(claim):
+            async with self._line as conn:
+                await claims.give_back(conn, [armed.task for armed in homeless], [armed.token for armed in homeless])
+
+    async def _arm(self, claim: claims.Claim) -> list[Armed]:
         if any(self._catalogue.job(armed.job) is None for tasks in claim.tasks.values() for armed in tasks):
             await self._catalogue.refresh()  # a job that was made a moment ago
-        await self._gateway.arm(claim)
+        return await self._gateway.arm(claim)
 
     async def _settle_unanswered(self) -> None:
         """A claim whose answer was lost may have been made, or be made yet: find out, and arm what it gave us."""
@@ -212,7 +218,7 @@ class Dispatcher:
             async with self._database.acquire() as conn:
                 id, batch = await submit_and_claim(conn, submission, session)
             armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
-            await self._gateway.arm(claims.Claim({session: [armed]}, {}, 1))
+            await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
         return id
 
     def released(self, released: list[Released]) -> None:

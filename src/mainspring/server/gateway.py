@@ -58,6 +58,7 @@ class Gateway:
         self._holders: dict[int, Seat] = {}  # by task
         self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new: see server/roster.py
         self.doubts = Doubts()
+        self._closing: set[asyncio.Task[None]] = set()  # connections that are being ended
         self._watches: list[set[int]] = []  # tokens released since, for each who wants to know
         recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # somebody has room again
@@ -142,18 +143,21 @@ class Gateway:
         seats = (self._seats[session] for session in sessions)
         return max(self.lead.of(seat.link.ack_time, seat.load) for seat in seats)
 
-    async def arm(self, claim: Claim) -> None:
-        """Send each session what was claimed for it, in one message."""
+    async def arm(self, claim: Claim) -> list[Armed]:
+        """Send each session what was claimed for it, in one message; returns what is of sessions that have gone."""
         batches = claim.batches
+        homeless: list[Armed] = []
         for session, tasks in claim.tasks.items():
             seat = self._seats.get(session)
             if seat is None:
-                continue  # it went away in the meantime: its lease ends, and they are rescued
+                homeless += tasks
+                continue
             seat.batch = max(seat.batch, batches[session])
             self._take(seat, tasks)
             with suppress(ChannelClosed):
                 for dispatch in seat.dispatches(self._catalogue, tasks):
                     await seat.link.send([dispatch])
+        return homeless
 
     def claiming(self) -> AbstractContextManager[None]:
         """Around a claim, for all sessions here."""
@@ -197,8 +201,14 @@ class Gateway:
             if is_over or (session in asked and session not in living):
                 self.leave(seat)
                 log.warning("session %d of agent %s is over here", session, seat.name)
-                await seat.link.close()
+                self._close(seat)
         return 0
+
+    def _close(self, seat: Seat) -> None:
+        """End its connection, without waiting: one that is silent takes a while, and the leases of others run."""
+        closing = asyncio.create_task(seat.link.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def compact(self) -> int:
         """Note what each session still holds, in place of all that it has claimed."""
@@ -266,5 +276,7 @@ class Gateway:
                 log.warning("sessions could not be ended (%s); their leases will", error)
         seats, self._seats = self._seats, {}
         for seat in seats.values():
-            await seat.link.close()
+            self._close(seat)
+        if self._closing:
+            await asyncio.wait(self._closing)
         await self._line.close()

@@ -157,9 +157,7 @@ class Reception:
                 self._recorder.submit(seat.link, sequence, reports, foreign)
 
     async def _answer(self, seat: Seat, beat: Heartbeat) -> None:
-        seat.heard_at = boottime()
-        seat.pulse = beat
-        seat.draining |= beat.draining
+        seat.hear(beat)
         self._watch_clock(seat)
         left = self._lease - (boottime() - seat.renewed_at)
         await seat.link.say([Configure(left, self._clock.now(), beat.sent)])

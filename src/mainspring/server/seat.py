@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -35,8 +36,11 @@ from mainspring.store.recalls import KILL, RECALL, RESTART
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 
+Number = TypeVar("Number", int, float)
+
 ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
 FRAME = 1 << 20  # bytes of arguments in one message
+FAR = 1e9  # seconds: more than any clock is wrong
 HORIZON = 0.1  # seconds of work that may lie ready at an agent, at the rate at which it finishes tasks
 
 
@@ -79,6 +83,19 @@ class Seat:
                 self.amounts.take(armed.task, needs[armed.job])
             if armed.fire_at > now:
                 heapq.heappush(self._ahead, armed.fire_at)
+
+    def hear(self, beat: Heartbeat) -> None:
+        """Its heartbeat. What it says of itself is kept within bounds: the database has no room for all numbers."""
+        self.heard_at = boottime()
+        self.pulse = replace(
+            beat,
+            running=_within(0, beat.running, self.slots),
+            cpu=_within(0.0, beat.cpu, 1.0),
+            memory=_within(0.0, beat.memory, 1.0),
+            skew=_within(-FAR, beat.skew, FAR),
+            round_trip=_within(0.0, beat.round_trip, FAR),
+        )
+        self.draining |= beat.draining
 
     def sift(self, report: Report) -> tuple[Report | None, Report | None]:
         """A report, parted into what is about attempts that it holds, and the rest. Most are whole."""
@@ -134,7 +151,7 @@ class Seat:
             cpu=pulse.cpu,
             memory=pulse.memory,
             skew=pulse.skew,
-            round_trip=min(pulse.round_trip, 1e6),
+            round_trip=pulse.round_trip,
             ack_time=link.ack_time,
             reliability=link.reliability,
             lead=lead.of(link.ack_time, self.load),
@@ -206,6 +223,11 @@ class Seat:
         go_on = [Held(task, token) for task, token in self.held.items() if token in self.paused - wanted.keys()]
         self.paused = set(wanted)
         return [Pause(held, resume) for held, resume in ((stop, False), (go_on, True)) if held]
+
+
+def _within(low: Number, value: Number, high: Number) -> Number:
+    """What is no number is the lower bound."""
+    return min(high, max(low, value))
 
 
 def stop_message(attempt: Wanted) -> ServerMessage:

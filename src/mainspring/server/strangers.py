@@ -31,15 +31,18 @@ class Strangers:
 
     async def sift(self, conn: Connection, batch: Batch) -> None:
         """Move what turns out to be the reporter's own into the batch; refuse the rest."""
-        foreign, batch.foreign = batch.foreign, []
-        for reporter, report in foreign:
+        found: list[Report] = []
+        for reporter, report in batch.foreign:
             attempts = [(item.task, item.token) for item in _items(report)]
             own = await evidence.own(conn, reporter.instance, attempts)
             if kept := [item for item in _items(report) if (item.task, item.token) in own]:
-                batch.add(_of(report, kept))
+                found.append(_of(report, kept))
             others = [attempt for attempt in attempts if attempt not in own]
             if others and not isinstance(report, Refused):  # to give back what one does not have is no lie
                 await self._refuse(conn, reporter, report, others)
+        batch.foreign = []  # not before the last answer: a batch that failed in between is sifted again
+        for report in found:
+            batch.add(report)
 
     async def _refuse(
         self, conn: Connection, reporter: Reporter, report: Report, others: list[tuple[int, int]]

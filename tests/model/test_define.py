@@ -82,6 +82,8 @@ BAD: dict[str, list[Any]] = {
     "needs": [
         {"gpu": 0},
         {"gpu": -1},
+        {"gpu": 1e-7},
+        {"gpu": 1e-320},
         {"gpu": "1"},
         {"gpu": True},
         {"gpu": float("nan")},
@@ -94,6 +96,11 @@ BAD: dict[str, list[Any]] = {
     "description": ["a\x00", 5, None, "x" * 10_001],
     "colour": ["red"],
 }
+
+
+def test_a_broadcast_that_needs_amounts_is_refused_as_nobody_would_count_them() -> None:
+    with pytest.raises(ValidationError, match=r"^needs: a broadcast"):
+        define(RUN, {"broadcast": True, "needs": {"gpu": 1}})
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,13 @@ def test_the_scarcest_amount_says_how_many_tasks_there_is_room_for() -> None:
     assert copies({"gpu": 1, "memory_gb": 8}, {"gpu": 4, "memory_gb": 20}) == 2
     assert copies({"gpu": 1}, {"memory_gb": 20}) == 0
     assert copies({"gpu": 0.1}, {"gpu": 1.0 - 0.1 - 0.1 - 0.1}) == 7, "sums of fractions are not exact"
+    assert copies({"gpu": 1}, {"gpu": -2.0}) == 0, "a definition that asks for more has taken them"
+
+
+@pytest.mark.parametrize("free", [2.0, 0.0, -2.0])
+def test_an_amount_that_is_nearly_nothing_does_not_stop_the_servers(free: float) -> None:
+    """A pool that was made when such were let in is there for good."""
+    assert copies({"gpu": 1e-320}, {"gpu": free}) >= 0
 
 
 # ── a pool's row ────────────────────────────────────────────────────────────────────────────────

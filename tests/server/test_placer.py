@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.model.define_schedule import define_schedule
 from mainspring.model.jobs import Definition, Placement, Python
 from mainspring.model.messages import (
     AgentMessage,
@@ -33,11 +34,12 @@ from mainspring.server import roster as roster_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.gateway import Gateway
+from mainspring.server.keeper import Keeper
 from mainspring.server.placer import COURTESY
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.roster import Roster
-from mainspring.store import jobs, roster, settings
+from mainspring.store import claims, jobs, roster, schedules, settings
 from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission
 from mainspring.wire.channel import memory_pair
@@ -56,6 +58,7 @@ class Server:
         self.reception = Reception(database, self.gateway, self.recorder, self.clock, 60.0)
         self.roster = Roster(database, self.catalogue, self.gateway)
         self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
+        self.keeper = Keeper(database, self.catalogue, self.gateway)
 
     async def step(self) -> int:
         """All claims that there are to make."""
@@ -68,6 +71,7 @@ class Server:
         await self.gateway.close()
         await self.reception.close()
         await self.dispatcher.close()
+        await self.keeper.close()
         await self.recorder.close()
 
 
@@ -295,6 +299,54 @@ async def test_a_task_that_needs_amounts_is_not_born_assigned(conn: Connection, 
     await define(conn, server, needs={"gpu": 1.0})
     await join("able", offers={"gpu": 1.0})
     assert await server.dispatcher.submit(Submission("job", "{}", hint=False)) is None
+
+
+async def settled(keeper: Keeper) -> int:
+    """Let it place what it can; returns how many replicas it has made and placed."""
+    seen = 0
+    while found := await keeper.step():
+        seen += found
+    return seen
+
+
+async def daemon(conn: Connection, server: Server, name: str, replicas: int, needs: dict[str, float]) -> None:
+    await jobs.register(conn, {name: Definition(Python(name), placement=Placement(needs=needs))})
+    await schedules.create(conn, define_schedule(name, name, {"daemon": replicas}), enabled=True)
+    await server.catalogue.refresh()
+
+
+async def test_a_replica_takes_no_amount_that_another_has_though_the_agent_has_room_for_others(
+    conn: Connection, server: Server, join: Join
+) -> None:
+    able = await join("able", offers={"gpu": 1.0})
+    await daemon(conn, server, "needy", 3, {"gpu": 1.0})
+    assert await settled(server.keeper) == 3 + 1
+    await daemon(conn, server, "modest", 2, {})
+    assert await settled(server.keeper) == 2 + 2
+    await able.has(3)
+    assert server.gateway.seats[able.session].amounts.free == {"gpu": 0.0}
+
+
+async def test_a_replica_and_a_task_that_are_claimed_at_once_do_not_take_the_same_amount(
+    conn: Connection, server: Server, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await define(conn, server, needs={"gpu": 1.0})
+    able = await join("able", offers={"gpu": 1.0})
+    await daemon(conn, server, "needy", 1, {"gpu": 1.0})
+    await enqueue(conn, 1)
+    keeping: list[asyncio.Task[int]] = []
+    claim = claims.claim
+
+    async def claim_slowly(*given: Any, **options: Any) -> Any:
+        keeping.append(asyncio.create_task(server.keeper.step()))
+        await asyncio.wait(keeping, timeout=0.2)
+        return await claim(*given, **options)
+
+    monkeypatch.setattr(claims, "claim", claim_slowly)
+    await server.dispatcher.step()
+    await asyncio.gather(*keeping)
+    await able.has(1)
+    assert server.gateway.seats[able.session].amounts.free == {"gpu": 0.0}
 
 
 # ── preference ──────────────────────────────────────────────────────────────────────────────────

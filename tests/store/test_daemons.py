@@ -137,6 +137,16 @@ async def test_a_replica_that_runs_is_asked_to_stop_once_it_is_not_wanted(conn: 
 # ── the lives of a replica ──────────────────────────────────────────────────────────────────────────
 
 
+async def test_the_next_life_of_a_paused_replica_is_not_paused(conn: Connection, recorder: Recorder) -> None:
+    await create(conn, daemon=1)
+    await daemons.make(conn)
+    [armed] = await placed(conn)
+    await conn.execute("update mainspring.task set paused_at = mainspring.now()")
+    await replicas.restart(conn, [ending(armed)])
+    [row] = await rows(conn)
+    assert (row["state"], row["paused_at"]) == (1, None)
+
+
 @pytest.mark.parametrize(
     ("state", "code"),
     [

@@ -63,6 +63,7 @@ class Waiting(NamedTuple):
     schedule: int
     requirements: Requirements
     overdue: float
+    full: frozenset[int] = frozenset()  # sessions that have not what it needs left, though room for others
 
 
 class Able(NamedTuple):
@@ -88,7 +89,7 @@ def place(
     placed: dict[int, int] = {}
     for replica in waiting:
         fitting = [session for session, its in sessions.items() if fits(replica.requirements, its.labels, its.offers)]
-        here = [session for session in fitting if free.get(session, 0) > 0]
+        here = [session for session in fitting if free.get(session, 0) > 0 and session not in replica.full]
         if not here:
             continue
         best = min(here, key=lambda session: (has[replica.schedule, session], -free[session], session))

@@ -14,11 +14,18 @@ from mainspring.model.names import check_name
 from mainspring.model.placement import RESERVED
 from mainspring.model.strategies import STRATEGIES
 
+MIN_AMOUNT = 1e-6  # less is lost among the errors of sums
 MAX_AMOUNT = 1e12
 
 
 def define_placement(strategy: object, needs: object, prefer: object, sticky: object, broadcast: object) -> Placement:
     """None and an empty mapping mean: not given."""
+    if broadcast is True and needs:
+        raise ValidationError(
+            "needs: a broadcast runs on every agent that matches, whatever is in use there; leave out `needs`, "
+            "and pick the agents by `requires`",
+            field="needs",
+        )
     return Placement(
         strategy=None if strategy is None else check_strategy(strategy, field="placement"),
         needs=check_amounts(needs, field="needs"),
@@ -59,8 +66,10 @@ def check_amounts(given: object, *, field: str) -> dict[str, float]:
         _check_own_name(name, field)
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not math.isfinite(amount):
             raise ValidationError(f"{field}: {name}={amount!r} is not an amount; give a number", field=field)
-        if not 0 < amount <= MAX_AMOUNT:
-            raise ValidationError(f"{field}: {name}={amount:g}; more than 0, at most {MAX_AMOUNT:g}", field=field)
+        if not MIN_AMOUNT <= amount <= MAX_AMOUNT:
+            raise ValidationError(
+                f"{field}: {name}={amount:g}; at least {MIN_AMOUNT:g}, at most {MAX_AMOUNT:g}", field=field
+            )
         amounts[name] = float(amount)
     return amounts
 

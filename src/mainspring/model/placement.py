@@ -18,6 +18,7 @@ from mainspring.model.strategies import DEFAULT_STRATEGY, STRATEGIES, Candidate
 
 RESERVED = "@"  # no label begins with it
 _ALMOST = 1e-9  # what sums of fractions may be off by
+_MOST = 10**9  # tasks that are counted
 
 
 class Requirements(Struct, frozen=True):
@@ -62,7 +63,10 @@ def fits(requirements: Requirements, labels: Mapping[str, str], offers: Mapping[
 
 def copies(needs: Mapping[str, float], free: Mapping[str, float]) -> int:
     """How many tasks with these needs the free amounts allow; `needs` names at least one."""
-    return min(int((free.get(name, 0.0) + _ALMOST) / amount) for name, amount in needs.items())
+    counts = ((free.get(name, 0.0) + _ALMOST) / amount for name, amount in needs.items())
+    return int(
+        min(max(min(counts), 0.0), _MOST)
+    )  # bounded before it is an integer: a tiny amount goes infinitely often
 
 
 def matches(prefer: Mapping[str, str], labels: Mapping[str, str]) -> int:

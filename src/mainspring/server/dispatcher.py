@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from mainspring.model.floors import Floor, Floors
 from mainspring.model.jobs import PRIORITY_LEVELS
@@ -89,12 +89,18 @@ class Dispatcher:
         self._may_rest = True
         found = 0
         for pool, requirements in self._catalogue.pools.items():
-            found += await self._claim_due(pool, requirements)
+            async with self._counting(requirements):
+                found += await self._claim_due(pool, requirements)
         if not found or boottime() - self._looked_ahead_at > AHEAD_EVERY:
             self._looked_ahead_at = boottime()
             for pool, requirements in self._catalogue.pools.items():
-                found += await self._claim_ahead(pool, requirements)
+                async with self._counting(requirements):
+                    found += await self._claim_ahead(pool, requirements)
         return found
+
+    def _counting(self, requirements: Requirements) -> AbstractAsyncContextManager[None]:
+        """Around a claim of tasks that need amounts: the keeper claims too, and each must see what the other took."""
+        return self._gateway.counting if requirements.placement.needs else nullcontext()
 
     async def _claim_due(self, pool: int, requirements: Requirements) -> int:
         room, window = self._gateway.room(requirements)

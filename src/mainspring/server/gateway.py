@@ -59,6 +59,7 @@ class Gateway:
         self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new: see server/roster.py
         self.doubts = Doubts()
         self._closing: set[asyncio.Task[None]] = set()  # connections that are being ended
+        self.counting = asyncio.Lock()  # from a look at free amounts until what was claimed of them is armed
         self._watches: list[set[int]] = []  # tokens released since, for each who wants to know
         recorder.on_recorded.append(self._recorded)
         self.room_made = asyncio.Event()  # somebody has room again

@@ -55,16 +55,19 @@ class Keeper:
         if any(one.pool not in self._catalogue.pools for one in due):
             await self._catalogue.refresh()  # a pool that was made a moment ago
         pools = self._catalogue.pools
-        room: dict[int, int] = {}
-        for pool in {one.pool for one in due if one.pool in pools}:
-            for session, free in self._gateway.room(pools[pool])[0].items():
+        known = [one for one in due if one.pool in pools]
+        async with self._gateway.counting:
+            rooms = {pool: self._gateway.room(pools[pool])[0] for pool in {one.pool for one in known}}
+            room: dict[int, int] = {}
+            for session, free in (each for its in rooms.values() for each in its.items()):
                 room[session] = min(free, room.get(session, free))  # what they need may differ
-        if not room:
-            return 0
-        waiting = [Waiting(one.task, one.schedule, pools[one.pool], -one.due_in) for one in due if one.pool in pools]
-        with self._gateway.claiming():
-            async with self._line as conn:
-                return await self._claim(conn, waiting, room)
+            if not room:
+                return 0
+            full = {pool: frozenset(room.keys() - its.keys()) for pool, its in rooms.items()}
+            waiting = [Waiting(one.task, one.schedule, pools[one.pool], -one.due_in, full[one.pool]) for one in known]
+            with self._gateway.claiming():
+                async with self._line as conn:
+                    return await self._claim(conn, waiting, room)
 
     async def _claim(self, conn: Connection, waiting: list[Waiting], room: dict[int, int]) -> int:
         placed = place(waiting, room, await replicas.sessions(conn), await replicas.held(conn))

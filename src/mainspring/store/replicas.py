@@ -138,6 +138,7 @@ _AGAIN = """
     ), moved as (
         update mainspring.task t
            set state = 1, session = null, started_at = null, healthy = null, cancel_at = null, cancel_mode = null,
+               paused_at = null,
                run_at = (select mainspring.now()) + make_interval(secs => was.delay),
                failures = nullif(was.failures, 0), crashes = was.crashes, restarts = coalesce(t.restarts, 0) + 1
           from was

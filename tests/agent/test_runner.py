@@ -200,19 +200,26 @@ async def test_an_attempt_that_comes_twice_runs_once(bench: Bench) -> None:
     assert bench.ended() == [(1, "succeeded", None)]
 
 
-@pytest.mark.parametrize("due", [0.0, 3600.0], ids=["running", "waiting for its time"])
-async def test_a_newer_attempt_takes_the_place_of_an_older_one(bench: Bench, due: float) -> None:
-    bench.arm(1, token=10, due=due)
-    await bench.settle()
+async def test_a_newer_attempt_takes_the_place_of_an_older_one_that_waits_for_its_time(bench: Bench) -> None:
+    bench.arm(1, token=10, due=3600.0)
     bench.arm(1, token=11)
     await bench.settle()
     bench.executor.let_go(1)
     await bench.until(bench.runner.empty.is_set)
-    told = {ending.token: ending.state for ending in bench.endings()}
-    assert told[11] is TaskState.SUCCEEDED
-    assert told.get(10, TaskState.LOST) is TaskState.LOST
-    assert bench.executor.began == ([1, 1] if due == 0.0 else [1])
-    assert bench.runner.running == 0
+    assert {ending.token: ending.state for ending in bench.endings()} == {11: TaskState.SUCCEEDED}
+    assert bench.executor.began == [1]
+
+
+async def test_a_newer_attempt_never_runs_beside_an_older_one(bench: Bench) -> None:
+    bench.arm(1, token=10)
+    await bench.settle()
+    newer = bench.arm(1, token=11)
+    await bench.settle()
+    bench.pass_time(PATIENCE + 0.1)
+    await bench.until(bench.refused)
+    assert bench.refused() == {"its last attempt is not over": [newer]}
+    assert [(ending.token, ending.state) for ending in bench.endings()] == [(10, TaskState.LOST)]
+    assert bench.executor.began == [1]
 
 
 async def test_a_newer_attempt_takes_the_place_of_one_that_waits_for_a_slot(bench: Bench) -> None:

@@ -17,7 +17,7 @@ from mainspring.agent.executors import warming
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.jobs import Limits
-from tests.agent.commands import Make, Recording, alive, eventually
+from tests.agent.commands import Make, Recording, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -200,7 +200,7 @@ async def test_a_module_that_ends_the_interpreter_costs_only_the_head_start(
     executor.prepare(attempt)
     await eventually(lambda: bool(recording.processes()))
     child = await attempt.prepared._task
-    await eventually(lambda: not alive(child.pid))  # heard of or not: a zombie has closed its end of the gate
+    await eventually(child.exit.done)
     assert await executor.run(attempt)
     assert recording.bytes(1) == b"ran\n"
 

@@ -415,7 +415,10 @@ async def test_the_result_names_twenty_agents_at_most(cluster: Cluster) -> None:
 
 
 async def test_without_an_agent_a_broadcast_waits_for_its_instant_and_fails_then(cluster: Cluster) -> None:
-    soon, due = await cluster.submit(delay="3 seconds"), await cluster.submit()
+    soon, due = await cluster.submit(delay="5 seconds"), await cluster.submit()
+    await cluster.one.broadcaster.step()
+    assert (await cluster.status(due)).state == "pending", "a first agent may be on its way"
+    await cluster.conn.execute("update mainspring.task set run_at = run_at - interval '3 seconds'")
     await cluster.one.broadcaster.step()
     assert (await cluster.status(soon)).state == "pending"
     view = await cluster.status(due)

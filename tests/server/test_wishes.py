@@ -40,7 +40,7 @@ def test_what_an_agent_brings_from_another_server_is_told_to_go_on_unless_it_is_
     """It may have been paused there, and resumed while nobody could tell it."""
     one = seat(Holding(7, 70, TaskState.RUNNING), Holding(8, 80, TaskState.RUNNING), Holding(9, 90, TaskState.ASSIGNED))
     one.held = {7: 70, 8: 80, 9: 90}
-    assert one.pause({70: 7}) == [Pause([Held(8, 80)], resume=True)]
+    assert one.pause({70: 7}) == [Pause([Held(7, 70)]), Pause([Held(8, 80)], resume=True)]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from mainspring.agent.outbox import Outbox
 from mainspring.agent.runner import Runner
 from mainspring.agent.session import Session
 from mainspring.agent.timers import Timers
+from mainspring.errors import AccessDenied
 from mainspring.model.jobs import Run
 from mainspring.model.messages import AgentMessage, Hello, ServerMessage
 from mainspring.wire.channel import Channel, ChannelClosed
@@ -87,6 +88,10 @@ class Agent:
                 channel = await self._connect(self.credential)
             except ChannelClosed as error:
                 log.warning("no server: %s; trying again", error)
+            except AccessDenied as error:
+                if not self.lease.length:
+                    raise
+                log.error("%s; trying again as long as the lease holds", error)  # what runs need not die for it
             else:
                 if self._closing:  # somebody asked to stop while we dialled
                     await channel.close()
@@ -173,19 +178,19 @@ class Agent:
 
     async def drain(self, patience: float) -> None:
         """Take nothing new; let what runs end within `patience` seconds, then stop it; see that it is all told."""
-        self.stay_away()
+        self.runner.drain()
         if self._session is not None:
-            await self._session.drain()
+            await self._session.tell_draining()
         try:
             async with asyncio.timeout(patience):
                 await self.runner.empty.wait()
         except TimeoutError:
             self.runner.stop_all("shutdown")
             await self.runner.settled()
-        with suppress(TimeoutError, ChannelClosed):
+        with suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS):
-                if self._session is not None:
-                    await self._session.confirm()
+                await self._confirm()
+        self.stay_away()
 
     def stay_away(self) -> None:
         """Do not connect again once this connection is over."""

@@ -48,9 +48,10 @@ class Connector:
         self._token = token
         self._tls = tls
         self._next = random.randrange(len(urls))  # many agents spread over the servers
+        self._refusals = 0  # in a row
 
     async def __call__(self, credential: str | None) -> Channel[AgentMessage, ServerMessage]:
-        """A connection to the next server. AccessDenied if it does not want us."""
+        """A connection to the next server. AccessDenied if none of them wants us."""
         url = self._urls[self._next % len(self._urls)]
         self._next += 1
         try:
@@ -69,12 +70,17 @@ class Connector:
         except InvalidStatus as error:
             status = error.response.status_code
             if status in (401, 403):
-                raise AccessDenied(
-                    f"{url} refuses the token; make one with `mainspring token create NAME` on the server's side"
-                ) from None
+                advice = "make one with `mainspring token create NAME` on the server's side"
+                raise self._refused(f"{url} refuses the token; {advice}") from None
             raise ChannelClosed(f"{url} answers with HTTP status {status}") from None
         except ssl.SSLCertVerificationError as error:
-            raise AccessDenied(f"{url}: {error.verify_message}; name its authority with --tls-ca") from None
+            raise self._refused(f"{url}: {error.verify_message}; name its authority with --tls-ca") from None
         except (OSError, TimeoutError, InvalidHandshake) as error:
             raise ChannelClosed(f"{url} cannot be reached ({error or type(error).__name__})") from None
+        self._refusals = 0
         return WebSocketChannel(socket, agent_codec())
+
+    def _refused(self, message: str) -> AccessDenied | ChannelClosed:
+        """One server that does not want us is not all of them."""
+        self._refusals += 1
+        return AccessDenied(message) if self._refusals >= len(self._urls) else ChannelClosed(message)

@@ -64,6 +64,7 @@ class Runner:
         if present is not None:
             if present.armed.token > armed.token:
                 return
+            present.grace = 0.0
             self._replace(present)
         if job is None:
             self._outbox.ended(endings.of_no_job(armed, self._clock.now()))
@@ -71,6 +72,9 @@ class Runner:
         attempt = Attempt(armed, job, self._outbox)
         if self.draining:
             self._outbox.refused(attempt, "draining")
+            return
+        if armed.task in self._held:  # its last attempt is not over yet, and two never run side by side
+            self._durations.after(PATIENCE, self._give_back, attempt)
             return
         attempt.lead = armed.fire_at - self._clock.now()
         try:
@@ -84,6 +88,10 @@ class Runner:
             attempt.timer = self._timers.at(armed.fire_at, self._due, attempt)
         else:
             self._due(attempt)
+
+    def _give_back(self, attempt: Attempt) -> None:
+        """It goes elsewhere, or comes again; after a while, lest it come and go all the time."""
+        self._outbox.refused(attempt, "its last attempt is not over")
 
     def _replace(self, attempt: Attempt) -> None:
         """The server gave the task a new attempt: this one is void."""
@@ -109,6 +117,7 @@ class Runner:
         """The server knows what is ours: all else belongs to others by now."""
         ours = {attempt.token for attempt in kept}
         for attempt in [a for a in self._held.values() if a.armed.token not in ours]:
+            attempt.grace = 0.0  # it may run elsewhere already
             self._replace(attempt)
 
     def lose(self, grace: float) -> None:

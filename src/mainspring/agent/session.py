@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mainspring.agent.vitals import vitals
+from mainspring.errors import AccessDenied
 from mainspring.model.jobs import Job
 from mainspring.model.messages import (
     AgentMessage,
@@ -26,7 +27,7 @@ from mainspring.model.messages import (
     ServerMessage,
     Welcome,
 )
-from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.channel import Channel, ChannelClosed, ChannelRefused
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 
@@ -43,7 +44,6 @@ class Session:
     def __init__(self, agent: Agent, channel: Channel[AgentMessage, ServerMessage]) -> None:
         self._agent = agent
         self.link: Link[AgentMessage, ServerMessage] = Link(channel)
-        self._last_sent = 0
         self._jobs: dict[int, Job] = {}
         self._number = 0  # of the session, once the server has said it
         self._hello_at = self._heard_at = boottime()
@@ -52,7 +52,7 @@ class Session:
     async def run(self) -> None:
         """Until the connection closes, or falls silent."""
         with suppress(ChannelClosed):
-            self._last_sent = await self.link.send([self._agent.hello()])
+            await self.link.send([self._agent.hello()])
         receiving = asyncio.create_task(self._receive())
         helpers = [asyncio.create_task(part) for part in (self.link.tend(), self._keep_alive(), self._tell())]
         try:
@@ -64,12 +64,12 @@ class Session:
             await self.link.close()
         for task in (receiving, *helpers):
             if not task.cancelled() and (error := task.exception()) is not None:
-                raise error  # a bug
+                raise error  # a bug, or no server wants us
 
     # ── receiving ───────────────────────────────────────────────────────────────────────────────
 
     async def _receive(self) -> None:
-        with suppress(ChannelClosed):
+        try:
             while True:
                 sequence, messages = await self.link.receive()
                 self._heard_at = boottime()
@@ -77,6 +77,12 @@ class Session:
                     self._handle(message)
                 if sequence:
                     self.link.settle_later(sequence)
+        except ChannelRefused as refused:
+            if not self._number:
+                raise AccessDenied(f"the server does not take this agent: {refused.message}") from None
+            log.warning("the server ended the connection: %s", refused.message)
+        except ChannelClosed as closed:
+            log.info("%s", closed.message)
 
     def _handle(self, message: ServerMessage) -> None:
         runner = self._agent.runner
@@ -100,8 +106,6 @@ class Session:
                 runner.pause(attempts, resume=resume)
             case Recall(attempts):
                 runner.recall(attempts)
-            case Pause():
-                pass
             case Drain():
                 runner.drain()
 
@@ -109,10 +113,10 @@ class Session:
         if self._number:
             return  # an echo
         self._number = welcome.session
+        self._agent.runner.keep_only(welcome.kept)  # first: what is another's must not live by the new lease
         self._agent.follow(self._hello_at, welcome.now)
         self._agent.renewed(self._hello_at, welcome.lease)
         self._agent.credential = welcome.credential or self._agent.credential
-        self._agent.runner.keep_only(welcome.kept)
         self._agent.begin(welcome.session)
         self._welcome.set()
 
@@ -125,13 +129,13 @@ class Session:
             await self._agent.outbox.run(self._send, lambda: self._agent.runner.crowded)
 
     async def _send(self, messages: list[AgentMessage]) -> None:
-        self._last_sent = await self.link.send(messages)
+        await self.link.send(messages)
 
     async def confirm(self) -> None:
         """Wait until all that was reported so far is durable."""
         while messages := self._agent.outbox.take():
             await self._send(messages)
-        await self.link.acknowledged(self._last_sent)
+        await self.link.acknowledged(self.link.sent)
 
     async def _keep_alive(self) -> None:
         """Heartbeats; if nothing is heard any more, the connection is given up, and another one is tried."""
@@ -152,8 +156,7 @@ class Session:
         beat = Heartbeat(runner.running, boottime(), cpu, memory, clock.skew, clock.round_trip, runner.draining)
         await self.link.say([beat])
 
-    async def drain(self) -> None:
-        """Take nothing new, and say so."""
-        self._agent.runner.drain()
+    async def tell_draining(self) -> None:
+        """Say at once that nothing new is taken."""
         with suppress(ChannelClosed):
             await self._beat()

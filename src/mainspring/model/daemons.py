@@ -18,7 +18,7 @@ from mainspring.model.schedules import Policies
 MOST = 30_000  # that is counted: a smallint holds it
 PATIENCE = 2.0  # seconds that a replica waits for an agent that has fewer of its kind: each keeper looks twice by then
 
-_FREE = ("shutdown", "restarted")  # somebody else's wish
+_FREE = ("shutdown", "restarted", "lease_over")  # somebody else's wish
 _GONE = ("lost", "quarantined")  # its agent went, or could not renew its lease
 
 

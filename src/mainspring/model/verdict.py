@@ -32,7 +32,7 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
         return Again(ending, ending.snooze, costs=False)
     if ending.code == "restarted":  # somebody's wish, whatever its delivery
         return Again(ending, 0.0, costs=False)
-    if ending.code in ("shutdown", "lost"):  # its agent had to stop it: no fault of its own
+    if ending.code in ("shutdown", "lost", "lease_over"):  # its agent had to stop it: no fault of its own
         if definition is not None and definition.delivery == "at_most_once":
             return replace(ending, state=TaskState.LOST)
         return Again(ending, 0.0, costs=False)

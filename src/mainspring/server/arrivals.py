@@ -1,7 +1,7 @@
 """Arrivals: what happens to an agent's hello. It begins a session, or goes on with what it holds of one before.
 
 Writes  store.agents, store.tokens
-Next:   server/gateway.py
+Next:   server/reception.py
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ async def arrive(
     """The session of an agent that said hello, or why it cannot have one."""
     try:
         _check(hello)
+        if process is None and not hello.instance:
+            raise ValidationError("instance: an agent must name its process by a secret of its own", field="instance")
     except ValidationError as error:
         return error.message
     instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is kept
@@ -59,8 +61,13 @@ def _check(hello: Hello) -> None:
     check_name(hello.version or "unknown", field="version")
     if not 1 <= hello.slots <= MAX_SLOTS:
         raise ValidationError(f"slots: {hello.slots}; 1 to {MAX_SLOTS}", field="slots")
-    if len(hello.labels) > MAX_LABELS or len(hello.offers) > MAX_LABELS or len(hello.held) > MAX_HELD:
-        raise ValidationError(f"labels: at most {MAX_LABELS}", field="labels")
+    for field, given, most in (
+        ("labels", hello.labels, MAX_LABELS),
+        ("offers", hello.offers, MAX_LABELS),
+        ("held", hello.held, MAX_HELD),
+    ):
+        if len(given) > most:
+            raise ValidationError(f"{field}: {len(given)}; at most {most}", field=field)
     for name, value in hello.labels.items():
         check_name(name, field="labels")
         check_name(value, field="labels")

@@ -20,6 +20,7 @@ from mainspring.store.broadcasts import Parent
 from mainspring.store.database import Connection, Database
 
 LOOK_EVERY = 0.5  # seconds
+PATIENCE = 2.0  # seconds that a due broadcast waits for a first agent: after a start, servers come before agents
 NOTICE = 0.5  # seconds from the expansion of a broadcast that is due at once to its instant, so that all agents know
 
 
@@ -76,7 +77,7 @@ class Broadcaster:
         for parent in waiting:
             if await broadcasts.expand(conn, parent.task, notice=NOTICE):
                 sent += 1
-            elif parent.is_due:
+            elif parent.overdue > PATIENCE:
                 nobody.append(parent.task)
         if nobody:
             self._tell(await broadcast_ends.end_without_agents(conn, nobody))

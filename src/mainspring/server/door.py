@@ -9,6 +9,7 @@ from __future__ import annotations
 import http
 import logging
 import ssl
+from weakref import WeakKeyDictionary
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -24,6 +25,7 @@ log = logging.getLogger("mainspring")
 
 TRY_AGAIN_LATER = 1013
 GOING_AWAY = 1001
+WRITE_LIMIT = 16 << 20  # bytes that wait for an agent which does not read, before they hold up the others
 
 
 class Door:
@@ -35,7 +37,7 @@ class Door:
         self._host = host
         self._port = port
         self._tls = tls
-        self._admitted: dict[ServerConnection, int] = {}  # the tokens of those who have not said hello yet
+        self._admitted = WeakKeyDictionary[ServerConnection, int]()  # the tokens of those who shake hands
         self._server: Server | None = None
 
     async def open(self) -> str:
@@ -49,6 +51,7 @@ class Door:
             origins=[None],  # a browser says where its page is from, an agent does not
             compression=None,
             max_size=MAX_FRAME,
+            write_limit=WRITE_LIMIT,
             ping_interval=None,  # heartbeats are our own
             open_timeout=10,
             close_timeout=2,

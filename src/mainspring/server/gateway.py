@@ -1,9 +1,8 @@
-"""Gateway: the sessions of agents on this server. Sends them what was claimed, hands on what they report.
+"""Gateway: the agents that are connected to this server, what each holds, and what they are sent.
 
-Reads   messages of agents
-Writes  store.agents        (sessions and leases)
-Sends   Welcome, Configure, Dispatch, Recall, Cancel, Pause, Drain
-Next:   wire/link.py, then agent/session.py
+Writes  store.agents        (leases)
+Sends   Dispatch, Recall, Cancel, Pause, Drain
+Next:   server/seat.py, wire/link.py, then agent/session.py
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
-
-HELLO_WITHIN = 10.0  # seconds after a connection was made
 
 
 class Gateway:
@@ -216,8 +213,10 @@ class Gateway:
         async with self._database.acquire() as conn:
             for session, batch in self.known().items():
                 seat = self._seats.get(session)
-                if seat is not None and batch:
-                    await claims.compact(conn, session, batch, list(seat.held))
+                if seat is not None and batch and seat.compacted != (batch, seat.held):
+                    held = dict(seat.held)
+                    await claims.compact(conn, session, batch, list(held))
+                    seat.compacted = (batch, held)
         return 0
 
     async def cancel(self) -> int:
@@ -235,7 +234,9 @@ class Gateway:
         for attempt in wanted:
             holder = self._seats.get(attempt.session)
             asked = (attempt.token, attempt.mode)
-            if holder is not None and asked not in holder.cancelling:
+            if holder is None or holder.held.get(attempt.task) != attempt.token:
+                continue  # claimed, and not told of yet: a word about it would come too early, and be lost
+            if asked not in holder.cancelling:
                 holder.cancelling.add(asked)
                 try:
                     await holder.link.send([stop_message(attempt)])

@@ -88,9 +88,9 @@ class Reception:
             pass
         finally:
             tending.cancel()
-            await link.close()
             if seat is not None:
                 await self._left(seat)
+            await link.close()
 
     async def _refuse(self, channel: Channel[ServerMessage, AgentMessage], reason: str) -> None:
         log.warning("an agent was refused: %s", reason)
@@ -113,9 +113,9 @@ class Reception:
         seat = Seat(arrival.session, hello, link, instance=arrival.instance, local=process is not None)
         seat.renewed_at = asked_at
         seat.batch = arrival.batch
-        self._gateway.join(seat, arrival.tasks)
         kept = [Held(armed.task, armed.token) for armed in arrival.tasks]
         await link.send([Welcome(seat.session, self._lease, self._clock.now(), kept, arrival.credential)])
+        self._gateway.join(seat, arrival.tasks)  # not before it is told: nothing may come to it earlier
         for on_joined in self._gateway.on_joined:
             on_joined()
         return seat

@@ -16,7 +16,7 @@ from mainspring.model.waits import Known, Wait, why
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.seat import Seat
-from mainspring.store import roster
+from mainspring.store import replicas, roster
 from mainspring.store.database import Database
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.clock import boottime
@@ -57,6 +57,9 @@ class Roster:
         seats = [seat for seat in self._gateway.seats.values() if seat.name in drained]
         for seat in seats:
             await self._recall(seat)
+        if seats:
+            async with self._database.acquire() as conn:
+                await replicas.leave(conn, [seat.session for seat in seats])
         here = {seat.session for seat in seats}
         self._recalled = {session: asked for session, asked in self._recalled.items() if session in here}
         return 0

@@ -66,7 +66,9 @@ class Seat:
         self.batch = 0  # the last claim made for it
         self.cancelling: set[tuple[int, int | None]] = set()  # tokens it has been told to stop, and how
         # Tokens that may stand still: what it was told to pause, or has brought along from another server.
-        self.paused = {held.token for held in hello.held if held.state is TaskState.RUNNING}
+        self.paused: set[int] = set()  # tokens it has been told to hold still
+        self._may_stand = {held.token for held in hello.held if held.state is TaskState.RUNNING}  # since before
+        self.compacted: tuple[int, dict[int, int]] = (0, {})  # what is noted of it: see `Gateway.compact`
         self.draining = False
         self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
         self._ahead: list[float] = []  # instants of what it holds ahead of time
@@ -220,8 +222,10 @@ class Seat:
     def pause(self, wanted: dict[int, int]) -> list[ServerMessage]:
         """What to tell it so that these stand still, by token the task, and all others go on."""
         stop = [Held(task, token) for token, task in wanted.items() if token not in self.paused]
-        go_on = [Held(task, token) for task, token in self.held.items() if token in self.paused - wanted.keys()]
+        standing = (self.paused | self._may_stand) - wanted.keys()
+        go_on = [Held(task, token) for task, token in self.held.items() if token in standing]
         self.paused = set(wanted)
+        self._may_stand.clear()
         return [Pause(held, resume) for held, resume in ((stop, False), (go_on, True)) if held]
 
 

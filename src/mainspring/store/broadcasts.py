@@ -23,11 +23,11 @@ from mainspring.store.database import Connection
 CHILDREN_OF_A_BATCH = 1000  # fewer than there are tokens: the parent takes the first
 
 _LOOK = """
-    select found.id, found.state, found.is_due
+    select found.id, found.state, date_part('epoch', (select mainspring.now()) - found.run_at) as overdue
       from mainspring.pool p
      cross join generate_series(0, 9) as level(priority)
      cross join lateral (
-         select t.id, t.state, t.run_at <= (select mainspring.now()) as is_due from mainspring.task t
+         select t.id, t.state, t.run_at from mainspring.task t
           where t.pool = p.id and t.priority = level.priority
             and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
             and t.state in (1, 3) and t.parent_id is null
@@ -40,12 +40,12 @@ _LOOK = """
 class Parent(NamedTuple):
     task: int
     is_running: bool
-    is_due: bool
+    overdue: float  # seconds; negative: it is not due yet
 
 
 async def look(conn: Connection, *, ahead: float) -> list[Parent]:
     """Broadcasts that run, and those due within so many seconds."""
-    return [Parent(id, state == TaskState.RUNNING, is_due) for id, state, is_due in await conn.fetch(_LOOK, ahead)]
+    return [Parent(id, state == TaskState.RUNNING, overdue) for id, state, overdue in await conn.fetch(_LOOK, ahead)]
 
 
 # Agents are told apart by name: of two sessions of one name the newer counts, the other is a connection that was lost.

@@ -24,6 +24,7 @@ from mainspring.store import outcomes, partitions
 from mainspring.store.claims import BATCH_TOKENS, COLUMNS, Claim, as_claim
 from mainspring.store.database import Connection
 from mainspring.store.plans import policies
+from mainspring.store.recalls import RESTART
 
 MOST_ATTEMPTS = 32_000  # then they are numbered from one again: a smallint holds no more
 
@@ -198,3 +199,18 @@ async def _again(conn: Connection, endings: Sequence[Ending], lives: dict[int, _
         [life.crashes for life in following],
     )
     return {row["token"] for row in rows}
+
+
+_LEAVE = f"""
+    with asked as (
+        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RESTART}
+         where t.pool = 0 and t.session = any($1::bigint[]) and t.state in (2, 3) and t.cancel_at is null
+        returning t.id
+    )
+    select id, pg_notify('mainspring', 'cancel') from asked
+"""
+
+
+async def leave(conn: Connection, sessions: Sequence[int]) -> int:
+    """Replicas on these sessions are to go elsewhere; returns how many were asked."""
+    return len(await conn.fetch(_LEAVE, sessions))

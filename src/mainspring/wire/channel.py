@@ -22,6 +22,12 @@ class ChannelClosed(MainspringError):
     code = "channel_closed"
 
 
+class ChannelRefused(ChannelClosed):
+    """The other side does not want us; the message is its reason."""
+
+    code = "channel_refused"
+
+
 class Channel(Protocol[Out, In]):
     async def send(self, frame: Frame[Out]) -> None: ...
 

@@ -23,7 +23,7 @@ In = TypeVar("In")
 TICK = 0.02  # seconds that an acknowledgement waits for a frame to ride on
 SOONEST, LATEST = 0.5, 10.0  # seconds before what has not come is sent again
 AT_ONCE = 32  # frames that are sent again at a time
-AHEAD = 1024  # frames kept that came before their turn
+AHEAD = 128  # frames kept that came before their turn
 WEIGHT = 0.2  # of the newest measurement
 
 
@@ -157,6 +157,11 @@ class Link(Generic[Out, In]):
             flying.sent = boottime()
             await self._transmit(flying.frame)
         return len(lost)
+
+    @property
+    def sent(self) -> int:
+        """The number of the last frame."""
+        return self._sent
 
     @property
     def flying(self) -> int:

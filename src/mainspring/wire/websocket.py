@@ -13,7 +13,7 @@ from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import ChannelClosed
+from mainspring.wire.channel import ChannelClosed, ChannelRefused
 from mainspring.wire.codec import BadFrame, Codec
 
 log = logging.getLogger("mainspring")
@@ -23,8 +23,10 @@ In = TypeVar("In")
 
 PATH = "/agent"
 MAX_FRAME = 16 << 20  # bytes; a larger one is refused with 1009
-POLICY = 1008
+NORMAL, POLICY = 1000, 1008
+CLOSE_WITHIN = 3.0  # seconds
 MAX_NOT_UNDERSTOOD = 1000  # messages, before the other side is sent away
+TELL_FIRST = 10  # of them
 SEND_TIMEOUT = 30.0  # seconds in which nothing of a frame leaves us: nobody reads at the other end
 
 
@@ -46,7 +48,10 @@ class WebSocketChannel(Generic[Out, In]):
     async def receive(self) -> Frame[In]:
         try:
             data = await self._socket.recv(decode=False)
+            before = self._codec.not_understood
             frame = self._codec.decode(data)
+            if before < self._codec.not_understood <= TELL_FIRST:
+                log.warning("a message is not understood here, and left out; do the versions differ?")
             if self._codec.not_understood > MAX_NOT_UNDERSTOOD:
                 raise BadFrame(f"{self._codec.not_understood} messages that are not understood here")
         except ConnectionClosed as closed:
@@ -59,13 +64,23 @@ class WebSocketChannel(Generic[Out, In]):
 
     async def refuse(self, reason: str) -> None:
         """Close, and say why."""
-        await self._socket.close(POLICY, reason.encode()[:120].decode(errors="ignore"))
+        await self._end(POLICY, reason.encode()[:120].decode(errors="ignore"))
 
     async def close(self) -> None:
-        await self._socket.close()
+        await self._end(NORMAL, "")
+
+    async def _end(self, code: int, reason: str) -> None:
+        """Where nobody reads any more, a polite close would wait until the system gives up."""
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN):
+                await self._socket.close(code, reason)
+        except TimeoutError:
+            self._socket.transport.abort()
 
 
 def _closed(closed: ConnectionClosed) -> ChannelClosed:
     said = closed.rcvd or closed.sent
     reason = f"{said.code} {said.reason}".strip() if said is not None else "without a word"
+    if closed.rcvd is not None and closed.rcvd.code == POLICY:
+        return ChannelRefused(closed.rcvd.reason or "no reason was given")
     return ChannelClosed(f"the connection closed: {reason}")

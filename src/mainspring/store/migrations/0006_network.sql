@@ -16,7 +16,7 @@ alter table mainspring.agent
     add column ack_time    real,                       -- until a dispatch has come to it
     add column reliability real,                       -- of dispatches, those that came at the first time
     add column lead        real;                       -- how long before its time a task is armed on it
-create index on mainspring.agent (instance) where ended_at is null;
+create index on mainspring.agent (instance);
 
 alter table mainspring.token
     add column once    boolean not null default false,   -- serves one agent, which then gets a credential of its own

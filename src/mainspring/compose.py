@@ -1,6 +1,6 @@
 """The composition root: builds a database, a server and an agent from settings.
 
-Next: server/server.py and agent/session.py
+Next: server/server.py and agent/agent.py; for several machines compose_network.py
 """
 
 from __future__ import annotations

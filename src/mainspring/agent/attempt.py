@@ -70,6 +70,11 @@ class Attempt:
         self.grace = job.definition.grace  # that it has to end once it is told to
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for its instant or for a slot."""
+        return self.handle is None
+
+    @property
     def idempotency_key(self) -> str:
         """Stable across the attempts of a task."""
         return f"mainspring-task-{self.armed.task}"

@@ -95,7 +95,7 @@ class Runner:
 
     def _replace(self, attempt: Attempt) -> None:
         """The server gave the task a new attempt: this one is void."""
-        if self._is_waiting(attempt):
+        if attempt.is_waiting:
             self._withdraw(attempt)
         else:
             self._stop(attempt, "lost")
@@ -109,7 +109,7 @@ class Runner:
     def holdings(self) -> list[Holding]:
         """What is held, and whether it has started."""
         return [
-            Holding(a.armed.task, a.armed.token, TaskState.ASSIGNED if self._is_waiting(a) else TaskState.RUNNING)
+            Holding(a.armed.task, a.armed.token, TaskState.ASSIGNED if a.is_waiting else TaskState.RUNNING)
             for a in self._held.values()
         ]
 
@@ -190,10 +190,6 @@ class Runner:
             attempt.handle.cancel()
             attempt.timer = self._durations.after(attempt.grace + 1.0, self._insist, attempt)
 
-    def _is_waiting(self, attempt: Attempt) -> bool:
-        """Whether a held attempt waits for its instant or for a slot."""
-        return attempt.handle is None
-
     def _withdraw(self, attempt: Attempt) -> None:
         """Forget an attempt that has not started."""
         self._executor(attempt).forget(attempt)
@@ -220,10 +216,10 @@ class Runner:
                 continue
             if kill:
                 attempt.grace = 0.0
-            if self._is_waiting(attempt) and restart:
+            if attempt.is_waiting and restart:
                 self._withdraw(attempt)
                 self._outbox.refused(attempt, "restarted")
-            elif self._is_waiting(attempt):
+            elif attempt.is_waiting:
                 self._withdraw(attempt)
                 self._outbox.ended(endings.before_start(attempt, self._clock.now()))
             elif kill and attempt.stopping is not None and attempt.handle is not None:
@@ -235,7 +231,7 @@ class Runner:
         """Stop these where they are, or let them go on. The time in between does not count for a timeout."""
         for held in attempts:
             attempt = self._find(held)
-            if attempt is None or self._is_waiting(attempt) or attempt.stopping is not None:
+            if attempt is None or attempt.is_waiting or attempt.stopping is not None:
                 continue
             if not self._executor(attempt).pause(attempt, resume=resume):
                 log.info("task %d cannot be paused: only commands can", held.task)
@@ -251,7 +247,7 @@ class Runner:
         """Give these back if they have not started."""
         for held in attempts:
             attempt = self._find(held)
-            if attempt is not None and self._is_waiting(attempt):
+            if attempt is not None and attempt.is_waiting:
                 self._withdraw(attempt)
                 self._outbox.refused(attempt, "recalled")
 
@@ -260,7 +256,7 @@ class Runner:
         self.draining = True
         self._slots.waiting.clear()
         for attempt in list(self._held.values()):
-            if self._is_waiting(attempt):
+            if attempt.is_waiting:
                 self._withdraw(attempt)
                 self._outbox.refused(attempt, "draining")
             elif attempt.armed.daemon:
@@ -277,7 +273,7 @@ class Runner:
 
     def stop_all(self, reason: StopReason) -> None:
         for attempt in list(self._held.values()):
-            if not self._is_waiting(attempt):
+            if not attempt.is_waiting:
                 self._stop(attempt, reason)
 
     @property

@@ -1,6 +1,6 @@
 """Processes on different machines: `mainspring server` and `mainspring agent`.
 
-Next: compose.py
+Next: compose_network.py
 """
 
 from __future__ import annotations

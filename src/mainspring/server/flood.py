@@ -1,6 +1,6 @@
 """Flood: an agent that sends more frames than any honest one is slowed down, and sent away if it goes on.
 
-Next: server/gateway.py
+Next: server/reception.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recorder: starts, endings, progress and output of all agents, in one batch per flush.
 
-Reads   reports handed over by the gateway
+Reads   reports handed over by the reception, those of strangers sifted (server/strangers.py)
 Writes  store.outcomes      (→ running, → terminal, → pending)
 Then    acknowledges the reports, and tells who waits for the tasks
 Next:   store/outcomes.py

@@ -1,7 +1,7 @@
 """Tokens: what agents show to be let in. Only a hash is stored; who loses one makes another.
 
-A token that serves once is exchanged for a credential of the agent's own, which ends with the token that it came
-from. The exchange can be repeated by the same agent process: an answer may be lost.
+A token that serves once is exchanged for a credential of the agent's own, which is revoked with the token that it
+came from. The exchange can be repeated by the same agent process: an answer may be lost.
 Next: server/door.py
 """
 

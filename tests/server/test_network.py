@@ -127,6 +127,27 @@ async def test_who_has_no_valid_token_is_not_let_in(shop: Shop, database: Databa
                 RemoteAgent(settings(dsn, server=url, token=secret), {}, None)
 
 
+async def test_an_agent_that_is_sent_away_after_its_hello_says_why(
+    shop: Shop,
+    database: Database,
+    dsn: str,
+    conn: Connection,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    once = await token(conn, once=True)
+
+    async def is_told() -> bool:
+        return "no session: the connection closed: 1008 this token serves one agent" in caplog.text
+
+    async with (
+        server(shop, database, dsn) as url,
+        agent(shop, dsn, url, once),
+        RemoteAgent(settings(dsn, server=url, token=once), {}, None),
+    ):
+        await eventually(is_told)
+
+
 async def test_a_revoked_token_cuts_the_connection(
     shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually
 ) -> None:

@@ -69,7 +69,7 @@ class Session:
     # ── receiving ───────────────────────────────────────────────────────────────────────────────
 
     async def _receive(self) -> None:
-        with suppress(ChannelClosed):
+        try:
             while True:
                 sequence, messages = await self.link.receive()
                 self._heard_at = boottime()
@@ -77,6 +77,9 @@ class Session:
                     self._handle(message)
                 if sequence:
                     self.link.settle_later(sequence)
+        except ChannelClosed as error:
+            if not self._number:  # it heard our hello and does not want us: it may have said why
+                log.warning("no session: %s; trying again", error)
 
     def _handle(self, message: ServerMessage) -> None:
         runner = self._agent.runner

@@ -160,7 +160,18 @@ async def test_a_job_s_own_path_finds_no_other_program_of_an_allowed_name(
     assert (await refusal(executor, attempt_of("unheard-of", env=env)))[0] == "not_startable"
 
 
-@pytest.mark.parametrize("variable", ["LD_PRELOAD", "PYTHONPATH"])
+async def test_a_job_s_own_path_finds_no_other_interpreter_of_an_allowed_script(
+    attempt_of: Make, recording: Recording, tmp_path: Path
+) -> None:
+    script_at(tmp_path / "other" / "cat", "#!/bin/sh\necho other\n")
+    script = script_at(tmp_path / "script", "#!/usr/bin/env cat\nreal\n")
+    executor = CommandExecutor(allow_commands=[script])
+    await executor.run(attempt_of(script, env={"PATH": str(tmp_path / "other")}))
+    assert recording.bytes(1).endswith(b"\nreal\n")
+    await executor.close()
+
+
+@pytest.mark.parametrize("variable", ["LD_PRELOAD", "PYTHONPATH", "BASH_ENV", "PERL5OPT", "NODE_OPTIONS", "GCONV_PATH"])
 async def test_variables_that_load_other_code_are_refused_with_a_list(attempt_of: Make, variable: str) -> None:
     executor = CommandExecutor(allow_commands=["true"])
     code, message = await refusal(executor, attempt_of("true", env={variable: "/tmp/other"}))

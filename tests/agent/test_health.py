@@ -106,6 +106,22 @@ async def test_a_url_where_nobody_listens_is_not_well(attempt: Attempt) -> None:
     assert await ask(attempt, Health(url="http://127.0.0.1:1/"), None) is not None
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+async def test_a_host_that_cannot_be_one_is_not_well_and_the_watch_goes_on(attempt: Attempt, host: str) -> None:
+    assert "label" in str(await ask(attempt, Health(url=f"http://{host}/"), None))
+
+
+async def test_a_paused_daemon_is_not_asked(attempt: Attempt, recording: Recording) -> None:
+    checks = Checks("no answer")
+    attempt.paused = True
+    watching = asyncio.create_task(watch(attempt, Health(argv=("x",), every=0.01, failures=1), checks, lambda _: None))
+    await asyncio.sleep(0.1)
+    assert checks.asked == 0
+    attempt.paused = False
+    await asyncio.wait_for(watching, 5)
+    assert recording.healthy == [False]
+
+
 async def test_a_command_is_well_if_it_exits_with_0(attempt: Attempt, executor: CommandExecutor) -> None:
     async def asked(*argv: str, timeout: float = 5.0) -> str | None:
         return await ask(attempt, Health(argv=argv, timeout=timeout), executor)

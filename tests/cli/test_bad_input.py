@@ -57,6 +57,7 @@ SCHEDULES: list[tuple[str, ...]] = [
     (*EVERY, "--description", "\x00"),
     ("schedule", "create", " s ", "x", "--every", "1h"),
     ("schedule", "create", "s", "\udcff", "--every", "1h"),
+    ("token", "create", "rack", "--expires", "0"),
     ("schedule", "edit", "s"),
     ("schedule", "edit", "s", "--every", "0"),
     ("schedule", "edit", "s", "--overlap", "never"),

@@ -77,3 +77,13 @@ def test_each_refusal_says_what_is_wrong(cli: Cli, arguments: tuple[str, ...], c
     refused = cli("daemon", *arguments)
     assert (refused.code, message in refused.err) == (code, True), refused
     assert "new" not in cli("job", "list").out
+
+
+@pytest.mark.parametrize("made", [["--broadcast", "--", "true"], ["--http", "GET https://shop.example/"]])
+def test_what_cannot_stay_up_is_not_made_a_daemon(cli: Cli, made: list[str]) -> None:
+    """Nobody would ever place a replica of a broadcast, and an HTTP call ends."""
+    assert cli("job", "create", "sweep", *made).code == 0
+    refused = cli("schedule", "create", "sweep", "sweep", "--daemon", "2")
+    assert (refused.code, refused.err.startswith("mainspring: daemon: job 'sweep' is a")) == (2, True)
+    assert cli("schedule", "create", "sweep", "sweep", "--every", "1h").code == 0
+    assert cli("schedule", "edit", "sweep", "--daemon", "2").code == 2

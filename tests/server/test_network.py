@@ -127,6 +127,23 @@ async def test_who_has_no_valid_token_is_not_let_in(shop: Shop, database: Databa
                 RemoteAgent(settings(dsn, server=url, token=secret), {}, None)
 
 
+async def test_an_agent_that_is_sent_away_after_its_hello_says_why(
+    shop: Shop,
+    database: Database,
+    dsn: str,
+    conn: Connection,
+) -> None:
+    once = await token(conn, once=True)
+
+    async with (
+        server(shop, database, dsn) as url,
+        agent(shop, dsn, url, once),
+        RemoteAgent(settings(dsn, server=url, token=once), {}, None) as second,
+    ):
+        with pytest.raises(AccessDenied, match="this token serves one agent, and has served another"):
+            await asyncio.wait_for(second.joined(asyncio.Event()), 20)
+
+
 async def test_a_revoked_token_cuts_the_connection(
     shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually
 ) -> None:

@@ -85,26 +85,24 @@ class Agent:
         wait = FIRST_WAIT
         while not self._closing:
             try:
-                channel = await self._connect(self.credential)
+                await self._converse(await self._connect(self.credential))
             except ChannelClosed as error:
                 log.warning("no server: %s; trying again", error)
             except AccessDenied as error:
                 if not self.lease.length:
                     raise
                 log.error("%s; trying again as long as the lease holds", error)  # what runs need not die for it
-            else:
-                if self._closing:  # somebody asked to stop while we dialled
-                    await channel.close()
-                    return
-                await self._converse(channel)
-                if self._was_welcomed.is_set():
-                    wait = FIRST_WAIT
-                    self._was_welcomed.clear()
+            if self._was_welcomed.is_set():
+                wait = FIRST_WAIT
+                self._was_welcomed.clear()
             if not self._closing:
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                 wait = min(2 * wait, LONGEST_WAIT)
 
     async def _converse(self, channel: Channel[AgentMessage, ServerMessage]) -> None:
+        if self._closing:  # somebody asked to stop while we dialled
+            await channel.close()
+            return
         self._session = Session(self, channel)
         try:
             await self._session.run()

@@ -43,6 +43,7 @@ class Attempt:
         "job",
         "lead",
         "left",
+        "paused",
         "prepared",
         "reports",
         "started_at",
@@ -61,6 +62,7 @@ class Attempt:
         self.transactions: Transactions | None = None
         self.lead = 0.0  # seconds to its instant when it was armed
         self.left: float | None = None  # of its timeout, while it is paused
+        self.paused = False
         self.waiting_since = 0.0  # for a slot, in boot time
         self.started_at = 0.0  # zero until it runs
         self.stopping: StopReason | None = None

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from mainspring.agent.attempt import Attempt
+from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.capture import REMARK
 from mainspring.model.jobs import Health
 from mainspring.wire.clock import boottime
@@ -51,7 +52,11 @@ async def watch(attempt: Attempt, health: Health, checker: object, unwell: Calla
     counts_from = boottime() + health.start + health.every
     while True:
         await asyncio.sleep(health.every if is_well or failures else min(health.every, SOON))
+        if attempt.paused:
+            continue  # it cannot answer, and whoever paused it knows
         wrong = await ask(attempt, health, checker)
+        if attempt.paused:
+            continue  # meanwhile
         if wrong is None:
             failures = 0
             if not is_well:
@@ -79,6 +84,8 @@ async def ask(attempt: Attempt, health: Health, checker: object) -> str | None:
         return f"no answer within {health.timeout:g} s"
     except OSError as error:
         return error.strerror or str(error) or type(error).__name__
+    except (AttemptFailed, UnicodeError) as error:  # the question cannot be put: a host such as a..b
+        return str(error)
 
 
 async def _get(url: str) -> str | None:

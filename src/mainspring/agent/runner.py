@@ -235,7 +235,9 @@ class Runner:
                 continue
             if not self._executor(attempt).pause(attempt, resume=resume):
                 log.info("task %d cannot be paused: only commands can", held.task)
-            elif resume and attempt.left is not None:
+                continue
+            attempt.paused = not resume
+            if resume and attempt.left is not None:
                 attempt.timer = self._durations.after(max(attempt.left, 0.0), self._time_out, attempt)
                 attempt.left = None
             elif not resume and attempt.timer is not None:

@@ -98,8 +98,8 @@ def submission(
     )
 
 
-def duration(text: str, *, field: str) -> float:
+def duration(text: str, *, field: str, at_least: float = 0.0) -> float:
     """Seconds."""
     from mainspring.model.durations import seconds
 
-    return seconds(text, field=field)
+    return seconds(text, field=field, at_least=at_least)

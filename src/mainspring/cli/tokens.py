@@ -36,7 +36,7 @@ def token() -> None:
 @with_client
 async def create(client: Client, name: str, expires: str | None, once: bool) -> None:
     """Make a token for agents; prints it, this once."""
-    lifetime = duration(expires or "1h", field="expires") if expires or once else None
+    lifetime = duration(expires or "1h", field="expires", at_least=1.0) if expires or once else None
     id, secret = await client.create_token(name, lifetime, once=once)
     if shared().json:
         print_json({"id": id, "name": name, "token": secret})

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from mainspring.errors import ValidationError
 from mainspring.model.messages import Ending
 from mainspring.model.placement import Requirements, fits
 from mainspring.model.schedules import Policies
@@ -20,6 +21,20 @@ PATIENCE = 2.0  # seconds that a replica waits for an agent that has fewer of it
 
 _FREE = ("shutdown", "restarted", "lease_over")  # somebody else's wish
 _GONE = ("lost", "quarantined")  # its agent went, or could not renew its lease
+
+
+def check_can_stay_up(job: str, kind: str, *, broadcast: bool) -> None:
+    """A daemon is a process or a handler that goes on, on an agent that is chosen for it."""
+    if broadcast:
+        raise ValidationError(
+            f"daemon: job {job!r} is a broadcast, which runs on every agent once; use a job without it", field="daemon"
+        )
+    if kind == "http":
+        raise ValidationError(
+            f"daemon: job {job!r} is an HTTP call, which ends; commands and handlers can be kept running, "
+            "and `every` repeats a call",
+            field="daemon",
+        )
 
 
 class Next(NamedTuple):

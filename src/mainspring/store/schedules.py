@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound
+from mainspring.model.daemons import check_can_stay_up
 from mainspring.model.define_schedule import check_fires
 from mainspring.model.planning import INSTANT, LOOK_BEFORE, arguments
 from mainspring.model.schedules import Policies, Schedule
@@ -157,7 +158,9 @@ def _look_at(schedule: Schedule, next_plan_at: datetime | None, *, enabled: bool
 
 
 _TAKES = """
-    select definition->'run'->'takes' as takes from mainspring.job where namespace = 'default' and name = $1
+    select definition->'run'->'takes' as takes, definition->'run'->>'type' as kind,
+           definition @> '{"placement": {"broadcast": true}}' as broadcast
+      from mainspring.job where namespace = 'default' and name = $1
 """
 
 
@@ -166,6 +169,8 @@ async def _resolved(conn: Connection, schedule: Schedule) -> Schedule:
     row = await conn.fetchrow(_TAKES, schedule.job)
     if row is None:
         raise JobNotFound(f"no job named {schedule.job!r}; make it first with `mainspring job create`", field="job")
+    if schedule.kind == "daemon":
+        check_can_stay_up(schedule.job, row["kind"], broadcast=row["broadcast"])
     fills = () if row["takes"] is None else msgspec.json.decode(row["takes"], type=tuple[str, ...])
     if not schedule.policies.scopes and schedule.policies.provider is None:
         fills = tuple(name for name in fills if name != "scope")

@@ -20,7 +20,25 @@ from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.process import Program
 from mainspring.model.jobs import Command
 
-STEERING = ("LD_", "PYTHON")  # variables that make a program load other code
+# Variables that make a program load other code: the loader, iconv, and interpreters, also of an allowed script.
+STEERING = ("LD_", "PYTHON", "PERL5", "BASH_FUNC_")  # and all that begin so
+STEERING_NAMES = frozenset(
+    [
+        "BASH_ENV",
+        "ENV",
+        "ZDOTDIR",
+        "GCONV_PATH",
+        "NODE_OPTIONS",
+        "NODE_PATH",
+        "RUBYOPT",
+        "RUBYLIB",
+        "PHPRC",
+        "PHP_INI_SCAN_DIR",
+        "JAVA_TOOL_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "_JAVA_OPTIONS",
+    ]
+)
 OF_THE_AGENT = ("TMPDIR",)  # variables that mean nothing to another user
 
 
@@ -73,8 +91,10 @@ class Access:
     def _pinned(self, program: Program, command: Command) -> Program:
         """With what is checked being what is run: the path is found by us, not by the job's variables."""
         for variable in command.env:
-            if variable.startswith(STEERING):
+            if variable.startswith(STEERING) or variable in STEERING_NAMES:
                 raise _command_refused(f"the variable {variable} can make any program run other code; leave it out")
+        if "PATH" in command.env:  # an allowed script would find others by it, and `env` another interpreter
+            program = replace(program, env=program.env | {"PATH": os.environ.get("PATH", os.defpath)})
         if command.python:
             script = command.argv[0]
             if script == "-m" or self._is_allowed(sys.executable, sys.executable):

@@ -59,9 +59,12 @@ class Runner:
 
     def arm(self, armed: Armed, job: Job | None) -> None:
         """Take an attempt. One that was here before is not taken twice; a newer token replaces an older one."""
-        if not self._seen.add(armed.token):
-            return
         present = self._held.get(armed.task)
+        if not self._seen.add(armed.token):
+            if self._seen.has_forgotten(armed.token) and present is None:
+                # It may be new: a claim whose answer was lost is found late. If it is not, giving it back does nothing.
+                self._outbox.refused(armed, "too old to know")
+            return
         if present is not None:
             if present.armed.token > armed.token:
                 return
@@ -71,7 +74,7 @@ class Runner:
             return
         attempt = Attempt(armed, job, self._outbox)
         if self.draining:
-            self._outbox.refused(attempt, "draining")
+            self._outbox.refused(attempt.armed, "draining")
             return
         attempt.lead = armed.fire_at - self._clock.now()
         try:
@@ -257,7 +260,7 @@ class Runner:
                 attempt.grace = 0.0
             if self._is_waiting(attempt) and restart:
                 self._withdraw(attempt)
-                self._outbox.refused(attempt, "restarted")
+                self._outbox.refused(attempt.armed, "restarted")
             elif self._is_waiting(attempt):
                 self._withdraw(attempt)
                 failure = AttemptFailed("cancelled", "cancelled before it started")
@@ -289,7 +292,7 @@ class Runner:
             attempt = self._find(held)
             if attempt is not None and self._is_waiting(attempt):
                 self._withdraw(attempt)
-                self._outbox.refused(attempt, "recalled")
+                self._outbox.refused(attempt.armed, "recalled")
 
     def drain(self) -> None:
         """Take nothing new; give back what has not started. A daemon would never end: it goes elsewhere at once."""
@@ -298,7 +301,7 @@ class Runner:
         for attempt in list(self._held.values()):
             if self._is_waiting(attempt):
                 self._withdraw(attempt)
-                self._outbox.refused(attempt, "draining")
+                self._outbox.refused(attempt.armed, "draining")
             elif attempt.armed.daemon:
                 self._stop(attempt, "shutdown")
 
@@ -309,7 +312,7 @@ class Runner:
         while waiting and waiting[0].waiting_since < limit:
             attempt = waiting[0]
             self._withdraw(attempt)
-            self._outbox.refused(attempt, "full")
+            self._outbox.refused(attempt.armed, "full")
 
     def stop_all(self, reason: StopReason) -> None:
         for attempt in list(self._held.values()):

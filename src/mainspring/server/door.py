@@ -9,6 +9,7 @@ from __future__ import annotations
 import http
 import logging
 import ssl
+from weakref import WeakKeyDictionary
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
@@ -35,7 +36,8 @@ class Door:
         self._host = host
         self._port = port
         self._tls = tls
-        self._admitted: dict[ServerConnection, int] = {}  # the tokens of those who have not said hello yet
+        # The tokens of those who have not said hello yet. Some never do: their handshake fails, and nobody tells us.
+        self._admitted = WeakKeyDictionary[ServerConnection, int]()
         self._server: Server | None = None
 
     async def open(self) -> str:

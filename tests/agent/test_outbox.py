@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.outbox import START_DELAY, Outbox
+from mainspring.agent.outbox import ENDINGS, FRAME, START_DELAY, Outbox
 from mainspring.model.jobs import Definition, Job, Python
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
+    Chunk,
     Ending,
     Finished,
     Held,
@@ -106,7 +108,7 @@ async def test_output_is_numbered_within_its_attempt(outbox: Outbox) -> None:
 
 async def test_what_is_given_back_is_told_by_reason(outbox: Outbox) -> None:
     for task, reason in [(1, "full"), (2, "draining"), (3, "full")]:
-        outbox.refused(attempt(outbox, task), reason)
+        outbox.refused(attempt(outbox, task).armed, reason)
     assert outbox.take() == [Refused([Held(1, 10), Held(3, 30)], "full"), Refused([Held(2, 20)], "draining")]
 
 
@@ -153,3 +155,62 @@ async def test_a_note_may_come_from_the_thread_of_a_handler(outbox: Outbox) -> N
     await asyncio.to_thread(mine.note, "0.5", None)
     await asyncio.wait_for(outbox.ready.wait(), 5)
     assert outbox.take() == [Progress([Note(1, 10, "0.5", None)])]
+
+
+# ── what is large goes in parts ─────────────────────────────────────────────────────────────────
+
+
+async def test_output_is_parted_to_fit_and_nothing_of_it_is_lost(outbox: Outbox) -> None:
+    mine = attempt(outbox, 1)
+    mine.output(1, b"abcdefgh")
+    mine.output(0, b"a remark stays whole")
+    outbox.ended(ending(1))
+    chunks: list[Chunk] = []
+    while (messages := outbox.take(3)) and isinstance(messages[0], Output):
+        chunks += messages[0].chunks
+        if len(messages) > 1:
+            break
+        outbox.ready.set()
+    assert [(chunk.number, chunk.data) for chunk in chunks] == [
+        (1, b"abc"), (2, b"def"), (3, b"gh"), (4, b"a remark stays whole"),
+    ]  # fmt: skip
+    assert Finished([ending(1)]) in messages
+
+
+async def test_without_room_only_what_weighs_nothing_goes_and_the_rest_waits(outbox: Outbox) -> None:
+    outbox.ended(ending(1))
+    outbox.ended(replace(ending(2), result="[1]"))
+    assert outbox.take(0) == [Finished([ending(1)])]
+    assert not outbox.ready.is_set(), "it is told when there is room"
+    assert outbox.take(1) == [Finished([replace(ending(2), result="[1]")])]
+
+
+async def test_an_end_waits_for_the_checkpoint_before_it(outbox: Outbox) -> None:
+    attempt(outbox, 1).note(None, "[1]")
+    outbox.ended(ending(1))
+    assert outbox.take(0) == []
+    assert outbox.take(3) == [Progress([Note(1, 10, None, "[1]")]), Finished([ending(1)])]
+
+
+async def test_checkpoints_together_make_no_frame_that_is_too_large(outbox: Outbox) -> None:
+    for task in range(1, 4):
+        attempt(outbox, task).note(None, "x" * (FRAME // 2 + 1))
+    sent = [outbox.take() for _ in range(4)]
+    assert [len(message.notes) for messages in sent for message in messages if isinstance(message, Progress)] == [1] * 3
+
+
+async def test_endings_together_make_no_frame_that_is_too_large(outbox: Outbox) -> None:
+    for task in range(ENDINGS + 1):
+        outbox.ended(ending(task))
+    assert [len(message.endings) for _ in range(2) for message in outbox.take() if isinstance(message, Finished)] == [
+        ENDINGS, 1,
+    ]  # fmt: skip
+
+
+async def test_output_that_is_told_again_is_parted_too(outbox: Outbox) -> None:
+    chunks = [Chunk(1, 10, number, 1, 5.0, b"x" * 10) for number in (1, 2, 3)]
+    outbox.put_back([Output(chunks), Finished([ending(1)])])
+    assert outbox.take(0) == []
+    assert outbox.take(25) == [Output(chunks[:2])]
+    assert outbox.take(5) == [Output(chunks[2:])]
+    assert outbox.take(5) == [Finished([ending(1)])]

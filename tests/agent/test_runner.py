@@ -200,6 +200,16 @@ async def test_an_attempt_that_comes_twice_runs_once(bench: Bench) -> None:
     assert bench.ended() == [(1, "succeeded", None)]
 
 
+async def test_an_attempt_too_old_to_know_is_given_back_unless_it_is_here(bench: Bench) -> None:
+    here = bench.arm(1)
+    bench.runner._seen._floor = 1000
+    bench.arm(1)
+    unknown = bench.arm(2)
+    await bench.settle()
+    assert bench.executor.began == [here.task]
+    assert bench.refused() == {"too old to know": [unknown]}
+
+
 async def test_a_newer_attempt_takes_the_place_of_an_older_one_that_waits_for_its_time(bench: Bench) -> None:
     bench.arm(1, token=10, due=3600.0)
     bench.arm(1, token=11)

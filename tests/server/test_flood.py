@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from mainspring.server.flood import BURST, RATE, Flood
-from mainspring.wire.channel import ChannelClosed
+from mainspring.model.messages import AgentMessage, Frame, ServerMessage
+from mainspring.server.flood import BURST, RATE, Flood, Slowed
+from mainspring.wire.channel import ChannelClosed, memory_pair
+from mainspring.wire.link import Link
 
 
 def test_an_honest_agent_is_never_slowed_down() -> None:
@@ -27,3 +31,22 @@ def test_after_a_rest_all_is_forgiven() -> None:
     for _ in range(int(BURST) + 100):
         flood.pause(100.0)
     assert flood.pause(200.0) == 0.0
+
+
+async def test_frames_that_say_nothing_count_too_and_the_flood_is_told_why_it_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainspring.server.flood.PATIENCE", 0.0)
+    near, far = memory_pair()
+    for _ in range(int(BURST) + 1000):
+        await near.send(Frame(0, 0, []))
+    told: list[str] = []
+
+    async def refuse(reason: str) -> None:
+        told.append(reason)
+
+    monkeypatch.setattr(far, "refuse", refuse)
+    link: Link[ServerMessage, AgentMessage] = Link(Slowed(far))
+    with pytest.raises(ChannelClosed):
+        await asyncio.wait_for(link.receive(), 10)
+    assert told == ["more frames than any agent sends"]

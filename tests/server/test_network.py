@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -39,6 +40,7 @@ from mainspring.model.messages import (
     Welcome,
 )
 from mainspring.model.states import TaskState
+from mainspring.server.door import Door
 from mainspring.store import output, tasks, tokens
 from mainspring.store.database import Connection, Database
 from mainspring.wire.channel import ChannelClosed
@@ -173,6 +175,35 @@ async def test_a_browser_and_a_wrong_path_are_turned_away(
             assert refused.value.response.status_code == status
 
 
+async def test_handshakes_that_fail_after_the_token_leave_nothing_behind(
+    shop: Shop,
+    database: Database,
+    dsn: str,
+    conn: Connection,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    doors: list[Door] = []
+    opened = Door.open
+
+    async def seen(door: Door) -> str:
+        doors.append(door)
+        return await opened(door)
+
+    monkeypatch.setattr(Door, "open", seen)
+    headers = {"Authorization": f"Bearer {await token(conn)}", "Origin": "http://evil.example"}
+    async with server(shop, database, dsn) as url:
+        for _ in range(3):
+            with pytest.raises(InvalidStatus):
+                await connect(f"{url}/agent", additional_headers=headers, proxy=None)
+
+        async def nothing_left() -> bool:
+            gc.collect()
+            return not len(doors[0]._admitted)
+
+        await eventually(nothing_left)
+
+
 async def test_an_address_that_others_reach_needs_tls_or_the_word(dsn: str, database: Database) -> None:
     with pytest.raises(ValidationError, match="--without-tls"):
         async with serving(settings(dsn, listen="0.0.0.0:0"), database, None, {}, without_tls=False):
@@ -247,6 +278,29 @@ async def test_what_runs_goes_on_when_its_server_goes_and_another_takes_its_repo
             assert await task.result(timeout=20) == 1
     assert shop.began == [(task.id, 1)]
     assert [a.state for a in await tasks.attempts(conn, task.id)] == ["succeeded"]
+
+
+async def test_what_is_confirmed_includes_what_is_being_sent_at_that_moment(
+    shop: Shop, database: Database, dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with server(shop, database, dsn) as url, agent(shop, dsn, url, await token(conn)) as remote:
+        session = remote.agent._session
+        assert session is not None
+        transmit, gate = session.link._transmit, asyncio.Event()
+
+        async def slow(frame: Any) -> None:
+            if frame.sequence:
+                await gate.wait()
+            await transmit(frame)
+
+        monkeypatch.setattr(session.link, "_transmit", slow)
+        sending = asyncio.ensure_future(session._send([]))
+        await asyncio.sleep(0)
+        confirming = asyncio.ensure_future(session.confirm())
+        await asyncio.wait([confirming], timeout=0.1)
+        assert not confirming.done(), "nobody has it yet"
+        gate.set()
+        await asyncio.wait_for(asyncio.gather(sending, confirming), 10)
 
 
 async def test_what_is_armed_fires_while_no_server_is_there(

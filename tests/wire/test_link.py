@@ -360,3 +360,21 @@ async def test_an_acknowledgement_that_finds_nothing_to_ride_on_is_sent_a_moment
     assert agent.ack_time > 0
     for task in (tending, receiving):
         task.cancel()
+
+
+async def test_on_a_slow_line_the_patience_grows_and_stays(links: Links) -> None:
+    agent, server = links
+    await agent.send([Heartbeat(1)], 100)
+    agent._patience = 4.0  # it has been sent again a few times
+    await agent.resend()
+    assert agent.under_way == 100
+    landed: list[int] = []
+    agent.on_landed = lambda size, _: landed.append(size)
+    hearing = asyncio.ensure_future(pump(agent))
+    sequence, _ = await server.receive()
+    await server.settle(sequence)
+    async with asyncio.timeout(5):
+        while agent.flying:
+            await asyncio.sleep(0.001)
+    assert (agent._patience, agent.under_way, landed) == (4.0, 0, [100])
+    hearing.cancel()

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import accumulate, takewhile
+
+from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
 from mainspring.model.messages import (
     AgentMessage,
+    Armed,
     Chunk,
     Ending,
     Finished,
@@ -32,7 +36,8 @@ from mainspring.wire.clock import Clock
 # A start waits this long for its end, which then says it all: most tasks are over by then.
 START_DELAY = 0.02
 CROWDED_DELAY = 0.02
-FRAME = 512 << 10  # bytes of output, or of results, in one frame
+FRAME = 512 << 10  # bytes of output, checkpoints and results in one frame
+ENDINGS = 5000  # in one frame
 AGAIN_AT_ONCE = 4  # messages told again in one frame
 
 Send = Callable[[list[AgentMessage]], Awaitable[None]]
@@ -46,7 +51,7 @@ class Outbox:
         self._starts: dict[int, Attempt] = {}  # by token, not yet told
         self._endings: list[Ending] = []
         self._notes: dict[int, Note] = {}  # by token: a later one takes in an earlier one
-        self._chunks: list[Chunk] = []
+        self._chunks: deque[tuple[Attempt, Chunk]] = deque()  # numbered when they are taken: large ones are parted
         self._refused: dict[str, list[Held]] = {}
         self._put_back: list[AgentMessage] = []
         self._delayed: asyncio.TimerHandle | None = None
@@ -71,8 +76,8 @@ class Outbox:
         self._endings.append(ending)
         self.ready.set()
 
-    def refused(self, attempt: Attempt, reason: str) -> None:
-        self._refused.setdefault(reason, []).append(Held(attempt.armed.task, attempt.armed.token))
+    def refused(self, armed: Armed, reason: str) -> None:
+        self._refused.setdefault(reason, []).append(Held(armed.task, armed.token))
         self.ready.set()
 
     def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
@@ -91,31 +96,53 @@ class Outbox:
 
     def output(self, attempt: Attempt, stream: int, data: bytes) -> None:
         armed = attempt.armed
-        attempt.chunks += 1
-        self._chunks.append(Chunk(armed.task, armed.token, attempt.chunks, stream, self._clock.now(), data))
+        self._chunks.append((attempt, Chunk(armed.task, armed.token, 0, stream, self._clock.now(), data)))
         self.ready.set()
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
-    def take(self) -> list[AgentMessage]:
-        """What there is to send, as the messages of one frame. Starts come along once their delay is over."""
+    def take(self, room: int = FRAME) -> list[AgentMessage]:
+        """What there is to send, as the messages of one frame, with at most `room` bytes of all that can be large;
+        or a little more, if there is any room. Starts come along once their delay is over."""
         self.ready.clear()
         if self._put_back:
-            messages, self._put_back = self._put_back[:AGAIN_AT_ONCE], self._put_back[AGAIN_AT_ONCE:]
-            self.ready.set()
-            return messages
+            return self._take_again(room)
         messages = self._take_starts()
-        if self._notes:
-            messages.append(Progress(list(self._notes.values())))
-            self._notes.clear()
-        if self._chunks:
-            messages.append(Output(self._take_chunks()))
-        if self._endings and not self._chunks:  # output comes before the end of what wrote it
-            messages.append(Finished(self._take_endings()))
+        left = min(room, FRAME)
+        if self._notes and left > 0:
+            messages.append(Progress(self._take_notes(left)))
+            left -= weight(messages)
+        if self._chunks and left > 0:
+            chunks = self._take_chunks(left)
+            left -= sum(len(chunk.data) for chunk in chunks)
+            messages.append(Output(chunks))
+        # Output and checkpoints come before the end of what wrote them.
+        if self._endings and not self._chunks and not self._notes and (endings := self._take_endings(left)):
+            messages.append(Finished(endings))
         for reason, attempts in self._refused.items():
             messages.append(Refused(attempts, reason))
         self._refused.clear()
-        if self._chunks or self._endings:
+        if self._has_bulk and room > weight(messages):  # else it is ready when something has come to the other side
+            self.ready.set()
+        return messages
+
+    @property
+    def _has_bulk(self) -> bool:
+        return bool(self._notes or self._chunks or self._endings)
+
+    def _take_again(self, room: int) -> list[AgentMessage]:
+        """Of what is told again. What was one message of output may be several now."""
+        if room <= 0:
+            return []
+        first = self._put_back[0]
+        if isinstance(first, Output) and weight([first]) > room:
+            count = _count((len(chunk.data) for chunk in first.chunks), room)
+            self._put_back[:1] = [Output(first.chunks[:count]), Output(first.chunks[count:])]
+            if not first.chunks[count:]:
+                del self._put_back[1]
+        count = min(AGAIN_AT_ONCE, _count((weight([message]) for message in self._put_back), room))
+        messages, self._put_back = self._put_back[:count], self._put_back[count:]
+        if room > weight(messages):
             self.ready.set()
         return messages
 
@@ -127,26 +154,42 @@ class Outbox:
         self._starts.clear()
         return [Started(starts)] if starts else []
 
-    def _take_chunks(self) -> list[Chunk]:
-        sizes = accumulate(len(chunk.data) for chunk in self._chunks)
-        count = max(1, sum(1 for _ in takewhile(lambda size: size <= FRAME, sizes)))
-        taken, self._chunks = self._chunks[:count], self._chunks[count:]
+    def _take_notes(self, room: int) -> list[Note]:
+        """A checkpoint can be as large as a result."""
+        notes = list(self._notes.values())
+        taken = notes[: _count(map(_note_size, notes), room)]
+        for note in taken:
+            del self._notes[note.token]
         return taken
 
-    def _take_endings(self) -> list[Ending]:
-        """Most are small; some have a result or an error of a megabyte."""
-        sizes = accumulate(100 + len(ending.result or "") + len(ending.error or "") for ending in self._endings)
-        count = max(1, sum(1 for _ in takewhile(lambda size: size <= FRAME, sizes)))
+    def _take_chunks(self, room: int) -> list[Chunk]:
+        taken: list[Chunk] = []
+        while self._chunks and room > 0:
+            attempt, chunk = self._chunks.popleft()
+            if len(chunk.data) > room and chunk.stream:  # a remark of ours stays whole
+                self._chunks.appendleft((attempt, replace(chunk, data=chunk.data[room:])))
+                chunk = replace(chunk, data=chunk.data[:room])
+            attempt.chunks += 1
+            taken.append(replace(chunk, number=attempt.chunks))
+            room -= len(chunk.data)
+        return taken
+
+    def _take_endings(self, room: int) -> list[Ending]:
+        """Most are small; some have a result or an error of a megabyte. What weighs nothing needs no room."""
+        count = min(ENDINGS, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
         taken, self._endings = self._endings[:count], self._endings[count:]
         return taken
 
-    async def run(self, send: Send, crowded: Callable[[], bool]) -> None:
-        """Send whatever is there, whenever something is; while due attempts wait for a slot, in larger batches."""
+    async def run(self, send: Send, crowded: Callable[[], bool], room: Callable[[], int] = lambda: FRAME) -> None:
+        """Send whatever is there, whenever something is; while due attempts wait for a slot, in larger batches.
+
+        `room` says how many bytes of output and results may be sent now.
+        """
         while True:
             await self.ready.wait()
             if crowded():
                 await asyncio.sleep(CROWDED_DELAY)
-            if messages := self.take():
+            if messages := self.take(room()):
                 await send(messages)
 
     # ── across connections ──────────────────────────────────────────────────────────────────────
@@ -162,3 +205,30 @@ class Outbox:
         """Attempts that have ended, and whose end no server has acknowledged."""
         told = [ending for message in self._put_back if isinstance(message, Finished) for ending in message.endings]
         return [Holding(ending.task, ending.token, ending.state) for ending in (*told, *self._endings)]
+
+
+def weight(messages: Iterable[AgentMessage]) -> int:
+    """Bytes of output, checkpoints and results in these: all that can be large."""
+    size = 0
+    for message in messages:
+        match message:
+            case Progress(notes):
+                size += sum(map(_note_size, notes))
+            case Output(chunks):
+                size += sum(len(chunk.data) for chunk in chunks)
+            case Finished(endings):
+                size += sum(map(_payload, endings))
+    return size
+
+
+def _note_size(note: Note) -> int:
+    return len(note.progress or "") + len(note.checkpoint or "")
+
+
+def _payload(ending: Ending) -> int:
+    return len(ending.result or "") + len(ending.error or "")
+
+
+def _count(sizes: Iterable[int], room: int, at_least: int = 1) -> int:
+    """How many of these fit."""
+    return max(at_least, sum(1 for _ in takewhile(lambda size: size <= room, accumulate(sizes))))

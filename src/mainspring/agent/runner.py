@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from mainspring.agent import endings
 from mainspring.agent.attempt import Attempt, StopReason
@@ -58,9 +59,12 @@ class Runner:
 
     def arm(self, armed: Armed, job: Job | None) -> None:
         """Take an attempt. One that was here before is not taken twice; a newer token replaces an older one."""
-        if not self._seen.add(armed.token):
-            return
         present = self._held.get(armed.task)
+        if not self._seen.add(armed.token):
+            if self._seen.has_forgotten(armed.token) and present is None:
+                # It may be new: a claim whose answer was lost is found late. If it is not, giving it back does nothing.
+                self._outbox.refused(armed, "too old to know")
+            return
         if present is not None:
             if present.armed.token > armed.token:
                 return
@@ -71,7 +75,7 @@ class Runner:
             return
         attempt = Attempt(armed, job, self._outbox)
         if self.draining:
-            self._outbox.refused(attempt, "draining")
+            self._outbox.refused(attempt.armed, "draining")
             return
         if armed.task in self._held:  # its last attempt is not over yet, and two never run side by side
             self._durations.after(PATIENCE, self._give_back, attempt)
@@ -91,7 +95,7 @@ class Runner:
 
     def _give_back(self, attempt: Attempt) -> None:
         """It goes elsewhere, or comes again; after a while, lest it come and go all the time."""
-        self._outbox.refused(attempt, "its last attempt is not over")
+        self._outbox.refused(attempt.armed, "its last attempt is not over")
 
     def _replace(self, attempt: Attempt) -> None:
         """The server gave the task a new attempt: this one is void."""
@@ -142,7 +146,7 @@ class Runner:
             timeout = attempt.job.definition.timeout
             if timeout is not None:
                 attempt.timer = self._durations.after(timeout, self._time_out, attempt)
-            with watched(attempt, self._executors.get(Command), self._unwell):
+            with watched(attempt, self._executors.get(Command), partial(self._stop, reason="unhealthy")):
                 result = await self._executor(attempt).run(attempt)
             ending = endings.ending(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
@@ -155,9 +159,6 @@ class Runner:
 
     def _executor(self, attempt: Attempt) -> Executor:
         return self._executors[type(attempt.job.definition.run)]
-
-    def _unwell(self, attempt: Attempt) -> None:
-        self._stop(attempt, "unhealthy")
 
     def _over(self, attempt: Attempt) -> None:
         attempt.handle = None  # the slot goes on to another
@@ -218,7 +219,7 @@ class Runner:
                 attempt.grace = 0.0
             if attempt.is_waiting and restart:
                 self._withdraw(attempt)
-                self._outbox.refused(attempt, "restarted")
+                self._outbox.refused(attempt.armed, "restarted")
             elif attempt.is_waiting:
                 self._withdraw(attempt)
                 self._outbox.ended(endings.before_start(attempt, self._clock.now()))
@@ -251,7 +252,7 @@ class Runner:
             attempt = self._find(held)
             if attempt is not None and attempt.is_waiting:
                 self._withdraw(attempt)
-                self._outbox.refused(attempt, "recalled")
+                self._outbox.refused(attempt.armed, "recalled")
 
     def drain(self) -> None:
         """Take nothing new; give back what has not started. A daemon would never end: it goes elsewhere at once."""
@@ -260,7 +261,7 @@ class Runner:
         for attempt in list(self._held.values()):
             if attempt.is_waiting:
                 self._withdraw(attempt)
-                self._outbox.refused(attempt, "draining")
+                self._outbox.refused(attempt.armed, "draining")
             elif attempt.armed.daemon:
                 self._stop(attempt, "shutdown")
 
@@ -271,7 +272,7 @@ class Runner:
         while waiting and waiting[0].waiting_since < limit:
             attempt = waiting[0]
             self._withdraw(attempt)
-            self._outbox.refused(attempt, "full")
+            self._outbox.refused(attempt.armed, "full")
 
     def stop_all(self, reason: StopReason) -> None:
         for attempt in list(self._held.values()):

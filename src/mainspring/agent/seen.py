@@ -25,6 +25,10 @@ class Seen:
             self._forget()
         return True
 
+    def has_forgotten(self, token: int) -> bool:
+        """Whether it is too old to tell."""
+        return token <= self._floor
+
     def _forget(self) -> None:
         """The lower half: tokens grow, so these are the oldest."""
         ordered = sorted(self._tokens)

@@ -12,7 +12,9 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from mainspring.agent.outbox import weight
 from mainspring.agent.vitals import vitals
+from mainspring.agent.window import Window
 from mainspring.errors import AccessDenied
 from mainspring.model.jobs import Job
 from mainspring.model.messages import (
@@ -44,6 +46,8 @@ class Session:
     def __init__(self, agent: Agent, channel: Channel[AgentMessage, ServerMessage]) -> None:
         self._agent = agent
         self.link: Link[AgentMessage, ServerMessage] = Link(channel)
+        self._window = Window()
+        self.link.on_landed = self._landed
         self._jobs: dict[int, Job] = {}
         self._number = 0  # of the session, once the server has said it
         self._hello_at = self._heard_at = boottime()
@@ -125,17 +129,27 @@ class Session:
     async def _tell(self) -> None:
         """Send what the outbox has, beginning with what the connection before did not get acknowledged."""
         await self._welcome.wait()
+        self._agent.outbox.ready.set()  # it may have waited for room on the connection before
         with suppress(ChannelClosed):
-            await self._agent.outbox.run(self._send, lambda: self._agent.runner.crowded)
+            await self._agent.outbox.run(self._send, lambda: self._agent.runner.crowded, self._room)
 
     async def _send(self, messages: list[AgentMessage]) -> None:
-        await self.link.send(messages)
+        await self.link.send(messages, weight(messages))
+
+    def _room(self) -> int:
+        """Bytes of output and results that may be sent now; heartbeats must not wait behind too much of them."""
+        return self._window.size - self.link.under_way
+
+    def _landed(self, size: int, seconds: float) -> None:
+        if size:
+            self._window.landed(size, seconds - self._agent.clock.round_trip)
+            self._agent.outbox.ready.set()
 
     async def confirm(self) -> None:
         """Wait until all that was reported so far is durable."""
         while messages := self._agent.outbox.take():
             await self._send(messages)
-        await self.link.acknowledged(self.link.sent)
+        await self.link.acknowledged(self.link.sent)  # also what somebody else is sending at this moment
 
     async def _keep_alive(self) -> None:
         """Heartbeats; if nothing is heard any more, the connection is given up, and another one is tried."""

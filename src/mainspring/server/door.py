@@ -37,7 +37,8 @@ class Door:
         self._host = host
         self._port = port
         self._tls = tls
-        self._admitted = WeakKeyDictionary[ServerConnection, int]()  # the tokens of those who shake hands
+        # The tokens of those who have not said hello yet. Some never do: their handshake fails, and nobody tells us.
+        self._admitted = WeakKeyDictionary[ServerConnection, int]()
         self._server: Server | None = None
 
     async def open(self) -> str:

@@ -5,7 +5,15 @@ Next: server/reception.py
 
 from __future__ import annotations
 
-from mainspring.wire.channel import ChannelClosed
+import asyncio
+from typing import Generic, TypeVar
+
+from mainspring.model.messages import Frame
+from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.clock import boottime
+
+Out = TypeVar("Out")
+In = TypeVar("In")
 
 RATE = 2000.0  # frames a second that anybody may send for long; they are batches, so an agent at full speed sends 200
 BURST = 4000.0
@@ -34,3 +42,31 @@ class Flood:
         if self._paused > PATIENCE:
             raise ChannelClosed("more frames than any agent sends")
         return pause
+
+
+class Slowed(Generic[Out, In]):
+    """A channel that counts every frame, also those that are empty or repeated and that nobody above ever sees."""
+
+    def __init__(self, channel: Channel[Out, In]) -> None:
+        self._channel = channel
+        self._flood = Flood()
+
+    async def send(self, frame: Frame[Out]) -> None:
+        await self._channel.send(frame)
+
+    async def receive(self) -> Frame[In]:
+        frame = await self._channel.receive()
+        try:
+            pause = self._flood.pause(boottime())
+        except ChannelClosed as error:
+            await self._channel.refuse(error.message)
+            raise
+        if pause:
+            await asyncio.sleep(pause)
+        return frame
+
+    async def refuse(self, reason: str) -> None:
+        await self._channel.refuse(reason)
+
+    async def close(self) -> None:
+        await self._channel.close()

@@ -27,7 +27,7 @@ from mainspring.model.messages import (
 from mainspring.model.skew import DEFAULT_LIMIT, alarm
 from mainspring.server import arrivals
 from mainspring.server.batch import Report, Reporter
-from mainspring.server.flood import Flood
+from mainspring.server.flood import Slowed
 from mainspring.server.gateway import Gateway
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import Seat
@@ -68,7 +68,7 @@ class Reception:
 
         `process` tells who runs an agent in this very process; any other came with a `token`.
         """
-        link: Link[ServerMessage, AgentMessage] = Link(channel)
+        link: Link[ServerMessage, AgentMessage] = Link(Slowed(channel))
         tending = asyncio.create_task(link.tend())
         seat: Seat | None = None
         try:
@@ -130,11 +130,8 @@ class Reception:
                     await agents.end(conn, [seat.session])
 
     async def _listen(self, seat: Seat) -> None:
-        flood = Flood()
         while True:
             sequence, messages = await seat.link.receive()
-            if pause := flood.pause(boottime()):
-                await asyncio.sleep(pause)
             reports: list[Report] = []
             foreign: list[tuple[Reporter, Report]] = []
             for message in messages:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from mainspring.model.messages import Frame
@@ -30,10 +31,11 @@ WEIGHT = 0.2  # of the newest measurement
 class _Flying(Generic[Out]):
     """A frame that has not come to the other side, as far as we know."""
 
-    __slots__ = ("again", "first_sent", "frame", "sent")
+    __slots__ = ("again", "first_sent", "frame", "sent", "size")
 
-    def __init__(self, frame: Frame[Out], now: float) -> None:
+    def __init__(self, frame: Frame[Out], size: int, now: float) -> None:
         self.frame = frame
+        self.size = size
         self.first_sent = self.sent = now
         self.again = 0
 
@@ -55,15 +57,18 @@ class Link(Generic[Out, In]):
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.ack_time = 0.0  # seconds until a frame has come to the other side, smoothed
         self.reliability = 1.0  # of frames, those that came at the first time, smoothed
+        self.under_way = 0  # bytes, by what their sender says, that have not come to the other side
+        self.on_landed: Callable[[int, float], None] | None = None  # told size and seconds of each frame that has
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
-    async def send(self, messages: list[Out]) -> int:
-        """Send one frame; returns its number."""
+    async def send(self, messages: list[Out], size: int = 0) -> int:
+        """Send one frame; returns its number. `size` is for `under_way`."""
         self._sent += 1
         frame = Frame(self._sent, 0, messages)
         self._unacknowledged.append(frame)
-        self._flying.append(_Flying(frame, boottime()))
+        self._flying.append(_Flying(frame, size, boottime()))
+        self.under_way += size
         self._owing.set()
         await self._transmit(frame)
         return frame.sequence
@@ -123,13 +128,18 @@ class Link(Generic[Out, In]):
             self._waiting = [(s, f) for s, f in self._waiting if not f.done()]
 
     def _landed(self, upto: int) -> None:
+        now = boottime()
         while self._flying and self._flying[0].frame.sequence <= upto:
             last = self._flying.popleft()
             self.reliability += ((last.again == 0) - self.reliability) * WEIGHT
-        if last.again == 0:  # else nobody knows which one of them came
-            seconds = boottime() - last.first_sent
-            self.ack_time += (seconds - self.ack_time) * (WEIGHT if self.ack_time else 1.0)
-        self._patience = min(max(SOONEST, 3 * self.ack_time), LATEST)
+            self.under_way -= last.size
+            if self.on_landed is not None:
+                self.on_landed(last.size, now - last.first_sent)
+        # Of one that was sent again nobody knows which one came. Then the patience stays as it has grown: on a slow
+        # line each would be sent again for nothing until it is long enough.
+        if last.again == 0:
+            self.ack_time += (now - last.first_sent - self.ack_time) * (WEIGHT if self.ack_time else 1.0)
+            self._patience = min(max(SOONEST, 3 * self.ack_time), LATEST)
 
     # ── what nobody else does ───────────────────────────────────────────────────────────────────
 
@@ -189,6 +199,7 @@ class Link(Generic[Out, In]):
         messages = [message for frame in self._unacknowledged for message in frame.messages]
         self._unacknowledged.clear()
         self._flying.clear()
+        self.under_way = 0
         return messages
 
     async def close(self) -> None:

@@ -267,9 +267,8 @@ class Runner:
 
     def give_back_overdue(self, now: float) -> None:
         """Attempts that have waited here too long for a slot, at `now` (boot time), may find one elsewhere."""
-        limit = now - PATIENCE
         waiting = self._slots.waiting
-        while waiting and waiting[0].waiting_since < limit:
+        while waiting and waiting[0].waiting_since < now - PATIENCE:
             attempt = waiting[0]
             self._withdraw(attempt)
             self._outbox.refused(attempt.armed, "full")

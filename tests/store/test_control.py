@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
@@ -84,6 +85,14 @@ async def test_what_has_ended_is_for_retry(conn: Connection, make_task: MakeTask
     task = await make_task()
     await tasks.cancel(conn, task)
     with pytest.raises(InvalidTransition, match="`mainspring task retry` runs it again"):
+        await control.restart(conn, task)
+
+
+async def test_what_has_succeeded_is_not_for_retry(conn: Connection, make_task: MakeTask) -> None:
+    task = await make_task(TaskState.RUNNING)
+    now = time.time()
+    await outcomes.finish(conn, [Ending(task, 1, 1, 1, TaskState.SUCCEEDED, now, now)])
+    with pytest.raises(InvalidTransition, match="is succeeded and cannot be restarted; `mainspring task submit` makes"):
         await control.restart(conn, task)
 
 

@@ -310,6 +310,19 @@ async def test_replicas_are_renewed_one_after_another(conn: Connection, recorder
         assert {r["args"] for r in await rows(conn)} == {'{"port": 81}'}
 
 
+async def test_a_replica_that_no_agent_has_room_for_does_not_keep_the_others_from_being_renewed(
+    conn: Connection, recorder: Recorder
+) -> None:
+    id = await create(conn, daemon=2)
+    await daemons.make(conn)
+    await placed(conn)
+    await scaled(conn, 3)
+    await daemons.make(conn)
+    await daemons.renew(conn, id)
+    assert await daemons.roll(conn) == 2, "the one that waits is the new one from now on, and the first restarts"
+    assert await restarting(conn) == ["1"]
+
+
 async def test_with_a_health_check_the_next_waits_until_the_one_before_is_well(
     conn: Connection, recorder: Recorder
 ) -> None:

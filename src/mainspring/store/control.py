@@ -66,6 +66,8 @@ async def _refusal(conn: Connection, task: int, done: str, needs: str) -> Invali
     view = await tasks.get(conn, task)
     if view.state != TaskState.RUNNING.label:
         instead = "`mainspring task retry` runs it again" if view.finished_at else "only one that runs can be"
+        if view.state == TaskState.SUCCEEDED.label:
+            instead = "`mainspring task submit` makes another"
         return InvalidTransition(f"task {task} is {view.state} and cannot be {done}; {instead}", field="task")
     definition = (await jobs.find(conn, view.job)).definition
     if definition.placement.broadcast and view.parent is None:

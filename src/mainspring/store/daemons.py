@@ -89,7 +89,8 @@ _HURRY = """
     returning t.id
 """
 # The first outdated replica of each schedule, once all that were renewed are up. It counts as renewed from the moment
-# in which it is asked to stop, so the next one waits until it is back.
+# in which it is asked to stop, so the next one waits until it is back. One that has not lived yet, because no agent
+# has room for it, tells nothing about what is new: the others do not wait for it.
 _ROLL = f"""
     with next as materialized (
         select distinct on (t.schedule_id) t.id, t.token, s.generation
@@ -100,7 +101,8 @@ _ROLL = f"""
            and t.state in (2, 3) and t.cancel_at is null and t.generation < s.generation
            and (select true from mainspring.task o
                  where o.schedule_id = s.id and o.origin = 'daemon'
-                   and (o.cancel_at is not null or o.generation >= s.generation and not {_IS_UP})
+                   and (o.cancel_at is not null
+                        or o.generation >= s.generation and o.attempt > 0 and not {_IS_UP})
                  limit 1) is null
          order by t.schedule_id, t.scope::integer
     ), asked as (

@@ -31,7 +31,8 @@ def not_startable(program: Program, error: OSError) -> AttemptFailed:
 
 def failure(exit_code: int, last_words: bytes, limits: Limits) -> AttemptFailed:
     text = last_words.decode(errors="replace").replace("\0", "").strip()[-LONGEST_MESSAGE:]
-    said = f": {text}" if text else ""
+    last = text.rpartition("\n")[2].strip()  # most programs say at last what went wrong
+    said = "" if not text else f": {last}" if last == text else f": {last}\n\n{text}"
     if exit_code > 0:
         code, message, label = "exit_code", f"exit code {exit_code}", str(exit_code)
     else:

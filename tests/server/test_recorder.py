@@ -379,3 +379,17 @@ async def test_a_report_that_cannot_be_stored_fails_its_task_and_holds_up_nobody
     view = await tasks.get(conn, wrong)
     assert view.error_code == "bad_report"
     assert [piece.data for piece in await output.read(conn, after)] == [b"fine"]
+
+
+@pytest.mark.parametrize("time", [1e12, float("inf"), float("nan"), -1e12])
+async def test_a_time_that_no_clock_shows_leaves_tasks_that_can_be_read(
+    conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]], time: float
+) -> None:
+    agent, begun, over = Agent(recorder), await running(), await running()
+    spoilt = msgspec.structs.replace(await ending(conn, over), finished_at=time)
+    await agent.report(Started([Start(begun, TOKEN, time)]), Output([Chunk(begun, TOKEN, 1, 1, time, b"x")]))
+    await recorder.flush()
+    await agent.report(Finished([spoilt]))
+    await recorder.flush()
+    assert [await state(conn, task) for task in (begun, over)] == ["running", "failed"]
+    assert len(await output.read(conn, begun)) == 1

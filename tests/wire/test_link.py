@@ -378,3 +378,27 @@ async def test_on_a_slow_line_the_patience_grows_and_stays(links: Links) -> None
             await asyncio.sleep(0.001)
     assert (agent._patience, agent.under_way, landed) == (4.0, 0, [100])
     hearing.cancel()
+
+
+async def test_who_posts_does_not_wait_for_one_who_does_not_read(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, server = links
+    send, gate = server._channel.send, asyncio.Event()
+
+    async def blocked(frame: Frame[ServerMessage]) -> None:
+        await gate.wait()
+        await send(frame)
+
+    monkeypatch.setattr(server._channel, "send", blocked)
+    for _ in range(3):
+        server.post([Drain()])
+    server.settle_now(0)
+    assert server.flying == 3
+    gate.set()
+    assert [await asyncio.wait_for(agent.receive(), 5) for _ in range(3)] == [(n, [Drain()]) for n in (1, 2, 3)]
+
+
+async def test_what_was_posted_is_written_before_the_link_closes(links: Links) -> None:
+    agent, server = links
+    server.post([Drain()])
+    await server.close()
+    assert await asyncio.wait_for(agent.receive(), 5) == (1, [Drain()])

@@ -220,7 +220,9 @@ def _options(policies: dict[str, Any]) -> Any:
     """The options that were given, as model.define takes them."""
     from mainspring.model.define_placement import parse_amounts
 
-    options = {name: value for name, value in policies.items() if value is not None and value is not False and value != ()}
+    options = {
+        name: value for name, value in policies.items() if value is not None and value is not False and value != ()
+    }
     if "," in options.get("backoff", "") or options.get("backoff", "")[:1].isdigit():
         options["backoff"] = options["backoff"].split(",")
     for field in ("requires", "prefer", "needs"):

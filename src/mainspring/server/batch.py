@@ -37,6 +37,9 @@ Report = Started | Finished | Progress | Output | Refused
 ServerLink = Link[ServerMessage, AgentMessage]
 Written = tuple[list[Ending], int]  # what ended, and how many tasks are pending again
 
+LATEST = 7_258_118_400.0  # the year 2200, in seconds since 1970
+_NO_TIME = ValueError("a time that no clock shows")
+
 _UNFIT = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -62,15 +65,19 @@ class Batch:
         self.settles: dict[ServerLink, int] = {}
 
     def add(self, report: Report) -> None:
+        """A time that no clock shows is not written: PostgreSQL can keep some that nobody can read again."""
         match report:
             case Finished(endings):
-                self.endings += endings
+                self.endings += [
+                    e if 0 <= e.started_at < LATEST and 0 <= e.finished_at < LATEST else _unfit(e, _NO_TIME)
+                    for e in endings
+                ]
             case Started(starts):
-                self.starts += starts
+                self.starts += [s if 0 <= s.at < LATEST else replace(s, at=0.0) for s in starts]
             case Progress(notes):
                 self.notes += notes
             case Output(chunks):
-                self.chunks += chunks
+                self.chunks += [c if 0 <= c.at < LATEST else replace(c, at=0.0) for c in chunks]
             case Refused(attempts):
                 self.refused += attempts
 

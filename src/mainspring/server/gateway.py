@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.lead import Lead
@@ -28,7 +28,6 @@ from mainspring.server.seat import Seat, stop_message
 from mainspring.store import agents, broadcasts, claims
 from mainspring.store.claims import Claim
 from mainspring.store.database import Database
-from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -152,9 +151,8 @@ class Gateway:
                 continue
             seat.batch = max(seat.batch, batches[session])
             self._take(seat, tasks)
-            with suppress(ChannelClosed):
-                for dispatch in seat.dispatches(self._catalogue, tasks):
-                    await seat.link.send([dispatch])
+            for dispatch in seat.dispatches(self._catalogue, tasks):
+                seat.link.post([dispatch])
         return homeless
 
     def claiming(self) -> AbstractContextManager[None]:
@@ -229,8 +227,7 @@ class Gateway:
             wanted = await agents.cancelled(conn, list(self._seats))
         for seat in list(self._seats.values()):
             if messages := seat.pause(paused.get(seat.session, {})):
-                with suppress(ChannelClosed):
-                    await seat.link.send(messages)
+                seat.link.post(messages)
         for attempt in wanted:
             holder = self._seats.get(attempt.session)
             asked = (attempt.token, attempt.mode)
@@ -238,10 +235,7 @@ class Gateway:
                 continue  # claimed, and not told of yet: a word about it would come too early, and be lost
             if asked not in holder.cancelling:
                 holder.cancelling.add(asked)
-                try:
-                    await holder.link.send([stop_message(attempt)])
-                except ChannelClosed:
-                    continue
+                holder.link.post([stop_message(attempt)])
         live = {(attempt.token, attempt.mode) for attempt in wanted}
         for seat in self._seats.values():
             seat.cancelling &= live
@@ -252,8 +246,7 @@ class Gateway:
         for seat in list(self._seats.values()):
             seat.draining = True
             if seat.is_local:
-                with suppress(ChannelClosed):
-                    await seat.link.send([Drain()])
+                seat.link.post([Drain()])
 
     @property
     def holds(self) -> int:

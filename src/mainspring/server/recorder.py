@@ -24,7 +24,6 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.strangers import Strangers
 from mainspring.store import claims, outcomes, partitions, recalls, replicas
 from mainspring.store.database import Connection, Database, Line
-from mainspring.wire.channel import ChannelClosed
 
 log = logging.getLogger("mainspring")
 
@@ -89,10 +88,7 @@ class Recorder:
         self.is_behind = False
         self._failed = None
         for link, sequence in batch.settles.items():
-            try:
-                await link.settle(sequence)
-            except ChannelClosed:
-                continue  # it will send the frame again to whom it connects to; repeating is harmless
+            link.settle_now(sequence)  # if it has gone, it tells the frame to whom it connects to; that is harmless
         for on_recorded in self.on_recorded:
             on_recorded(batch.endings, batch.refused)
         for on_ended in self.on_ended:

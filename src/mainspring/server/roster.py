@@ -18,7 +18,6 @@ from mainspring.server.gateway import Gateway
 from mainspring.server.seat import Seat
 from mainspring.store import replicas, roster
 from mainspring.store.database import Database
-from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -56,7 +55,7 @@ class Roster:
             on_back()
         seats = [seat for seat in self._gateway.seats.values() if seat.name in drained]
         for seat in seats:
-            await self._recall(seat)
+            self._recall(seat)
         if seats:
             async with self._database.acquire() as conn:
                 await replicas.leave(conn, [seat.session for seat in seats])
@@ -64,17 +63,14 @@ class Roster:
         self._recalled = {session: asked for session, asked in self._recalled.items() if session in here}
         return 0
 
-    async def _recall(self, seat: Seat) -> None:
+    def _recall(self, seat: Seat) -> None:
         """Ask back all that it holds: what has started goes on. A claim under way may bring more at the next look."""
         asked = self._recalled.get(seat.session, set())
         held = dict(seat.held)
         self._recalled[seat.session] = set(held.values())
         attempts = [Held(task, token) for task, token in held.items() if token not in asked]
         if attempts:
-            try:
-                await seat.link.send([Recall(attempts)])
-            except ChannelClosed:
-                return
+            seat.link.post([Recall(attempts)])
 
     async def tell_unrunnable(self) -> int:
         """Warn of due tasks that nobody in the whole cluster can run, each pool once in a while."""

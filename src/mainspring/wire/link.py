@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from mainspring.model.messages import Frame
@@ -25,6 +26,7 @@ TICK = 0.02  # seconds that an acknowledgement waits for a frame to ride on
 SOONEST, LATEST = 0.5, 10.0  # seconds before what has not come is sent again
 AT_ONCE = 32  # frames that are sent again at a time
 AHEAD = 128  # frames kept that came before their turn
+LAST_WORDS = 0.2  # seconds in which what was posted may still be written before a link closes
 WEIGHT = 0.2  # of the newest measurement
 
 
@@ -48,6 +50,8 @@ class Link(Generic[Out, In]):
         self._sent = 0
         self._unacknowledged: deque[Frame[Out]] = deque()
         self._flying: deque[_Flying[Out]] = deque()
+        self._posted: deque[Frame[Out]] = deque()
+        self._writing: asyncio.Task[None] | None = None
         self._patience = SOONEST
         self._received = 0  # all up to here have been handed on
         self._early: dict[int, Frame[In]] = {}
@@ -64,14 +68,36 @@ class Link(Generic[Out, In]):
 
     async def send(self, messages: list[Out], size: int = 0) -> int:
         """Send one frame; returns its number. `size` is for `under_way`."""
+        frame = self._number(messages, size)
+        await self._transmit(frame)
+        return frame.sequence
+
+    def post(self, messages: list[Out]) -> None:
+        """The same without waiting: who sends to many must not wait for one who does not read."""
+        self._write(self._number(messages, 0))
+
+    def _number(self, messages: list[Out], size: int) -> Frame[Out]:
         self._sent += 1
         frame = Frame(self._sent, 0, messages)
         self._unacknowledged.append(frame)
         self._flying.append(_Flying(frame, size, boottime()))
         self.under_way += size
         self._owing.set()
-        await self._transmit(frame)
-        return frame.sequence
+        return frame
+
+    def _write(self, frame: Frame[Out]) -> None:
+        self._posted.append(frame)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write_out())
+
+    async def _write_out(self) -> None:
+        with suppress(ChannelClosed):  # whoever receives is told
+            while self._posted:
+                await self._transmit(self._posted.popleft())
+
+    @property
+    def _is_writing(self) -> bool:
+        return self._writing is not None and not self._writing.done()
 
     async def say(self, messages: list[Out]) -> None:
         """Send messages out of turn: they are worth nothing if they are late."""
@@ -85,6 +111,14 @@ class Link(Generic[Out, In]):
         """All frames up to `sequence` are safe with us: tell the other side."""
         self._settled = max(self._settled, sequence)
         await self._transmit(Frame(0, 0, []))
+
+    def settle_now(self, sequence: int) -> None:
+        """The same without waiting; where much waits to be written, it is told with that."""
+        self._settled = max(self._settled, sequence)
+        if self._is_writing:
+            self._owing.set()
+        else:
+            self._write(Frame(0, 0, []))
 
     def settle_later(self, sequence: int) -> None:
         """The same, told with the next frame that we send, or a moment later."""
@@ -151,7 +185,8 @@ class Link(Generic[Out, In]):
                 await asyncio.sleep(TICK)
                 if self._told != (self._settled, self._received):
                     await self._transmit(Frame(0, 0, []))
-                if self._flying and boottime() - self._flying[0].sent > self._patience:
+                # What is still being written is not lost.
+                if self._flying and not self._is_writing and boottime() - self._flying[0].sent > self._patience:
                     self._patience = min(2 * self._patience, LATEST)
                     await self.resend()
                 if not self._flying and self._told == (self._settled, self._received):
@@ -203,6 +238,9 @@ class Link(Generic[Out, In]):
         return messages
 
     async def close(self) -> None:
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=LAST_WORDS)
+            self._writing.cancel()
         await self._channel.close()
         self._give_up()
 

@@ -130,7 +130,9 @@ def address(text: str) -> tuple[str, int]:
     """HOST:PORT; the host may be an IPv6 address in brackets."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+    if port.isdecimal() and int(port) > 65535:
+        raise ValidationError(f"listen: there is no port {port}; 0 to 65535", field="listen")
+    if not colon or not host or not port.isdecimal():
         raise ValidationError(f"listen: {text!r}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
     return host, int(port)
 

@@ -35,6 +35,7 @@ Connect = Callable[[str | None], Awaitable[Channel[AgentMessage, ServerMessage]]
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before connecting again
 LAST_WORDS = 5.0  # seconds for the last reports to be acknowledged
+COMPLAIN_EVERY = 60.0  # seconds
 WATCH = 0.5  # seconds between two looks at the lease, or less where it is short
 
 
@@ -64,6 +65,7 @@ class Agent:
         self.credential: str | None = None
         self._session: Session | None = None
         self._closing = False
+        self._complaint = ("", 0.0)  # the last, and when
         self.welcomed = asyncio.Event()  # a server knows us now
         self._was_welcomed = asyncio.Event()
 
@@ -87,7 +89,7 @@ class Agent:
             try:
                 await self._converse(await self._connect(self.credential))
             except ChannelClosed as error:
-                log.warning("no server: %s; trying again", error)
+                self._complain(f"no server: {error.message}; trying again")
             except AccessDenied as error:
                 if not self.lease.length:
                     raise
@@ -98,6 +100,13 @@ class Agent:
             if not self._closing:
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                 wait = min(2 * wait, LONGEST_WAIT)
+
+    def _complain(self, message: str) -> None:
+        """Say it, and again only after a while, or if it is something else."""
+        said, at = self._complaint
+        if message != said or boottime() - at > COMPLAIN_EVERY:
+            self._complaint = (message, boottime())
+            log.warning("%s", message)
 
     async def _converse(self, channel: Channel[AgentMessage, ServerMessage]) -> None:
         if self._closing:  # somebody asked to stop while we dialled

@@ -5,19 +5,22 @@ Next: wire/websocket.py
 
 from __future__ import annotations
 
+import logging
 import random
 import ssl
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidStatus
+from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus
 
 from mainspring.errors import AccessDenied, ValidationError
 from mainspring.model.messages import AgentMessage, ServerMessage
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.codec import agent_codec
 from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
+
+log = logging.getLogger("mainspring")
 
 DIAL_WITHIN = 5.0  # seconds
 
@@ -74,10 +77,20 @@ class Connector:
                 raise self._refused(f"{url} refuses the token; {advice}") from None
             raise ChannelClosed(f"{url} answers with HTTP status {status}") from None
         except ssl.SSLCertVerificationError as error:
-            raise self._refused(f"{url}: {error.verify_message}; name its authority with --tls-ca") from None
+            advice = "is it signed by the authority that --tls-ca names?"
+            raise self._refused(
+                f"{url} shows a certificate that is not trusted: {error.verify_message}; {advice}"
+            ) from None
+        except InvalidMessage:
+            raise ChannelClosed(
+                f"{url} does not speak WebSocket; is it a server of ours, and wss:// if it has TLS?"
+            ) from None
+        except ssl.SSLError:
+            raise ChannelClosed(f"{url} does not speak TLS; is it ws://?") from None
         except (OSError, TimeoutError, InvalidHandshake) as error:
-            raise ChannelClosed(f"{url} cannot be reached ({error or type(error).__name__})") from None
+            raise ChannelClosed(f"{url} cannot be reached ({str(error) or type(error).__name__})") from None
         self._refusals = 0
+        log.info("connected to %s", url)
         return WebSocketChannel(socket, agent_codec())
 
     def _refused(self, message: str) -> AccessDenied | ChannelClosed:

@@ -19,20 +19,14 @@ if TYPE_CHECKING:
 
 _COLUMNS: dict[str, Callable[[AgentView], Any]] = {
     "NAME": lambda view: view.name,
-    "SESSION": lambda view: view.session,
     "STATUS": lambda view: view.status,
-    "SLOTS": lambda view: view.slots,
-    "RUNNING": lambda view: view.running,
+    "RUNS": lambda view: f"{view.running}/{view.slots}",
     "LABELS": lambda view: _pairs(view.labels),
     "OFFERS": lambda view: _pairs(view.offers),
     "CPU": lambda view: _percent(view.cpu),
     "MEMORY": lambda view: _percent(view.memory),
     "SKEW": lambda view: _milliseconds(view.skew, " ms"),
     "ACK MS": lambda view: _milliseconds(view.ack_time),
-    "RELIABILITY": lambda view: _percent(view.reliability),
-    "LEAD": lambda view: _seconds(view.lead),
-    "CONNECTED": lambda view: view.connected_at,
-    "VERSION": lambda view: view.version,
 }
 
 
@@ -55,7 +49,7 @@ def agents(context: click.Context) -> None:
 @agents.command("list", epilog=examples("mainspring agents list", "mainspring agents list --json | jq '.[].name'"))
 @with_client
 async def list_agents(client: Client) -> None:
-    """Show the agents that are there, and those that were lost within the hour."""
+    """Show the agents that are there, and those that left or were lost within the hour; `show` tells all of one."""
     found = await client.agents.listing()
     if shared().json:
         print_json(found)
@@ -125,11 +119,11 @@ def _fields(view: AgentView) -> dict[str, Any]:
 async def drain(client: Client, name: str) -> None:
     """Let an agent take nothing new, until it is undrained.
 
-    What it has not started goes elsewhere; what runs there goes on. An agent that connects again, or is
-    started again under this name, still takes nothing.
+    What it has not started goes elsewhere, and so do its daemons; what else runs there goes on. An agent
+    that connects again, or is started again under this name, still takes nothing.
     """
     changed = await client.agents.drain(name)
-    _tell(name, "draining", changed, f"{name} takes nothing new; what it runs goes on")
+    _tell(name, "draining", changed, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on")
 
 
 @agents.command("undrain", epilog=examples("mainspring agents undrain alpha"))

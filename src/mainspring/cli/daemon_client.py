@@ -25,7 +25,12 @@ class Daemons(Protocol):
 
     async def listing(self) -> list[Daemon]: ...
     async def show(self, name: str) -> Daemon: ...
-    async def create(self, definition: Definition, schedule: Schedule, *, enabled: bool) -> None: ...
+    async def create(self, definition: Definition, schedule: Schedule, *, enabled: bool, replace: bool) -> None:
+        """With `replace`, one that is there is changed: its replicas are renewed one after another."""
+
+    async def delete(self, name: str) -> None:
+        """Its replicas are told to stop; its job stays until it can go."""
+
     async def enable(self, name: str, enabled: bool) -> bool:
         """Returns whether that changed anything."""
 
@@ -50,13 +55,23 @@ class DatabaseDaemons:
             [found] = await daemon_views.listing(conn, name)
             return found
 
-    async def create(self, definition: Definition, schedule: Schedule, *, enabled: bool) -> None:
+    async def create(self, definition: Definition, schedule: Schedule, *, enabled: bool, replace: bool) -> None:
         async with self._conn() as conn, conn.transaction():  # both, or nothing
-            await jobs.create(conn, schedule.job, definition)
+            await jobs.create(conn, schedule.job, definition, replace=replace)
+            if replace and await daemon_views.exists(conn, schedule.name):
+                stored = await daemon_views.find(conn, schedule.name, lock=True)
+                await schedules.change_held(conn, stored, schedule, enabled=enabled)
+                return
             if not await schedules.create(conn, schedule, enabled=enabled):
                 raise Conflict(
                     f"there is a schedule named {schedule.name!r}; give the daemon another name", field="name"
                 )
+
+    async def delete(self, name: str) -> None:
+        check_name(name, field="daemon")
+        async with self._conn() as conn:
+            await daemon_views.find(conn, name)
+            await schedules.delete(conn, name)
 
     async def enable(self, name: str, enabled: bool) -> bool:
         return await self._change(name, lambda schedule: schedule, enabled=enabled)

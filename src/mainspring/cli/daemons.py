@@ -1,4 +1,4 @@
-"""Daemons: `mainspring daemon list | show | create | start | stop | restart | scale`.
+"""Daemons: `mainspring daemon list | show | logs | create | start | stop | restart | scale | delete`.
 
 Next: cli/daemon_client.py
 """
@@ -72,6 +72,21 @@ async def show_daemon(client: Client, name: str) -> None:
         click.echo()
         headers = ["REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"]
         table(headers, [_cells(replica) for replica in found.replicas], empty="")
+        await _explain(client, found)
+
+
+async def _explain(client: Client, found: Daemon) -> None:
+    """Why replicas are not up, where that is known."""
+    from mainspring.cli.render import headline, visible
+
+    waits = await client.agents.waits([replica.task for replica in found.replicas])
+    for replica in found.replicas:
+        if replica.task in waits:
+            note(f"replica {replica.number} waits: {waits[replica.task].reason}")
+        elif replica.state == "waiting":
+            lives = [attempt for attempt in await client.attempts(replica.task) if attempt.error]
+            if lives:
+                note(f"replica {replica.number} ended last with: {visible(headline(lives[-1].error))}")
 
 
 @daemon.command(
@@ -102,6 +117,7 @@ async def show_daemon(client: Client, name: str) -> None:
 @click.option("--health-start", "start", metavar="DURATION", help="Failures so soon after a start do not count; 0s.")
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--stopped", is_flag=True, help="Do not start it yet.")
+@click.option("--replace", is_flag=True, help="Change the daemon if there is one of this name, replica by replica.")
 @with_client
 async def create_daemon(
     client: Client,
@@ -112,6 +128,7 @@ async def create_daemon(
     cwd: str | None,
     env: tuple[str, ...],
     stopped: bool,
+    replace: bool,
     **options: Any,
 ) -> None:
     """Define a job that runs a command, and keep replicas of it running."""
@@ -127,7 +144,7 @@ async def create_daemon(
     definition = define(command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env")), policies)
     when: Any = {option: given[option] for option in ("replicas", *OF_DAEMONS) if option in given}
     schedule = define_schedule(name, name, when, description=given.get("description", ""))
-    await client.daemons.create(definition, schedule, enabled=not stopped)
+    await client.daemons.create(definition, schedule, enabled=not stopped, replace=replace)
     if shared().json:
         print_json({"name": name, "replicas": int(schedule.expression), "enabled": not stopped})
         return
@@ -184,6 +201,38 @@ async def restart(client: Client, name: str) -> None:
     """Restart the replicas one after another, each once the one before is up again."""
     await client.daemons.restart(name)
     _tell(name, True, "restarting")
+
+
+@daemon.command("delete", epilog=examples("mainspring daemon delete gateway"))
+@click.argument("name")
+@with_client
+async def delete(client: Client, name: str) -> None:
+    """Stop all replicas of a daemon, and forget it. Its job stays, for `mainspring job delete`."""
+    await client.daemons.delete(name)
+    _tell(name, True, "deleted")
+
+
+@daemon.command(
+    "logs", epilog=examples("mainspring daemon logs gateway", "mainspring daemon logs gateway -f --replica 2")
+)
+@click.argument("name")
+@click.option("--replica", type=int, metavar="N", help="Of this one only.")
+@click.option("-f", "--follow", is_flag=True, help="Go on; of one replica, the first if none is named.")
+@click.option("--timestamps", is_flag=True, help="Put the time in front of each line.")
+@with_client
+async def logs(client: Client, name: str, replica: int | None, follow: bool, timestamps: bool) -> None:
+    """Print what the replicas of a daemon wrote."""
+    from mainspring.cli.logs import print_output
+    from mainspring.errors import NotFound
+
+    found = (await client.daemons.show(name)).replicas
+    wanted = [one for one in found if replica in (None, one.number)]
+    if not wanted:
+        raise NotFound(f"{name} has no replica {replica}; `mainspring daemon show {name}` lists them", field="replica")
+    for one in wanted[:1] if follow else wanted:
+        if len(wanted) > 1:
+            note(f"── replica {one.number} on {one.agent or 'no agent'} ──")
+        await print_output(client, one.task, follow=follow, timestamps=timestamps)
 
 
 def _tell(name: str, changed: bool, done: str) -> None:

@@ -213,16 +213,16 @@ async def create_job(
     if shared().json:
         print_json({"name": name, "changed": changed})
     else:
-        note(f"{'created' if changed else 'unchanged'}; run it with `mainspring task submit {name}`")
+        what = "unchanged" if not changed else "changed" if replace else "created"
+        note(f"{what}; run it with `mainspring task submit {name}`")
 
 
 def _options(policies: dict[str, Any]) -> Any:
     """The options that were given, as model.define takes them."""
     from mainspring.model.define_placement import parse_amounts
 
-    options = {
-        name: value for name, value in policies.items() if value is not None and value is not False and value != ()
-    }
+    given = {name: value for name, value in policies.items() if value is not None and value != ()}
+    options = {name: value for name, value in given.items() if value is not False}  # zero is given, too
     if "," in options.get("backoff", "") or options.get("backoff", "")[:1].isdigit():
         options["backoff"] = options["backoff"].split(",")
     for field in ("requires", "prefer", "needs"):

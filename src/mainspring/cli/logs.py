@@ -33,6 +33,10 @@ STREAMS = ("remark", "stdout", "stderr")
 @with_client
 async def logs(client: Client, id: int, follow: bool, timestamps: bool) -> None:
     """Print what a task wrote: its stdout to stdout, its stderr to stderr."""
+    await print_output(client, id, follow=follow, timestamps=timestamps)
+
+
+async def print_output(client: Client, id: int, *, follow: bool, timestamps: bool) -> None:
     printer: _Printer = _JsonPrinter() if shared().json else _StreamPrinter(timestamps)
     marks = not shared().json and (timestamps or on_terminal())
     await follow_output(client, id, printer.show, _mark if marks else None, wait=follow)

@@ -42,6 +42,7 @@ def settle_memory() -> None:
 
 def log_to_stderr(level: int) -> None:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("websockets").setLevel(logging.WARNING)  # we say who comes and goes, by name
     logging.raiseExceptions = False  # a closed stderr is no reason to stop
 
 

@@ -199,13 +199,18 @@ async def _wait(client: Client, id: int, timeout: float | None) -> None:
     elif view.result is not None:
         click.echo(cell(view.result))
     if view.state != TaskState.SUCCEEDED.label:
-        raise _failure(view)
+        raise _failure(view, has_output=bool(await client.output(id)))
 
 
-def _failure(view: TaskView) -> TaskFailed:
+def _state(view: TaskView) -> str:
+    return view.state if view.paused_at is None else f"{view.state}, paused"
+
+
+def _failure(view: TaskView, *, has_output: bool) -> TaskFailed:
     reason = visible(headline(view.error)) or "no reason was given"
+    command, does = ("logs", "shows its output") if has_output else ("show", "tells more")
     return TaskFailed(
-        f"task {view.id} {view.state}: {reason}; `mainspring task logs {view.id}` shows its output",
+        f"task {view.id} {view.state}: {reason}; `mainspring task {command} {view.id}` {does}",
         task_id=view.id,
         state=view.state,
         error_code=view.error_code,

@@ -42,7 +42,7 @@ async def create(client: Client, name: str, expires: str | None, once: bool) -> 
         print_json({"id": id, "name": name, "token": secret})
     else:
         click.echo(secret)
-        note("nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
+        note(f"token {id}; nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
 
 
 @token.command("list", epilog=examples("mainspring token list"))

@@ -51,7 +51,8 @@ class Wait(Struct, frozen=True):
 def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
     """Why none of these agents, which are all there are, takes a due task; None if one of them can at once."""
     if not agents:
-        return Wait("no_agents", "no agent runs", "start one with `mainspring up` or `mainspring worker`")
+        start = "start one with `mainspring up`, `worker` or `agent`, and see that a server runs"
+        return Wait("no_agents", "no agent is connected", start)
     app = requirements.labels.get("app")
     of_app = [agent for agent in agents if app is None or agent.labels.get("app") == app]
     if not of_app:
@@ -70,8 +71,13 @@ def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
         return Wait("all_draining", f"every agent that could run it is draining: {names}", undrain)
     if any(agent.is_free_for(requirements.placement.needs) for agent in taking):
         return None
-    busy = _listed(f"{agent.name} ({agent.due} of {agent.slots} slots)" for agent in taking)
+    busy = _listed(f"{agent.name} ({_in_use(agent, requirements.placement.needs)})" for agent in taking)
     return Wait("all_busy", f"every agent that could run it is busy: {busy}")
+
+
+def _in_use(agent: Known, needs: Mapping[str, float]) -> str:
+    amounts = (f"{name} {agent.used.get(name, 0.0):g} of {agent.offers[name]:g}" for name in needs)
+    return ", ".join((f"{agent.due} of {agent.slots} slots", *amounts))
 
 
 def able_names(requirements: Requirements, agents: Iterable[Known]) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import http
 import logging
+import socket
 import ssl
 from weakref import WeakKeyDictionary
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.server.reception import Reception
 from mainspring.store import tokens
 from mainspring.store.database import Database
@@ -43,7 +44,19 @@ class Door:
 
     async def open(self) -> str:
         """Listen; returns the URL for agents."""
-        self._server = await serve(
+        try:
+            self._server = await self._serve()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ValidationError(
+                f"listen: {self._host}:{self._port}: {reason}; name another address with --listen", field="listen"
+            ) from None
+        port = next(iter(self._server.sockets)).getsockname()[1]
+        host = socket.gethostname() if self._host in ("0.0.0.0", "::", "") else self._host
+        return f"{'ws' if self._tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def _serve(self) -> Server:
+        return await serve(
             self._talk,
             self._host,
             self._port,
@@ -58,9 +71,6 @@ class Door:
             close_timeout=2,
             server_header=None,
         )
-        port = next(iter(self._server.sockets)).getsockname()[1]
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{'ws' if self._tls is None else 'wss'}://{host}:{port}"
 
     async def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """None lets the handshake go on."""

@@ -115,6 +115,7 @@ class Reception:
         seat.batch = arrival.batch
         kept = [Held(armed.task, armed.token) for armed in arrival.tasks]
         await link.send([Welcome(seat.session, self._lease, self._clock.now(), kept, arrival.credential)])
+        self._tell_joined(seat, len(kept))
         self._gateway.join(seat, arrival.tasks)  # not before it is told: nothing may come to it earlier
         for on_joined in self._gateway.on_joined:
             on_joined()
@@ -124,10 +125,13 @@ class Reception:
         """The connection is gone. Who held nothing has nothing to come back for; the others have their lease."""
         was_here = seat.session in self._gateway.seats
         self._gateway.leave(seat)
+        if was_here and not seat.is_local:
+            waits = f"; it has its lease to come back for {len(seat.held)} attempts" if seat.held else ""
+            log.info("the connection of agent %s is over%s", seat.name, waits)
         if was_here and not seat.held:
             with suppress(StoreUnavailable):
                 async with self._line as conn:
-                    await agents.end(conn, [seat.session])
+                    await agents.leave(conn, [seat.session])
 
     async def _listen(self, seat: Seat) -> None:
         while True:
@@ -158,6 +162,14 @@ class Reception:
         self._watch_clock(seat)
         left = self._lease - (boottime() - seat.renewed_at)
         await seat.link.say([Configure(left, self._clock.now(), beat.sent)])
+
+    def _tell_joined(self, seat: Seat, kept: int) -> None:
+        if seat.is_local:
+            return
+        goes_on = f", goes on with {kept} attempts" if kept else ""
+        log.info("agent %s joined: session %d, %d slots%s", seat.name, seat.session, seat.slots, goes_on)
+        if any(other.name == seat.name and other.instance != seat.instance for other in self._gateway.seats.values()):
+            log.warning("there are two agents named %s; give each a --name: drains and broadcasts go by it", seat.name)
 
     def _watch_clock(self, seat: Seat) -> None:
         told = alarm(f"agent {seat.name}", seat.pulse.skew, self._skew_limit)

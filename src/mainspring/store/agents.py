@@ -133,6 +133,17 @@ async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[
     return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
 
 
+async def leave(conn: Connection, sessions: Sequence[int]) -> None:
+    """They hold nothing and have said goodbye: nobody waits for their leases."""
+    await conn.execute(
+        """
+        update mainspring.agent set ended_at = mainspring.now()
+         where session = any($1::bigint[]) and ended_at is null
+        """,
+        sessions,
+    )
+
+
 async def end(conn: Connection, sessions: Sequence[int]) -> None:
     """Their leases are over now: what they hold can be rescued."""
     await conn.execute(

@@ -43,7 +43,8 @@ class Daemon(msgspec.Struct, frozen=True):
 _DAEMONS = """
     select s.name, j.name as job, s.enabled, s.expression::integer as replicas, t.id, t.scope::integer as number,
            t.state, agent.name as agent, coalesce(t.started_at, t.run_at) as since, coalesce(t.restarts, 0) as restarts,
-           t.healthy, t.generation < s.generation as outdated, t.cancel_at, t.cancel_mode
+           t.healthy, t.generation < s.generation as outdated, t.cancel_at, t.cancel_mode,
+           j.definition ? 'health' as is_asked
       from mainspring.schedule s
       join mainspring.job j on j.id = s.job_id
       left join mainspring.task t on t.schedule_id = s.id and t.origin = 'daemon'
@@ -61,13 +62,18 @@ async def listing(conn: Connection, name: str | None = None) -> list[Daemon]:
 
 def _daemon(rows: list[Any]) -> Daemon:
     first = rows[0]
+
+    def is_up(replica: Replica) -> bool:
+        """With a health check, it is up once that says so."""
+        return bool(replica.healthy) if first["is_asked"] else True
+
     replicas = [_replica(row) for row in rows if row["id"] is not None]
     return Daemon(
         name=first["name"],
         job=first["job"],
         enabled=first["enabled"],
         wanted=first["replicas"] if first["enabled"] else 0,
-        up=sum(replica.state == "running" and replica.healthy is not False for replica in replicas),
+        up=sum(replica.state == "running" and is_up(replica) for replica in replicas),
         replicas=replicas,
     )
 
@@ -91,6 +97,13 @@ def _state(row: Any) -> str:
     if row["cancel_at"] is not None:
         return "restarting" if row["cancel_mode"] == 3 else "stopping"
     return "running" if row["state"] == TaskState.RUNNING else "starting"
+
+
+async def exists(conn: Connection, name: str) -> bool:
+    there: bool = await conn.fetchval(
+        "select exists (select from mainspring.schedule where namespace = 'default' and name = $1)", name
+    )
+    return there
 
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:

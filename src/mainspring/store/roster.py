@@ -97,7 +97,9 @@ async def loaded(conn: Connection) -> list[Known]:
 
 
 _PENDING = """
-    select t.id, p.requirements from mainspring.task t join mainspring.pool p on p.id = t.pool
+    select t.id, p.requirements
+      from mainspring.task t join mainspring.job j on j.id = t.job_id
+      join mainspring.pool p on p.id = case t.pool when 0 then j.pool else t.pool end      -- 0: a daemon's
      where t.id = any($1::bigint[]) and t.state = 1 and t.run_at <= mainspring.now()
 """
 
@@ -194,7 +196,7 @@ class AgentView(msgspec.Struct, frozen=True):
 
     name: str
     session: int
-    status: str  # active, draining, lost
+    status: str  # active, draining, stopped, lost
     draining_since: datetime | None
     slots: int
     holds: int
@@ -236,7 +238,7 @@ async def listing(conn: Connection, name: str | None = None) -> list[AgentView]:
     views = []
     for row in await conn.fetch(_LISTING, name):
         load = loads.get(row["session"], nothing)
-        status = "lost" if not row["lives"] else "active" if row["draining_since"] is None else "draining"
+        status = _status(row)
         plain = (
             "name",
             "session",
@@ -262,3 +264,10 @@ async def listing(conn: Connection, name: str | None = None) -> list[AgentView]:
     if name is not None and not views:
         raise _no_agent(name)
     return views
+
+
+def _status(row: Any) -> str:
+    if row["lives"]:
+        return "active" if row["draining_since"] is None else "draining"
+    left = row["ended_at"] is not None and row["ended_at"] < row["lease_until"]  # else the lease came first
+    return "stopped" if left else "lost"

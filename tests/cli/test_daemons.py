@@ -27,6 +27,36 @@ def placed(dsn: str) -> None:
     asyncio.run(act())
 
 
+def well(dsn: str) -> None:
+    """What their agents would say."""
+
+    async def act() -> None:
+        conn = await Database(dsn).connect()
+        await conn.execute("update mainspring.task set healthy = true")
+        await conn.close()
+
+    asyncio.run(act())
+
+
+def test_a_daemon_is_changed_explained_and_deleted(cli: Cli, dsn: str) -> None:
+    cli(*CREATE, "--requires", "foo=bar", "--", "true")
+    assert cli("daemon", "create", "gateway", "--replace", "--requires", "foo=bar", "--", "false").code == 0
+    job = cli("job", "show", "gateway", "--json").json
+    assert (job["version"], job["definition"]["run"]["argv"]) == (2, ["false"])
+
+    async def make() -> None:
+        conn = await Database(dsn).connect()
+        await daemons.make(conn)
+        await conn.close()
+
+    asyncio.run(make())
+    assert "replica 1 waits: no agent is connected" in cli("daemon", "show", "gateway").err
+    assert cli("daemon", "logs", "gateway").code == 0
+    assert "has no replica 9" in cli("daemon", "logs", "gateway", "--replica", "9").err
+    assert cli("daemon", "delete", "gateway").err == "deleted\n"
+    assert cli("daemon", "list", "--json").json == []
+
+
 def test_a_daemon_from_its_making_to_its_stop(cli: Cli, dsn: str) -> None:
     made = cli(*CREATE, "--health-http", "http://127.0.0.1:80/", "--health-every", "2s", "--", "./gateway", "--port")
     assert (made.code, made.err) == (0, "created; see it with `mainspring daemon show gateway`\n")
@@ -35,7 +65,10 @@ def test_a_daemon_from_its_making_to_its_stop(cli: Cli, dsn: str) -> None:
     assert (job["health"]["url"], job["health"]["every"]) == ("http://127.0.0.1:80/", 2.0)
     placed(dsn)
     [found] = cli("daemon", "list", "--json").json
-    assert (found["wanted"], found["up"], len(found["replicas"])) == (2, 2, 2)
+    assert (found["wanted"], found["up"], len(found["replicas"])) == (2, 0, 2), "nobody has found them well yet"
+    well(dsn)
+    [found] = cli("daemon", "list", "--json").json
+    assert found["up"] == 2
     lines = cli("daemon", "list").out.splitlines()
     assert lines[0].split("\t")[:4] == ["name", "up", "replica", "state"]
     assert lines[1].split("\t")[:4] == ["gateway", "2/2", "1", "running"]

@@ -173,3 +173,10 @@ def test_an_http_job_that_cannot_be_is_refused_by_its_field(cli: Cli, arguments:
     outcome = cli("--json", *arguments)
     assert outcome.code == 2
     assert json.loads(outcome.err)["field"] == field
+
+
+def test_no_retries_are_none_and_not_the_default(cli: Cli) -> None:
+    assert cli("job", "create", "once", "--retries", "0", "--", "true").code == 0
+    assert cli("job", "show", "once", "--json").json["definition"]["retry"]["retries"] == 0
+    assert "retries\tnone" in cli("job", "show", "once").out
+    assert cli("job", "create", "once", "--replace", "--retries", "2", "--", "true").err.startswith("changed")

@@ -96,7 +96,7 @@ def test_waiting_too_long_ends_with_124_and_says_that_nobody_runs_tasks(cli: Cli
     for timeout in ("0", "50ms"):
         outcome = cli("task", "submit", job, "--wait", "--timeout", timeout)
         assert outcome.code == 124
-        assert "cannot start yet: no agent runs; start one with `mainspring up`" in outcome.err
+        assert "cannot start yet: no agent is connected; start one with `mainspring up`" in outcome.err
         assert "it goes on" in outcome.err
 
 

@@ -24,7 +24,12 @@ SHOP = Requirements({"app": "shop"})
 @pytest.mark.parametrize(
     ("requirements", "agents", "code", "reason"),
     [
-        (ASKED, [], "no_agents", "no agent runs; start one with `mainspring up` or `mainspring worker`"),
+        (
+            ASKED,
+            [],
+            "no_agents",
+            "no agent is connected; start one with `mainspring up`, `worker` or `agent`, and see that a server runs",
+        ),
         (
             ASKED,
             [agent("alpha", gpu="t4"), agent("beta")],

@@ -356,6 +356,22 @@ async def test_a_cancelled_task_is_told_to_its_agent_once(conn: Connection, serv
     await agent.leave()
 
 
+async def test_a_cancel_is_not_told_before_what_it_is_about(conn: Connection, server: Server) -> None:
+    """Else the agent does not know it, and nobody says it again."""
+    agent = await Agent(server).join()
+    await conn.execute("select mainspring.enqueue('job')")
+    pool = await conn.fetchval("select pool from mainspring.job")
+    claim = await claims.claim(conn, pool, [agent.session], 1, [BOTTOM] * 10, ahead=5.0)
+    [armed] = claim.tasks[agent.session]
+    await tasks.cancel(conn, armed.task)
+    await server.gateway.cancel()
+    await server.gateway.arm(claim)
+    assert isinstance((await agent.hear())[0], Dispatch)
+    await server.gateway.cancel()
+    assert await agent.hear() == [Cancel([Held(armed.task, armed.token)])]
+    await agent.leave()
+
+
 async def test_an_agent_that_goes_while_it_is_told_to_cancel_harms_nobody(
     conn: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

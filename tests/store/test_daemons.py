@@ -442,3 +442,11 @@ async def test_no_statement_reads_all_tasks_or_all_schedules(conn: Connection, a
         plan = "\n".join(line[0] for line in await conn.fetch(f"explain {statement}"))
         assert "Seq Scan on task" not in plan, f"{name}:\n{plan}"
         assert "Seq Scan on schedule" not in plan, f"{name}:\n{plan}"
+
+
+async def test_replicas_on_an_agent_that_drains_are_asked_to_go_elsewhere_once(conn: Connection) -> None:
+    await placed(conn, 7)
+    assert await replicas.leave(conn, [8]) == 0
+    assert await replicas.leave(conn, [7]) > 0
+    assert await replicas.leave(conn, [7]) == 0
+    assert {row["cancel_mode"] for row in await conn.fetch("select cancel_mode from mainspring.task")} == {3}

@@ -199,6 +199,11 @@ class Agent:
                 await self._confirm()
         self.stay_away()
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the end of the connection is what we want."""
+        return self._closing
+
     def stay_away(self) -> None:
         """Do not connect again once this connection is over."""
         self._closing = True

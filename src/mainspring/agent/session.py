@@ -86,7 +86,8 @@ class Session:
                 raise AccessDenied(f"the server does not take this agent: {refused.message}") from None
             log.warning("the server ended the connection: %s", refused.message)
         except ChannelClosed as closed:
-            log.warning("%s", closed.message)
+            if not self._agent.is_leaving:
+                log.warning("%s", closed.message)
 
     def _handle(self, message: ServerMessage) -> None:
         runner = self._agent.runner

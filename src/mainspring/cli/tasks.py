@@ -109,7 +109,7 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
     table(
         ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR", "WAITS"],
         [
-            [v.id, v.job, v.state, v.attempt, v.run_at, v.lateness_ms, headline(v.error)[:60], waits.get(v.id)]
+            [v.id, v.job, _state(v), v.attempt, v.run_at, v.lateness_ms, headline(v.error)[:60], waits.get(v.id)]
             for v in found
         ],
         empty="no such tasks",

@@ -445,6 +445,8 @@ async def test_no_statement_reads_all_tasks_or_all_schedules(conn: Connection, a
 
 
 async def test_replicas_on_an_agent_that_drains_are_asked_to_go_elsewhere_once(conn: Connection) -> None:
+    await create(conn, daemon=2)
+    await daemons.make(conn)
     await placed(conn, 7)
     assert await replicas.leave(conn, [8]) == 0
     assert await replicas.leave(conn, [7]) > 0

@@ -222,7 +222,8 @@ class Gateway:
         if not self._seats:
             return 0
         async with self._line as conn:
-            await broadcasts.pass_on_cancels(conn)
+            if self._catalogue.broadcast_pools:
+                await broadcasts.pass_on_cancels(conn)
             paused = await agents.paused(conn, list(self._seats))
             wanted = await agents.cancelled(conn, list(self._seats))
         for seat in list(self._seats.values()):

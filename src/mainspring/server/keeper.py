@@ -40,6 +40,8 @@ class Keeper:
     async def step(self) -> int:
         """See to all daemons; returns how many replicas were made, told to stop, or placed."""
         async with self._line as conn:
+            if not await daemons.any_there(conn):
+                return 0
             made = await daemons.make(conn)
             stopping = await daemons.stop_surplus(conn) + await daemons.roll(conn)
             due = await replicas.due(conn, within=KEEP_EVERY, limit=BATCH)

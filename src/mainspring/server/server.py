@@ -126,7 +126,7 @@ class Server:
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
             group.create_task(run_every(KEEP_EVERY, self.keeper.step, self.keeper.wake))
             group.create_task(run_every(TRIM_EVERY, self.keeper.trim))
-            group.create_task(run_every(1.0, self.roster.look, self.roster.wake))
+            group.create_task(run_every(2.0, self.roster.look, self.roster.wake))
             group.create_task(run_every(5.0, self.roster.tell_unrunnable))
             group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
             group.create_task(run_every(2.0, self.listener.step))

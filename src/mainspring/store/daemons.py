@@ -19,6 +19,18 @@ _LOCK = 0x726F6C6C  # "roll"
 
 # One row for each replica that is wanted and not there; the unique index decides between two who see the same.
 # Here and below each look at another table is a probe of an index: NOT EXISTS or a plain join might read all of it.
+_ANY = """
+    select exists (select from mainspring.schedule where kind = 'daemon')
+        or exists (select from mainspring.task where pool = 0)
+"""
+
+
+async def any_there(conn: Connection) -> bool:
+    """Whether there is anything to keep, or to stop."""
+    found: bool = await conn.fetchval(_ANY)
+    return found
+
+
 _MAKE = """
     with made as (
         insert into mainspring.task

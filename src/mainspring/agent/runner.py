@@ -77,8 +77,9 @@ class Runner:
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return
-        if armed.task in self._held:  # its last attempt is not over yet, and two never run side by side
-            self._durations.after(PATIENCE, self._give_back, attempt)
+        if armed.task in self._held:  # two never run side by side; after a while, lest it come and go all the time
+            reason = "its last attempt is not over"
+            self._durations.after(PATIENCE, lambda late: self._outbox.refused(late.armed, reason), attempt)
             return
         attempt.lead = armed.fire_at - self._clock.now()
         try:
@@ -92,10 +93,6 @@ class Runner:
             attempt.timer = self._timers.at(armed.fire_at, self._due, attempt)
         else:
             self._due(attempt)
-
-    def _give_back(self, attempt: Attempt) -> None:
-        """It goes elsewhere, or comes again; after a while, lest it come and go all the time."""
-        self._outbox.refused(attempt.armed, "its last attempt is not over")
 
     def _replace(self, attempt: Attempt) -> None:
         """The server gave the task a new attempt: this one is void."""
@@ -146,8 +143,7 @@ class Runner:
             timeout = attempt.job.definition.timeout
             if timeout is not None:
                 attempt.timer = self._durations.after(timeout, self._time_out, attempt)
-            with watched(attempt, self._executors.get(Command), partial(self._stop, reason="unhealthy")):
-                result = await self._executor(attempt).run(attempt)
+            result = await (self._run_watched(attempt) if armed.daemon else self._executor(attempt).run(attempt))
             ending = endings.ending(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = endings.unsuccessful(attempt, error, self._clock.now())
@@ -156,6 +152,10 @@ class Runner:
         finally:
             self._over(attempt)
         self._outbox.ended(ending)
+
+    async def _run_watched(self, attempt: Attempt) -> str | None:
+        with watched(attempt, self._executors.get(Command), partial(self._stop, reason="unhealthy")):
+            return await self._executor(attempt).run(attempt)
 
     def _executor(self, attempt: Attempt) -> Executor:
         return self._executors[type(attempt.job.definition.run)]

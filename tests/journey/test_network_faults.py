@@ -5,6 +5,7 @@ What must hold in the end is the same each time: tests/journey/invariants.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -83,6 +84,29 @@ async def test_an_agent_that_was_frozen_past_its_lease_changes_nothing_when_it_w
     await frozen.stop()
     assert (await invariants.snapshot(conn))[: len(before)] == before
     await network.check(conn, [*tasks, after])
+
+
+async def test_a_handler_that_wakes_beyond_its_lease_takes_no_step(network: Network, conn: Connection) -> None:
+    """Also while the next attempt runs already."""
+    server = await network.server()
+    frozen = await network.agent(server.told["url"], name="frozen")
+    tasks = await network.app["work"].enqueue_many([(2.0,)] * 5)
+    await network.until_begun(tasks)
+    frozen.freeze()
+    frozen_at = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    await network.agent(server.told["url"])
+    await until_lost(conn, "frozen")
+
+    async def elsewhere() -> bool:
+        return {task.id for task in tasks} <= {line.task for line in network.ledger() if line.pid != frozen.pid}
+
+    await eventually(elsewhere, timeout=60)
+    frozen.thaw()
+    await network.until_ended(tasks)
+    await frozen.stop()
+    late = [line for line in network.ledger() if line.pid == frozen.pid and line.at > frozen_at]
+    assert late == []
+    await network.check(conn, tasks)
 
 
 async def test_agents_of_a_killed_server_go_on_with_another_and_no_attempt_is_lost(

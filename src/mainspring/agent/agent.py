@@ -58,10 +58,10 @@ class Agent:
         self.timers = Timers(self.clock)
         self._durations = Timers(Clock(offset=0.0))  # plain boot time
         self.outbox = Outbox(self.clock)
-        self.runner = Runner(
-            hello.slots, self.clock, self.timers, self._durations, self.outbox, executors, self._confirm
-        )
         self.lease = Lease()
+        self.runner = Runner(
+            hello.slots, self.clock, self.timers, self._durations, self.outbox, executors, self._confirm, self._lapsed
+        )
         self.credential: str | None = None
         self._session: Session | None = None
         self._closing = False
@@ -153,6 +153,9 @@ class Agent:
             self.runner.give_back_overdue(boottime())
             if self.lease.is_ending(boottime()):
                 await self._lose_session()
+
+    def _lapsed(self) -> bool:
+        return self.lease.is_over(boottime())
 
     async def _lose_session(self) -> None:
         """What we hold goes elsewhere when the lease ends: it must have ended here before."""

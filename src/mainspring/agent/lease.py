@@ -38,6 +38,10 @@ class Lease:
         """Whether it is time to stop what runs."""
         return bool(self._length) and now > self._until - self._length * MARGIN
 
+    def is_over(self, now: float) -> bool:
+        """Whether nothing may run any more."""
+        return bool(self._length) and now > self.kill_at
+
     def grace(self, now: float) -> float:
         """Seconds that what runs may take to stop."""
         return max(0.0, (self.kill_at - now) / 2)

@@ -41,8 +41,9 @@ class Runner:
         outbox: Outbox,
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
+        lapsed: Callable[[], bool] = lambda: False,  # whether the lease is over
     ) -> None:
-        self._slots = Slots(slots, self._run)
+        self._slots = Slots(slots, self._run, lapsed)
         self._clock = clock
         self._timers = timers
         self._durations = durations
@@ -181,7 +182,6 @@ class Runner:
         attempt.left = None
         if attempt.timer is not None:
             self._durations.disarm(attempt.timer)
-        # One that does not let go is told again, until it does.
         attempt.timer = self._durations.after(attempt.grace + 1.0, self._insist, attempt)
 
     def _insist(self, attempt: Attempt) -> None:

@@ -12,6 +12,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any
 
 from mainspring.agent.attempt import Attempt
@@ -23,10 +24,11 @@ Run = Callable[[Attempt], Coroutine[Any, Any, None]]
 
 
 class Slots:
-    def __init__(self, limit: int, run: Run) -> None:
+    def __init__(self, limit: int, run: Run, lapsed: Callable[[], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._run = run
+        self._lapsed = lapsed  # whether nothing may run any more
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
         self.waiting: deque[Attempt] = deque()
@@ -61,7 +63,7 @@ class Slots:
         while True:
             began = boottime()
             while True:
-                await in_context(copy_context(), self._run(attempt))
+                await in_context(copy_context(), self._run(attempt), partial(self._is_void, attempt))
                 if task.cancelling():
                     await self._forget_cancels(task)
                 if not self.waiting:
@@ -73,6 +75,13 @@ class Slots:
                     began = boottime()
             self.busy -= 1
             attempt = await self._next(task)
+
+    def _is_void(self, attempt: Attempt) -> bool:
+        """A process that was stopped and goes on must not let a handler take one more step beyond its lease."""
+        if not self._lapsed():
+            return False
+        attempt.stopping = attempt.stopping or "lost"
+        return True
 
     async def _next(self, task: asyncio.Task[None]) -> Attempt:
         """Wait for an attempt. A cancel that comes in the meantime is a late one, of a handler that is over."""
@@ -108,8 +117,10 @@ class Slots:
 
 
 @types.coroutine
-def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Run a coroutine in a context of its own, within the task that awaits it."""
+def in_context(
+    context: Context, coroutine: Coroutine[Any, Any, Any], is_void: Callable[[], bool]
+) -> Generator[Any, Any, Any]:
+    """Run a coroutine in a context of its own, within the task that awaits it; one that is void is cancelled."""
     step: Callable[[Any], Any] = coroutine.send
     value: Any = None
     while True:
@@ -120,5 +131,7 @@ def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generat
         try:
             value = yield yielded
             step = coroutine.send
+            if is_void():
+                raise asyncio.CancelledError
         except BaseException as error:
             step, value = coroutine.throw, error

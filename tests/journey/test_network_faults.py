@@ -129,8 +129,7 @@ async def test_agents_of_a_killed_server_go_on_with_another_and_no_attempt_is_lo
 # ── the network between them ────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("way", ["up", "down"])
-@pytest.mark.parametrize("job", ["work", "command"])
+@pytest.mark.parametrize(("way", "job"), [("up", "work"), ("down", "command")])
 async def test_a_one_way_partition_past_the_lease_ends_attempts_before_others_begin(
     network: Network, conn: Connection, way: str, job: str
 ) -> None:

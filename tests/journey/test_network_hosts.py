@@ -36,7 +36,7 @@ async def network(hosts: list[Host], dsn: str, tmp_path: Path) -> AsyncIterator[
         yield network
 
 
-@pytest.mark.parametrize("fault", ["unplugged", "the server is not heard", "the agent is not heard"])
+@pytest.mark.parametrize("fault", ["unplugged", "the server is not heard"])
 async def test_a_cable_that_is_pulled_past_the_lease_ends_attempts_before_others_begin(
     network: Network, conn: Connection, hosts: list[Host], fault: str
 ) -> None:

@@ -237,6 +237,7 @@ async def test_resources_follow_the_heartbeats(conn: Connection, server: Server,
     await enqueue(conn, 5)
     await server.step()
     await cool.has(5)
+    assert hot.armed == []
 
 
 # ── amounts ─────────────────────────────────────────────────────────────────────────────────────

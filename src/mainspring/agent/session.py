@@ -154,16 +154,20 @@ class Session:
 
     async def _keep_alive(self) -> None:
         """Heartbeats; if nothing is heard any more, the connection is given up, and another one is tried."""
-        with suppress(ChannelClosed, TimeoutError):
-            async with asyncio.timeout(WELCOME_WITHIN):
-                await self._welcome.wait()
+        with suppress(ChannelClosed):
+            try:
+                async with asyncio.timeout(WELCOME_WITHIN):
+                    await self._welcome.wait()
+            except TimeoutError:
+                log.warning("the server does not answer our hello; connecting again")
+                return
             for _ in range(FIRST_BEATS):
                 await self._beat()
                 await asyncio.sleep(FIRST_BEAT_EVERY)
             while boottime() - self._heard_at < self._agent.lease.length / 2:
                 await self._beat()
                 await asyncio.sleep(self._agent.lease.length / 4)
-        log.warning("nothing was heard from the server; connecting again")
+            log.warning("nothing was heard from the server; connecting again")
 
     async def _beat(self) -> None:
         clock, runner = self._agent.clock, self._agent.runner

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import asyncpg
 from msgspec.structs import replace
@@ -45,6 +45,17 @@ _UNFIT = (
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.exceptions.ProgramLimitExceededError,
 )
+
+
+def items(report: Report) -> list[Any]:
+    """What a report is made of, each with its task and token: its first field."""
+    found: list[Any] = getattr(report, report.__struct_fields__[0])
+    return found
+
+
+def about(report: Report, chosen: list[Any]) -> Report:
+    """The same report, about these of its items."""
+    return replace(report, **{report.__struct_fields__[0]: chosen})
 
 
 class Reporter(Protocol):

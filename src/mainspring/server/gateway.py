@@ -267,7 +267,8 @@ class Gateway:
             try:
                 await self.compact()
                 async with self._line as conn:
-                    await agents.end(conn, sessions)
+                    await agents.leave(conn, [session for session in sessions if not self._seats[session].held])
+                    await agents.end(conn, [session for session in sessions if self._seats[session].held])
             except StoreUnavailable as error:
                 log.warning("sessions could not be ended (%s); their leases will", error)
         seats, self._seats = self._seats, {}

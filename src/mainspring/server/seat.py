@@ -29,7 +29,7 @@ from mainspring.model.placement import copies
 from mainspring.model.states import TaskState
 from mainspring.model.strategies import Candidate
 from mainspring.server.amounts import Amounts
-from mainspring.server.batch import Report
+from mainspring.server.batch import Report, about, items
 from mainspring.server.catalogue import Catalogue
 from mainspring.store.agents import Vital, Wanted
 from mainspring.store.recalls import KILL, RECALL, RESTART
@@ -101,14 +101,12 @@ class Seat:
 
     def sift(self, report: Report) -> tuple[Report | None, Report | None]:
         """A report, parted into what is about attempts that it holds, and the rest. Most are whole."""
-        name = report.__struct_fields__[0]
-        items = getattr(report, name)
-        held = self.held
-        own = [item for item in items if held.get(item.task) == item.token]
-        if len(own) == len(items):
+        held, told = self.held, items(report)
+        own = [item for item in told if held.get(item.task) == item.token]
+        if len(own) == len(told):
             return report, None
-        others = [item for item in items if held.get(item.task) != item.token]
-        return (replace(report, **{name: own}) if own else None), replace(report, **{name: others})
+        others = [item for item in told if held.get(item.task) != item.token]
+        return (about(report, own) if own else None), about(report, others)
 
     def ended(self, endings: list[Ending]) -> None:
         self.reported.update(ending.token for ending in endings if self.held.get(ending.task) == ending.token)

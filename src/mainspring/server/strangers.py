@@ -9,12 +9,9 @@ Next:   server/recorder.py
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-from msgspec.structs import replace
 
 from mainspring.model.messages import Refused
-from mainspring.server.batch import Batch, Report, Reporter
+from mainspring.server.batch import Batch, Report, Reporter, about, items
 from mainspring.store import evidence
 from mainspring.store.database import Connection
 from mainspring.wire.clock import boottime
@@ -27,16 +24,15 @@ AUDIT_EVERY = 1.0  # seconds between two entries about one agent: a liar must no
 class Strangers:
     def __init__(self) -> None:
         self._audited_at: dict[str, float] = {}  # by agent
-        self.refused = 0
 
     async def sift(self, conn: Connection, batch: Batch) -> None:
         """Move what turns out to be the reporter's own into the batch; refuse the rest."""
         found: list[Report] = []
         for reporter, report in batch.foreign:
-            attempts = [(item.task, item.token) for item in _items(report)]
+            attempts = [(item.task, item.token) for item in items(report)]
             own = await evidence.own(conn, reporter.instance, attempts)
-            if kept := [item for item in _items(report) if (item.task, item.token) in own]:
-                found.append(_of(report, kept))
+            if kept := [item for item in items(report) if (item.task, item.token) in own]:
+                found.append(about(report, kept))
             others = [attempt for attempt in attempts if attempt not in own]
             if others and not isinstance(report, Refused):  # to give back what one does not have is no lie
                 await self._refuse(conn, reporter, report, others)
@@ -47,7 +43,6 @@ class Strangers:
     async def _refuse(
         self, conn: Connection, reporter: Reporter, report: Report, others: list[tuple[int, int]]
     ) -> None:
-        self.refused += len(others)
         now = boottime()
         if now - self._audited_at.get(reporter.name, -AUDIT_EVERY) < AUDIT_EVERY:
             return
@@ -57,14 +52,3 @@ class Strangers:
         log.warning("agent %s reported (%s) on task %d, which is not its own; refused", reporter.name, kind, task)
         detail = {"report": kind, "tasks": [str(task) for task, _ in others[:20]], "count": len(others)}
         await evidence.audit(conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail)
-
-
-def _items(report: Report) -> list[Any]:
-    """What a report is made of: its first field."""
-    items: list[Any] = getattr(report, report.__struct_fields__[0])
-    return items
-
-
-def _of(report: Report, items: list[Any]) -> Report:
-    """The same report, about these."""
-    return replace(report, **{report.__struct_fields__[0]: items})

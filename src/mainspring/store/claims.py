@@ -24,9 +24,28 @@ ARMED_COLUMNS = """
 """
 COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
 
+# How every claim ends. `placed` are the rows, each with its session and its turn: they are noted under one batch
+# number, which their tokens begin with. The state in the last WHERE makes each row one claimer's. A locked row keeps
+# its place (ctid), so the update finds it whatever the planner thinks of the table.
+NOTED = """
+    number as materialized (
+        select nextval('mainspring.claim_batch') as batch from placed limit 1
+    ), noted as (
+        insert into mainspring.claim (session, batch, tasks)
+        select session, (select batch from number), array_agg(id) from placed group by session
+    )
+"""
+TAKE = f"""
+    update mainspring.task t
+       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
+           session = placed.session
+      from placed
+     where t.ctid = placed.place and t.state = 1
+    returning {COLUMNS}
+"""
+
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
-# turn, and are noted under one batch number. FOR UPDATE SKIP LOCKED and the state in the last WHERE make each row
-# one claimer's. A locked row keeps its place (ctid), so the update finds it whatever the planner thinks of the table.
+# turn; FOR UPDATE SKIP LOCKED passes over those that others claim.
 _CLAIM = f"""
     with due as materialized (
         select found.ctid as place, found.id
@@ -45,18 +64,8 @@ _CLAIM = f"""
     ), placed as materialized (
         select place, id, turn, ($6::bigint[])[turn % cardinality($6::bigint[]) + 1] as session
           from (select place, id, row_number() over () - 1 as turn from due) numbered
-    ), number as materialized (
-        select nextval('mainspring.claim_batch') as batch from placed limit 1
-    ), noted as (
-        insert into mainspring.claim (session, batch, tasks)
-        select session, (select batch from number), array_agg(id) from placed group by session
-    )
-    update mainspring.task t
-       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
-           session = placed.session
-      from placed
-     where t.ctid = placed.place and t.state = 1
-    returning {COLUMNS}
+    ), {NOTED}
+    {TAKE}
 """
 
 

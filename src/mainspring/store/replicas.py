@@ -21,7 +21,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.schedules import Policies
 from mainspring.model.states import TaskState
 from mainspring.store import outcomes, partitions
-from mainspring.store.claims import BATCH_TOKENS, COLUMNS, Claim, as_claim
+from mainspring.store.claims import BATCH_TOKENS, COLUMNS, NOTED, Claim, as_claim
 from mainspring.store.database import Connection
 from mainspring.store.plans import policies
 from mainspring.store.recalls import RESTART
@@ -90,12 +90,7 @@ _CLAIM = f"""
            for update of t skip locked
     ), placed as materialized (
         select *, row_number() over () - 1 as turn from due
-    ), number as materialized (
-        select nextval('mainspring.claim_batch') as batch from placed limit 1
-    ), noted as (
-        insert into mainspring.claim (session, batch, tasks)
-        select session, (select batch from number), array_agg(id) from placed group by session
-    )
+    ), {NOTED}
     update mainspring.task t
        set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn,
            attempt = t.attempt % {MOST_ATTEMPTS} + 1, session = placed.session, healthy = null,

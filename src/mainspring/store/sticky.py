@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainspring.model.floors import Floor
-from mainspring.store.claims import BATCH_TOKENS, COLUMNS, LEVELS, Claim, as_claim
+from mainspring.store.claims import BATCH_TOKENS, LEVELS, NOTED, TAKE, Claim, as_claim
 from mainspring.store.database import Connection
 
 
@@ -58,18 +58,8 @@ _CLAIM = f"""
           from (select *, row_number() over (partition by session order by number) as share from due) shared
          where share <= room
          order by number
-    ), number as materialized (
-        select nextval('mainspring.claim_batch') as batch from placed limit 1
-    ), noted as (
-        insert into mainspring.claim (session, batch, tasks)
-        select session, (select batch from number), array_agg(id) from placed group by session
-    )
-    update mainspring.task t
-       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
-           session = placed.session
-      from placed
-     where t.ctid = placed.place and t.state = 1
-    returning {COLUMNS}
+    ), {NOTED}
+    {TAKE}
 """
 
 

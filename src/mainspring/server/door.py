@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http
 import logging
+import os
 import socket
 import ssl
 from weakref import WeakKeyDictionary
@@ -47,7 +48,7 @@ class Door:
         try:
             self._server = await self._serve()
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = os.strerror(error.errno) if error.errno else str(error)
             raise ValidationError(
                 f"listen: {self._host}:{self._port}: {reason}; name another address with --listen", field="listen"
             ) from None

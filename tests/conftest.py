@@ -24,6 +24,7 @@ from mainspring.store import jobs, partitions
 from mainspring.store.database import Connection, Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
+from tests.cluster import OWN_ALL
 
 _TEMPLATE = "mainspring_template"
 
@@ -111,6 +112,7 @@ def template(server_dsn: str) -> str:
         await migrate(database)
         conn = await database.connect()
         await partitions.make_ahead(conn, days=3)
+        await conn.execute(OWN_ALL)
         await conn.close()
 
     asyncio.run(make())

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mainspring.model.segments import SEGMENTS, assign
@@ -16,6 +16,7 @@ def shares(owners: dict[int, str | None], moves: dict[int, str], servers: list[s
     return {server: sum(owner == server for owner in after.values()) for server in servers}
 
 
+@settings(deadline=None)
 @given(owners=owners, servers=servers)
 def test_every_segment_has_an_owner_that_is_there_and_shares_differ_by_one_at_most(
     owners: dict[int, str | None], servers: list[str]
@@ -25,6 +26,7 @@ def test_every_segment_has_an_owner_that_is_there_and_shares_differ_by_one_at_mo
     assert max(after.values()) - min(after.values()) <= 1
 
 
+@settings(deadline=None)
 @given(owners=owners, servers=servers)
 def test_no_more_segments_move_than_must(owners: dict[int, str | None], servers: list[str]) -> None:
     moves = assign(owners, servers)
@@ -35,12 +37,14 @@ def test_no_more_segments_move_than_must(owners: dict[int, str | None], servers:
     assert len(moves) == orphans + surplus
 
 
+@settings(deadline=None)
 @given(owners=owners, servers=servers)
 def test_what_was_assigned_stays(owners: dict[int, str | None], servers: list[str]) -> None:
     after = {**owners, **assign(owners, servers)}
     assert assign(after, servers) == {}
 
 
+@settings(deadline=None)
 @given(owners=owners, servers=servers)
 def test_a_segment_moves_only_to_another_owner(owners: dict[int, str | None], servers: list[str]) -> None:
     moves = assign(owners, servers)

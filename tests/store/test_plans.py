@@ -35,14 +35,14 @@ BY_TIME = ("Index Scan", "task_claim", ("pool", "priority"))
 BY_PLACE = ("Tid Scan", None, ())
 
 HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = {
-    "claim": (claims._CLAIM, f"1, {_LEVELS}, 0, '{{1,2}}', 1000", {BY_TIME, BY_PLACE}),
+    "claim": (claims._CLAIM, f"1, {_LEVELS}, 0, '{{1,2}}', 1000, '{OWNER}'", {BY_TIME, BY_PLACE}),
     "sticky_claim": (
         sticky._CLAIM,
-        f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1",
+        f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1, '{OWNER}'",
         {BY_TIME, BY_PLACE},
     ),
-    "sticky_left": (sticky._LEFT, f"1, {_LEVELS}", {BY_TIME}),
-    "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}", {BY_TIME}),
+    "sticky_left": (sticky._LEFT, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
+    "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "give_back": (claims._GIVE_BACK, f"{_MANY}, {_MANY}", {BY_NUMBER}),
     "start": (outcomes._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),
     "finish": (
@@ -138,7 +138,8 @@ async def test_plans_are_right_for_a_table_that_was_full_when_analysed(conn: Con
 
 async def claim_cost(conn: Connection, pool: int, limit: int, floors: list[Floor]) -> tuple[int, int]:
     """(rows, pages touched) of a claim that is made."""
-    arguments = (pool, list(PRIORITY_LEVELS), [at for at, _ in floors], [id for _, id in floors], 0.0, [1], limit)
+    starts = [at for at, _ in floors], [id for _, id in floors]
+    arguments = (pool, list(PRIORITY_LEVELS), *starts, 0.0, [1], limit, OWNER)
     [explained] = json.loads(
         await conn.fetchval(f"explain (analyze, buffers, format json) {claims._CLAIM}", *arguments)
     )

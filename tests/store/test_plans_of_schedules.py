@@ -213,16 +213,17 @@ _TIMES = "array_fill('2031-03-29 12:00Z'::timestamptz, array[200])"
 _TEXTS = "array_fill(null::text, array[200])"
 
 HOT = {
-    "due": (plans._DUE, "null, 200, 0"),
-    "due_with_provider": (plans._DUE, "'{shop}', 200, 0"),
+    "due": (plans._DUE, f"null, 200, 0, '{OWNER}'"),
+    "due_with_provider": (plans._DUE, f"'{{shop}}', 200, 0, '{OWNER}'"),
     "plan": (
         plans._PLAN,
         f"{_IDS.format(7)}, {_IDS.format(1)}, {_TIMES}, {_TIMES}, {_TIMES}, "
-        f"{_IDS.format(7)}, {_TIMES}, array_fill(''::text, array[200]), {_TIMES}, {_TEXTS}, {_TEXTS}",
+        f"{_IDS.format(7)}, {_TIMES}, array_fill(''::text, array[200]), {_TIMES}, {_TEXTS}, {_TEXTS}, "
+        f"{_IDS.format(1)}, '{OWNER}'",
     ),
     "confirm": (recalls._CONFIRM, "array_fill(7::bigint, array[100]), array_fill(7::bigint, array[100])"),
     "versions": (plans._VERSIONS, "7, '2031-03-29 12:00Z'"),
-    "lanes": (turns._LANES, "5, 100"),
+    "lanes": (turns._LANES, f"5, 100, '{OWNER}'"),
     "release": (turns._RELEASE, "array_fill(7::bigint, array[100]), false"),
 }
 
@@ -340,7 +341,7 @@ async def test_a_look_costs_what_is_due_and_not_what_is_stored(planners_conn: Co
     for number in range(10):
         await create(conn, f"due {number}", every=5)
     assert len(await plans.due(conn, OWNER, 200)) == 10
-    assert await pages(conn, plans._DUE, None, 200, 0) < 60
+    assert await pages(conn, plans._DUE, None, 200, 0, OWNER) < 60
 
 
 async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Connection) -> None:

@@ -11,6 +11,7 @@ from mainspring.store.database import Connection
 
 OWNER = UUID(int=1)  # to a real server it is stopped: that one takes over at once
 
+DISOWN_ALL = "update mainspring.segment set owner = null; delete from mainspring.server"
 OWN_ALL = f"""
     insert into mainspring.server (id, name, version, status) values ('{OWNER}', 'tests', '0', 'stopped')
     on conflict do nothing;
@@ -21,11 +22,6 @@ OWN_ALL = f"""
 def standing() -> Standing:
     """Of that server: it may always act."""
     return Standing(OWNER, trusted_until=float("inf"))
-
-
-async def disown(conn: Connection) -> None:
-    """No server has ever been here."""
-    await conn.execute("update mainspring.segment set owner = null; delete from mainspring.server")
 
 
 async def add_server(

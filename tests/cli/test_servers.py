@@ -12,6 +12,8 @@ from mainspring.store.database import Connection
 from tests.cli.conftest import Cli, Stage
 from tests.cluster import add_server, lead, own
 
+pytestmark = pytest.mark.usefixtures("no_servers")
+
 ALPHA = UUID("3f2a91c0-0000-4000-8000-000000000000")
 BETA = UUID("3f2a0000-0000-4000-8000-000000000000")
 

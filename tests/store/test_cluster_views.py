@@ -16,6 +16,8 @@ from mainspring.model.states import TaskState
 from mainspring.store import clock, cluster_views, server_views
 from mainspring.store.database import Connection
 
+pytestmark = pytest.mark.usefixtures("no_servers")
+
 MakeTask = Callable[..., Awaitable[int]]
 
 HOURS_AGO = "mainspring.now() - interval '3 h'"

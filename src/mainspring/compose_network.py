@@ -42,7 +42,14 @@ async def serving(
         )
     identity = identity_of(settings)
     server = make_server(settings, database, identity, app, providers)
-    door = Door(database, server.reception, host=host, port=port, tls=tls)
+    door = Door(
+        database,
+        server.reception,
+        host=host,
+        port=port,
+        tls=tls,
+        why_not_ready=lambda: server.standing.why_not,
+    )
     await server.start()
     try:
         assert server.loops is not None

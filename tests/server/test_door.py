@@ -8,11 +8,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
 
 from mainspring.compose import load, make_server
 from mainspring.server.door import Door
+from mainspring.server.identity import Identity
 from mainspring.store.database import Database
 
 NOWHERE = "postgresql://127.0.0.1:1/nowhere"  # how the server is must be told while PostgreSQL is away
@@ -24,7 +26,7 @@ class Probe:
     def __init__(self) -> None:
         self.reason: str | None = None
         database = Database(NOWHERE)
-        server = make_server(load({"dsn": NOWHERE}, environment={}), database, None, {})
+        server = make_server(load({"dsn": NOWHERE}, environment={}), database, Identity(uuid4()), None, {})
         self.door = Door(database, server.reception, host="127.0.0.1", port=0, why_not_ready=lambda: self.reason)
         self.address = ""
 

@@ -53,18 +53,15 @@ class Load:
         await schedules.change(self._conn, SCHEDULE, lambda schedule: schedule, enabled=False)
 
     async def until_fired(self, fires: int) -> None:
-        """The schedule has had so many more fires."""
-        before = await self._fired()
+        """The schedule has fired so often after now, and none of its tasks from before is left."""
+        now = await _now(self._conn)
 
         async def fired() -> bool:
-            return await self._fired() >= before + fires
+            later = "select count(*) from mainspring.task_history where plan_time > $1"
+            left = "select exists (select from mainspring.task where plan_time <= $1)"
+            return await self._conn.fetchval(later, now) >= fires and not await self._conn.fetchval(left, now)
 
         await eventually(fired, timeout=30)
-
-    async def _fired(self) -> int:
-        return int(
-            await self._conn.fetchval("select count(*) from mainspring.task_history where plan_time is not null")
-        )
 
     async def check(self, *, killed: Process | None = None) -> None:
         """All is over: each submission and each second ran once, at the first attempt, and nothing else did.

@@ -57,6 +57,16 @@ async def until_shares(conn: Connection, shares: list[int], within: float) -> No
     await eventually(as_wanted, timeout=within)
 
 
+async def until_closed(conn: Connection, job: str) -> None:
+    """No server lets others have its tasks of this job."""
+
+    async def closed() -> bool:
+        is_open = "select exists (select from mainspring.open_pool join mainspring.job using (pool) where name = $1)"
+        return not await conn.fetchval(is_open, job)
+
+    await eventually(closed)
+
+
 async def who_leads(conn: Connection) -> UUID | None:
     leader: UUID | None = await conn.fetchval(
         "select owner from mainspring.leader where lease_until > mainspring.now()"
@@ -150,6 +160,7 @@ async def test_tasks_do_not_wait_beside_idle_agents_of_another_server(network: N
     tasks = await network.app["work"].enqueue_many([()] * 100)  # one in each segment
     await network.until_ended(tasks, timeout=10)
     full = await network.agent(other.told["url"], name="full", slots=1, labels="full=yes")
+    await until_closed(conn, "work")
     hog = await network.app["hog"].enqueue(60.0)
     await network.until_begun([hog])
     tasks = await network.app["work"].enqueue_many([()] * 100)

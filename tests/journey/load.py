@@ -86,6 +86,9 @@ class Load:
         """
         assert await self._conn.fetch(again, accepted, list(begun)) == []
 
+        early = "select id from mainspring.task_history where started_at < plan_time - interval '50 ms'"
+        assert await self._conn.fetch(early) == [], "none began before its time"
+
     async def _withdrawn(self) -> list[int]:
         """Armed or planned ahead when the schedule ended, and taken back."""
         withdrawn = "select id from mainspring.task_history where plan_time >= $1 and started_at is null"

@@ -60,6 +60,12 @@ class Coordinator:
 
 
 def _reason(segment: Segment) -> str:
-    if segment.owner is None:
-        return "free"
-    return "balance" if segment.is_owned else "dead"
+    match segment.status:
+        case None:
+            return "free"
+        case "active":
+            return "balance"
+        case "dead":
+            return "dead"
+        case _:
+            return "stopped"

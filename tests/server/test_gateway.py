@@ -35,7 +35,7 @@ from mainspring.server.gateway import Gateway
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import ARM_LIMIT
-from mainspring.store import agents, claims, jobs, tasks
+from mainspring.store import agents, claims, jobs, rescue, tasks
 from mainspring.store.claims import Claim
 from mainspring.store.database import Connection, Database
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
@@ -425,7 +425,7 @@ async def test_what_a_session_holds_is_noted_in_place_of_its_claims(conn: Connec
     await server.gateway.compact()
     rows = await conn.fetch("select tasks from mainspring.claim")
     assert [sorted(row["tasks"]) for row in rows] == [[first[1].task, second[0].task, second[1].task]]
-    assert sorted(h.task for h in await agents.held(conn, agent.session, 10)) == rows[0]["tasks"]
+    assert sorted(h.task for h in await rescue.held(conn, agent.session, 10)) == rows[0]["tasks"]
     await agent.leave()
 
 
@@ -433,5 +433,5 @@ async def test_closing_ends_the_sessions_here_at_once(conn: Connection, server: 
     agent = await Agent(server).join()
     await arm(conn, server, agent, 1)
     await server.gateway.close()
-    assert await agents.gone(conn) == [agent.session]
+    assert await rescue.gone(conn) == [agent.session]
     await agent.serving

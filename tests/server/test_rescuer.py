@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,8 +16,8 @@ from mainspring.model.retry import Retry
 from mainspring.server import rescuer as rescuer_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
-from mainspring.server.rescuer import Rescuer, is_dead_neighbour, process_identity
-from mainspring.store import agents, claims, daemons, jobs, outcomes, replicas, schedules, tasks
+from mainspring.server.rescuer import Rescuer
+from mainspring.store import agents, claims, daemons, jobs, outcomes, replicas, rescue, schedules, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock
 
@@ -39,7 +37,7 @@ async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer
     catalogue = Catalogue(database)
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
-    rescuer = Rescuer(database, catalogue, recorder, Clock())
+    rescuer = Rescuer(database, catalogue, recorder, Clock(), 60.0)
     yield rescuer
     await rescuer.close()
     await recorder.close()
@@ -87,7 +85,7 @@ async def test_what_had_started_costs_an_attempt_and_counts_as_a_crash(conn: Con
     [attempt] = await tasks.attempts(conn, task)
     assert (attempt.number, attempt.state, attempt.error_code, attempt.agent) == (1, "lost", "lost", "agent")
     assert await rescuer.step() == 0
-    assert await agents.gone(conn) == [], "buried"
+    assert await rescue.gone(conn) == [], "buried"
 
 
 async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(
@@ -153,7 +151,7 @@ async def test_many_are_rescued_in_batches_and_the_session_is_buried_after_the_l
 
 async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, database: Database, rescuer: Rescuer) -> None:
     made = await dies_with(conn, *["job"] * 20)
-    other = Rescuer(database, rescuer._catalogue, rescuer._recorder, Clock())
+    other = Rescuer(database, rescuer._catalogue, rescuer._recorder, Clock(), 60.0)
     await asyncio.gather(rescuer.step(), other.step())
     await other.close()
     assert {(await view(conn, task)).attempt for task in made} == {1}
@@ -164,83 +162,13 @@ async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, databa
 async def test_what_was_claimed_for_a_session_after_its_burial_is_rescued(conn: Connection, rescuer: Rescuer) -> None:
     session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), -1.0)
     await rescuer.step()
-    assert await agents.gone(conn) == []
+    assert await rescue.gone(conn) == []
     task = await conn.fetchval("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
     assert await rescuer.step() == 1
     assert (await view(conn, task)).state == "pending"
     assert await rescuer.step() == 0
-
-
-# ── neighbours ──────────────────────────────────────────────────────────────────────────────────
-
-here = pytest.mark.skipif(process_identity() is None, reason="this system does not show its processes")
-
-
-@here
-def test_a_process_that_lives_is_no_dead_neighbour() -> None:
-    own = process_identity()
-    assert own is not None
-    assert not is_dead_neighbour(own)
-
-
-@here
-async def test_a_neighbour_that_died_is_seen_before_its_lease_is_over(conn: Connection, rescuer: Rescuer) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    identity = process_identity(child.pid)
-    assert identity is not None
-    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, identity), 3600.0)
-    task = await conn.fetchval("select mainspring.enqueue('job')")
-    pool = await conn.fetchval("select pool from mainspring.job limit 1")
-    await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
-    assert not is_dead_neighbour(identity)
-    assert await rescuer.step() == 0
-    child.kill()
-    child.wait()
-    if child.stdin is not None:
-        child.stdin.close()
-    assert is_dead_neighbour(identity)
-    assert await rescuer.step() == 1
-    assert (await view(conn, task)).state == "pending"
-
-
-@here
-def test_another_process_with_the_same_number_is_another() -> None:
-    own = process_identity()
-    assert own is not None
-    boot, namespace, pid, started = own.split()
-    assert is_dead_neighbour(f"{boot} {namespace} {pid} {int(started) - 1}")
-
-
-@here
-@pytest.mark.parametrize("place", [0, 1], ids=["another boot", "another namespace"])
-def test_a_process_that_cannot_be_seen_from_here_is_never_called_dead(place: int) -> None:
-    own = process_identity()
-    assert own is not None
-    parts = own.split()
-    parts[2] = str(2**22 + 1)  # nobody
-    assert is_dead_neighbour(" ".join(parts))
-    parts[place] = "elsewhere"
-    assert not is_dead_neighbour(" ".join(parts))
-
-
-@here
-def test_a_name_with_blanks_and_brackets_does_not_confuse() -> None:
-    name = "import ctypes; ctypes.CDLL(None).prctl(15, b') R 1 (x', 0, 0, 0); print(flush=True); input()"
-    child = subprocess.Popen([sys.executable, "-c", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    assert child.stdin is not None
-    child.stdout.readline()
-    identity = process_identity(child.pid)
-    assert identity is not None
-    assert len(identity.split()) == 4
-    assert identity.split()[3].isdigit()
-    assert not is_dead_neighbour(identity)
-    child.kill()
-    child.wait()
-    child.stdin.close()
-    child.stdout.close()
 
 
 async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Connection, rescuer: Rescuer) -> None:
@@ -259,4 +187,4 @@ async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Co
         waits.append(await conn.fetchval("select date_part('epoch', run_at - mainspring.now()) from mainspring.task"))
     assert waits[0] <= 0 < waits[1] < waits[3] < waits[4]
     assert await crashes(conn, armed.task) == 5
-    assert await agents.gone(conn) == []
+    assert await rescue.gone(conn) == []

@@ -21,6 +21,7 @@ from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
 from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
 from mainspring.server.listener import Listener
+from mainspring.server.neighbours import Neighbours
 from mainspring.server.planner import Planner
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
@@ -64,7 +65,8 @@ class Server:
         self.reception = Reception(database, self.gateway, self.recorder, self.clock, lease, skew_limit)
         self.roster = Roster(database, self.catalogue, self.gateway)
         self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
-        self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
+        self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock, lease)
+        self.neighbours = Neighbours(database)
         self.settler = Settler(database)
         self.broadcaster = Broadcaster(
             database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
@@ -117,6 +119,7 @@ class Server:
             group.create_task(run_every(1.0, self.gateway.compact))
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, self.rescuer.step))
+            group.create_task(run_every(1.0, self.neighbours.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake))
@@ -164,12 +167,14 @@ class Server:
             self.dispatcher,
             self.recorder,
             self.rescuer,
+            self.neighbours,
             self.settler,
             self.broadcaster,
             self.listener,
             self.planner,
             self.turnstile,
             self.keeper,
+            self.janitor,
         ):
             await part.close()
         await self._clock_line.close()

@@ -1,4 +1,4 @@
-"""Figures for people: what is live, what has ended, how late it was, who is there, what waits.
+"""Figures for people: what is live, what has ended, how late it was, who is there, what waits, and the maintenance.
 
 Next: cli/status.py
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from mainspring.model.states import TaskState
 from mainspring.model.waits import why
-from mainspring.store import roster
+from mainspring.store import chores, roster, upkeep
 from mainspring.store.database import Connection
 
 
@@ -41,6 +41,8 @@ async def stats(conn: Connection) -> dict[str, Any]:
             {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
         ],
         "waiting": await _waiting(conn),
+        "maintenance": await chores.listing(conn),
+        "tables": [table._asdict() for table in await upkeep.tables(conn)],
     }
 
 

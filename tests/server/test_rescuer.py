@@ -14,6 +14,7 @@ from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Start
 from mainspring.model.retry import Retry
 from mainspring.server import rescuer as rescuer_module
+from mainspring.server import salvage as salvage_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer
@@ -188,3 +189,139 @@ async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Co
     assert waits[0] <= 0 < waits[1] < waits[3] < waits[4]
     assert await crashes(conn, armed.task) == 5
     assert await rescue.gone(conn) == []
+
+
+# ── the reason ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_the_attempt_tells_which_agent_it_was_where_and_since_when_it_was_silent(
+    conn: Connection, rescuer: Rescuer, started: bool
+) -> None:
+    [task] = await dies_with(conn, "job", started=started)
+    await conn.execute("""
+        insert into mainspring.server (id, name, version, status) values (gen_random_uuid(), 'server-2', '1', 'active');
+        update mainspring.agent set host = 'north', heard_at = '2026-11-15 09:00:01.5+00',
+               server = (select id from mainspring.server)
+    """)
+    await rescuer.step()
+    [attempt] = await tasks.attempts(conn, task)
+    session = await conn.fetchval("select session from mainspring.agent")
+    assert attempt.error == (
+        f"its agent agent (session {session}, host north, server server-2) is gone, "
+        f"silent since 2026-11-15 09:00:01 UTC; {'it had started' if started else 'it is not known to have started'}"
+    )
+
+
+async def test_quarantine_is_told_in_words_with_the_last_reason_and_a_retry_by_hand_begins_anew(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    [task] = await dies_with(conn, "job")
+    await rescuer.step()
+    for _ in range(2):
+        await crash(conn)
+        await rescuer.step()
+    error = (await view(conn, task)).error
+    assert error.startswith(
+        "its agent died 3 times while it ran; retry it by hand when that is mended. The last time: "
+    )
+    assert error.endswith("it had started")
+    await tasks.run_again(conn, task)
+    assert ((await view(conn, task)).attempt, await crashes(conn, task)) == (0, 0)
+
+
+# ── rows that others have, and bad ones ─────────────────────────────────────────────────────────
+
+
+async def test_a_row_that_a_recorder_has_is_passed_over_and_looked_at_again(
+    dsn: str, conn: Connection, rescuer: Rescuer
+) -> None:
+    held, free = await dies_with(conn, "job", "job")
+    other = await Database(dsn).connect()
+    async with other.transaction():
+        await other.execute("update mainspring.task set progress = '1' where id = $1", held)
+        assert await asyncio.wait_for(rescuer.step(), 5) == 1
+    await other.close()
+    assert [(await view(conn, task)).state for task in (held, free)] == ["running", "pending"]
+    assert await rescuer.step() == 1
+    assert (await view(conn, held)).state == "pending"
+
+
+async def refuse(conn: Connection, table: str, task: int) -> None:
+    column = "id" if table == "task_history" else "task_id"
+    await conn.execute(f"alter table mainspring.{table} add constraint bad check ({column} <> {task}) not valid")
+
+
+async def test_one_whose_attempt_cannot_be_written_ends_as_failed_and_the_others_move(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    good, bad, other = await dies_with(conn, "job", "job", "job")
+    await refuse(conn, "attempt", bad)
+    assert await rescuer.step() == 3
+    assert [(await view(conn, task)).state for task in (good, bad, other)] == ["pending", "failed", "pending"]
+    assert (await view(conn, bad)).error_code == "rescue_failed"
+    assert await rescue.gone(conn) == []
+
+
+async def test_one_that_cannot_be_written_at_all_is_told_of_once_and_tried_again_later_and_later(
+    conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(salvage_module, "boottime", lambda: now)
+    good, bad = await dies_with(conn, "job", "job")
+    for table in ("attempt", "task_history"):
+        await refuse(conn, table, bad)
+    assert await rescuer.step() == 1
+    assert [(await view(conn, task)).state for task in (good, bad)] == ["pending", "running"]
+    told = caplog.text.count(f"task {bad} cannot be rescued")
+    tries = []
+    for now in range(1001, 1041):
+        caplog.clear()
+        assert await rescuer.step() == 0
+        if "each is written by itself" in caplog.text:
+            tries.append(now - 1000)
+        told += caplog.text.count(f"task {bad} cannot be rescued")
+    assert tries == [5, 15, 35]
+    assert told == 1
+    for table in ("attempt", "task_history"):
+        await conn.execute(f"alter table mainspring.{table} drop constraint bad")
+    now = 2000.0
+    assert await rescuer.step() == 1
+    assert (await view(conn, bad)).state == "pending"
+    assert await rescue.gone(conn) == []
+
+
+async def test_bad_ones_keep_no_others_from_being_found(
+    conn: Connection, rescuer: Rescuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rescuer_module, "BATCH", 2)
+    *bad, good = await dies_with(conn, *["job"] * 5)
+    for table, column in (("attempt", "task_id"), ("task_history", "id")):
+        await conn.execute(f"alter table mainspring.{table} add constraint bad check ({column} >= {good}) not valid")
+    assert sum([await rescuer.step() for _ in range(4)]) == 1
+    assert (await view(conn, good)).state == "pending"
+    assert {(await view(conn, task)).state for task in bad} == {"running"}
+
+
+async def test_a_job_that_cannot_be_read_ends_no_loop_and_its_task_fails(
+    conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = await dies_with(conn, "job", "brittle", started=False)
+    await conn.execute(
+        """update mainspring.job set definition = '{"run": {"type": "oracle"}}' where name = 'brittle'"""
+    )
+    for _ in range(2):
+        await rescuer._catalogue.refresh()
+    assert caplog.text.count("job 'brittle' cannot be read") == 1
+    assert await rescuer.step() == 2
+    assert [(await view(conn, task)).state for task in (good, bad)] == ["pending", "failed"]
+    assert "its job cannot be read" in (await view(conn, bad)).error
+
+
+async def test_a_job_that_is_newer_than_what_the_server_knows_is_looked_up_first(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    await jobs.register(conn, {"new": Definition(Python("new"), PATIENT)})
+    [task] = await dies_with(conn, "new")
+    await rescuer.step()
+    assert (await view(conn, task)).state == "pending"

@@ -152,3 +152,12 @@ async def test_a_lease_is_renewed_or_ended_but_not_both(dsn: str) -> None:
     assert bool(gone) != bool(renewed)
     for connection in connections:
         await connection.close()
+
+
+async def test_a_renewal_finds_each_session_by_a_probe_of_its_own(conn: Connection) -> None:
+    """However few the planner believes to live: else five hundred sessions were compared with one another."""
+    sessions = [await begin(conn) for _ in range(3)]
+    columns = [list(column) for column in zip(*[agents.Vital(session) for session in sessions], strict=True)]
+    plan = "\n".join(row[0] for row in await conn.fetch(f"explain {agents._RENEW}", columns[0], 60.0, *columns[1:]))
+    assert "Index Cond: (session = told.session)" in plan
+    assert "Join Filter" not in plan

@@ -17,6 +17,7 @@ from functools import partial
 from mainspring.model.messages import Ending
 from mainspring.model.states import TaskState
 from mainspring.model.verdict import Again, after_attempt, after_crash, at_least_after
+from mainspring.server.batch import UNFIT
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.salvage import Salvage, Verdicts
@@ -49,6 +50,7 @@ class Rescuer:
         self._clock = clock
         self._margin = MARGIN + 2 * lease
         self._salvage = Salvage(recorder)
+        self._unfit: set[int] = set()  # tokens of what was asked back and cannot be planned anew
         self._looked_at = 0.0  # for deadlines, in boot time
         self._last_session = 0  # that was looked at
 
@@ -74,12 +76,12 @@ class Rescuer:
         moved = await self._take_back(conn, session)
         holder = (await rescue.holders(conn, [session])).get(session)
         found = partial(self._held, session)
-        held = await self._salvage.move(conn, found, partial(self._after_crash, holder))
-        if len(held) < BATCH:
+        batch = await self._salvage.move(conn, found, partial(self._after_crash, holder))
+        if batch.found < BATCH:
             await rescue.bury(conn, session)
-        if not held:
+        if not batch.found:
             self._salvage.rest(session)
-        return moved + len(held)
+        return moved + batch.moved
 
     async def _held(self, session: int, conn: Connection) -> list[Held]:
         held = await rescue.held(conn, session, BATCH, self._salvage.unfit())
@@ -94,11 +96,16 @@ class Rescuer:
         another order.
         """
         asked = await rescue.asked_back(conn, session, BATCH)
-        back = {task: token for task, token, job in asked if self._may_run_twice(job)}
-        return len(await recalls.confirm(conn, list(back), list(back.values()))) if back else 0
+        back = {task: token for task, token, job in asked if self._may_run_twice(job) and token not in self._unfit}
+        try:
+            return len(await recalls.confirm(conn, list(back), list(back.values()))) if back else 0
+        except UNFIT as error:
+            log.warning("what session %d is to give back cannot be planned anew: %s; it runs again", session, error)
+            self._unfit |= set(back.values())
+            return 0
 
     def _can_be_planned_anew(self, task: Held) -> bool:
-        return task.recalled and self._may_run_twice(task.job_id)
+        return task.recalled and task.token not in self._unfit and self._may_run_twice(task.job_id)
 
     def _may_run_twice(self, job: int) -> bool:
         """One that was asked back may have started, unknown to us: not where that must not be."""
@@ -140,7 +147,7 @@ class Rescuer:
             unfit = set(self._salvage.unfit())
             return [task for task in held if task.task not in unfit]
 
-        return len(await self._salvage.move(conn, found, partial(self._after_deadline, holders)))
+        return (await self._salvage.move(conn, found, partial(self._after_deadline, holders))).moved
 
     def _deadlines(self) -> list[Deadline]:
         return [

@@ -35,6 +35,13 @@ class Verdicts(NamedTuple):
     stops: Sequence[Order] = ()
 
 
+class Moved(NamedTuple):
+    """How many tasks were found in a batch, and how many of them moved."""
+
+    found: int
+    moved: int
+
+
 Find = Callable[[Connection], Awaitable[list[Held]]]
 Judge = Callable[[list[Held]], Verdicts]
 
@@ -51,19 +58,19 @@ class Salvage:
         self._unfit: dict[int, _Unfit] = {}  # by task
         self._resting: dict[int, float] = {}  # by session that has nothing else, until when (boot time)
 
-    async def move(self, conn: Connection, find: Find, judge: Judge) -> list[Held]:
-        """Find a batch, give the verdicts and write them, in one transaction; returns what was moved."""
+    async def move(self, conn: Connection, find: Find, judge: Judge) -> Moved:
+        """Find a batch, give the verdicts and write them, in one transaction."""
         try:
             async with conn.transaction():
                 held = await find(conn)
                 if held:
                     await self._write(conn, judge(held))
-            return held
+            return Moved(len(held), len(held))
         except UNFIT as error:
-            log.warning("a rescue does not fit into the database (%s); each is written by itself", error)
+            log.warning("a rescue does not fit into the database (%s); each is written by itself", _first_line(error))
         async with conn.transaction():
             held = await find(conn)
-        return [task for task in held if await self._move_one(conn, judge, task)]
+        return Moved(len(held), sum([await self._move_one(conn, judge, task) for task in held]))
 
     async def _move_one(self, conn: Connection, judge: Judge, task: Held) -> bool:
         """One by itself; False if it must wait."""
@@ -91,7 +98,8 @@ class Salvage:
     def _lay_aside(self, task: Held, error: Exception) -> None:
         before = self._unfit.get(task.task)
         if before is None:
-            log.error("task %d cannot be rescued: %s; it is tried again from time to time", task.task, error)
+            reason = _first_line(error)
+            log.error("task %d cannot be rescued: %s; it is tried again from time to time", task.task, reason)
         rest = FIRST_REST if before is None else min(2 * before.rest, LONGEST_REST)
         self._unfit[task.task] = _Unfit(task.session, rest, boottime() + rest)
 
@@ -112,6 +120,10 @@ class Salvage:
         now = boottime()
         self._resting = {session: until for session, until in self._resting.items() if until > now}
         return list(self._resting)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]  # the rest is the row
 
 
 def _as_failed(given: Verdicts) -> Verdicts:

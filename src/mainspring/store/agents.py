@@ -93,21 +93,31 @@ async def go_on(conn: Connection, agent: Newcomer, lease: float, tasks: Sequence
     return Taken(session, [as_armed(row) for row in rows], batch)
 
 
+# Each session is found by a probe of its own, whatever the planner thinks of how many live.
 _RENEW = """
     with told as (
         select * from unnest($1::bigint[], $3::float8[], $4::integer[], $5::real[], $6::real[], $7::real[], $8::real[],
                              $9::real[], $10::real[], $11::real[])
                    as told(session, silent, running, cpu, memory, skew, round_trip, ack_time, reliability, lead)
+    ), living as materialized (
+        select told.*, found.place
+          from told
+         cross join lateral (
+             select a.ctid as place from mainspring.agent a
+              where a.session = told.session and a.ended_at is null and a.lease_until > mainspring.now()
+                and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
+                                 where k.id = a.token_id and (k.revoked_at is not null or p.revoked_at is not null))
+              limit 1
+                for update of a
+         ) found
     )
     update mainspring.agent a
        set lease_until = mainspring.now() + make_interval(secs => $2),
-           heard_at = mainspring.now() - make_interval(secs => told.silent), running = told.running, cpu = told.cpu,
-           memory = told.memory, skew = told.skew, round_trip = told.round_trip, ack_time = told.ack_time,
-           reliability = told.reliability, lead = told.lead
-      from told
-     where a.session = any (array[told.session]) and a.ended_at is null and a.lease_until > mainspring.now()
-       and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
-                        where k.id = a.token_id and (k.revoked_at is not null or p.revoked_at is not null))
+           heard_at = mainspring.now() - make_interval(secs => living.silent), running = living.running,
+           cpu = living.cpu, memory = living.memory, skew = living.skew, round_trip = living.round_trip,
+           ack_time = living.ack_time, reliability = living.reliability, lead = living.lead
+      from living
+     where a.ctid = living.place                    -- a locked row keeps its place
     returning a.session
 """
 

@@ -39,5 +39,5 @@ alter table mainspring.agent set (
 alter table mainspring.task_key set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 alter table mainspring.dependency set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 
--- A session's claim is rewritten each second: room for that in its page.
-alter table mainspring.claim set (fillfactor = 70);
+-- mainspring.claim stays as it is: all its updates are in their page already, and more room only made it larger.
+-- Partitions of mainspring.attempt get their settings where they are made.

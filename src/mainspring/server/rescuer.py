@@ -36,7 +36,9 @@ SESSIONS = 200  # whose attempts one such look goes through; the next goes on be
 # agent: twice the lease, for a report that cannot be told within one is of a session that is over; and half a minute
 # for output that comes before the report, for pauses that come to the agent late, and for clocks.
 MARGIN = 30.0
-SETTLED = 60.0  # seconds after a change of a job within which attempts may still be armed by the old definition
+# Seconds after a change of a job within which an attempt may start that was armed before it: the longest lead that can
+# be set, and a minute until all have heard of the change.
+SETTLED = 3660.0
 STOPS_WITHIN = 5.0  # seconds that an attempt has to stop before its task runs again
 
 

@@ -153,8 +153,8 @@ async def living(conn: Connection, after: int, limit: int) -> list[int]:
     return [row["session"] for row in await conn.fetch(_LIVING, after, limit)]
 
 
-# An attempt runs by the definition that it was armed with. What started before its job was last changed, or so soon
-# after that it may have been armed before, has a timeout that nobody here knows: it is left to its agent.
+# An attempt runs by the definition that it was armed with. What started before its job was changed, or so soon after
+# that it may have been armed before, has a timeout that nobody here knows: it is left to its agent.
 _OVERDUE = f"""
     with given as (select * from unnest($2::integer[], $3::integer[], $4::float8[]) as given(job_id, version, most))
     select {_COLUMNS}
@@ -167,7 +167,7 @@ _OVERDUE = f"""
        and t.pool <> 0                                          -- a daemon has no deadline
        and t.paused_at is null                                  -- one that stands still does not come nearer to its own
        and t.started_at + coalesce(t.paused_for, interval '0') + make_interval(secs => given.most) < mainspring.now()
-       and t.started_at > j.updated_at + make_interval(secs => $5)
+       and (j.version = 1 or t.started_at > j.updated_at + make_interval(secs => $5))
      limit $6
        for update of t skip locked
 """

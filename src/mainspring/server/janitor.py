@@ -91,7 +91,10 @@ class Janitor:
 
     def _failed(self, chore: Chore, error: BaseException, seconds: float) -> Done:
         reason = f"{type(error).__name__}: {error}".rstrip(": ")
-        log.warning("maintenance, %s: %s; again at the next round", chore.name, reason)
+        level = (
+            logging.INFO if isinstance(error, asyncpg.LockNotAvailableError) else logging.WARNING
+        )  # a reader is no fault
+        log.log(level, "maintenance, %s: %s; again at the next round", chore.name, reason)
         return Done(chore.name, 1, 0, 1, seconds, 0, reason)
 
     # ── what they came to ───────────────────────────────────────────────────────────────────────

@@ -1,0 +1,144 @@
+"""The gate: one knocks while PostgreSQL is away, and a few at a time come in when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable
+from mainspring.store import gate as gates
+from mainspring.store.connection import Connection
+from mainspring.store.gate import AT_A_TIME, Gate
+
+CONNECTION = cast(Connection, object())
+
+
+class Place:
+    """Somewhere to connect to, that is there or not; counts who comes."""
+
+    def __init__(self, fault: MainspringError | None = None) -> None:
+        self.fault = fault
+        self.dialled = 0
+        self.at_once = 0
+        self.most_at_once = 0
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def let_go(self) -> None:
+        self._open.set()
+
+    async def dial(self) -> Connection:
+        self.dialled += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await asyncio.sleep(0)
+            await self._open.wait()
+            if self.fault is not None:
+                raise self.fault
+            return CONNECTION
+        finally:
+            self.at_once -= 1
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(gates, "LONGEST_PAUSE", 0.004)
+
+
+async def many(gate: Gate, place: Place, count: int = 30) -> list[Connection | BaseException]:
+    return await asyncio.gather(*(gate.connect(place.dial) for _ in range(count)), return_exceptions=True)
+
+
+async def shut(gate: Gate, place: Place) -> None:
+    place.fault = StoreUnavailable("PostgreSQL does not answer")
+    with pytest.raises(StoreUnavailable):
+        await gate.connect(place.dial)
+
+
+async def test_a_first_failure_is_told_at_once() -> None:
+    gate, place = Gate(), Place(StoreUnavailable("PostgreSQL does not answer"))
+    async with asyncio.timeout(1.0):
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await gate.connect(place.dial)
+
+
+async def test_connections_are_opened_a_few_at_a_time() -> None:
+    gate, place = Gate(), Place()
+    assert await many(gate, place) == [CONNECTION] * 30
+    assert (place.dialled, place.most_at_once) == (30, AT_A_TIME)
+
+
+async def test_while_it_is_away_one_knocks_and_all_hear_what_it_found() -> None:
+    gate, place = Gate(), Place()
+    await shut(gate, place)
+    place.dialled = 0
+    found = await many(gate, place)
+    assert {str(error) for error in found} == {"PostgreSQL does not answer"}
+    assert place.dialled == 1
+
+
+async def test_when_it_is_back_all_who_waited_come_in_a_few_at_a_time() -> None:
+    gate, place = Gate(), Place()
+    await shut(gate, place)
+    place.hold()
+    waiting = asyncio.create_task(many(gate, place))
+    await asyncio.sleep(0.02)
+    assert place.at_once == 1
+    place.fault = None
+    place.let_go()
+    assert await waiting == [CONNECTION] * 30
+    assert place.most_at_once <= AT_A_TIME
+
+
+async def test_those_who_wait_for_their_turn_when_it_goes_do_not_knock_one_after_another() -> None:
+    gate, place = Gate(), Place()
+    place.hold()
+    waiting = asyncio.create_task(many(gate, place))
+    await asyncio.sleep(0.01)
+    place.fault = StoreUnavailable("PostgreSQL does not answer")
+    place.let_go()
+    assert all(isinstance(error, StoreUnavailable) for error in await waiting)
+    assert place.dialled <= AT_A_TIME + 2
+
+
+async def test_who_is_cancelled_while_knocking_leaves_it_to_the_next() -> None:
+    gate, place = Gate(), Place()
+    await shut(gate, place)
+    place.hold()
+    first = asyncio.create_task(gate.connect(place.dial))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(gate.connect(place.dial))
+    await asyncio.sleep(0.01)
+    first.cancel()
+    place.fault = None
+    place.let_go()
+    assert await asyncio.wait_for(second, 1.0) is CONNECTION
+
+
+async def test_a_refusal_is_an_answer_and_opens_the_gate() -> None:
+    gate, place = Gate(), Place()
+    await shut(gate, place)
+    place.fault = AccessDenied("no")
+    with pytest.raises(AccessDenied):
+        await gate.connect(place.dial)
+    place.fault = None
+    place.dialled = 0
+    assert await many(gate, place) == [CONNECTION] * 30
+    assert place.dialled == 30
+
+
+async def test_a_long_outage_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause that doubled without end would be no number any more."""
+    monkeypatch.setattr(gates, "LONGEST_PAUSE", 0.0)
+    gate, place = Gate(), Place()
+    for _ in range(1100):
+        await shut(gate, place)
+    place.fault = None
+    assert await gate.connect(place.dial) is CONNECTION

@@ -1,0 +1,368 @@
+"""PostgreSQL goes away: a failover to a standby, a kill, a hang. Real servers, made and broken here."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import directory_for_a_server, eventually
+from tests.postgres import PostgreSQL, Primary, dsn_of, free_port, standby_of
+from tests.stream_proxy import StreamProxy
+
+import mainspring
+from mainspring.errors import StoreUnavailable
+from mainspring.store.database import Database, Line
+
+
+@pytest.fixture
+def primary(server_directory: Path) -> Iterator[PostgreSQL]:
+    with Primary(server_directory / "a") as primary:
+        yield primary
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[PostgreSQL]:
+    """A primary for the tests that do it no harm."""
+    with directory_for_a_server() as directory, Primary(directory / "a") as primary:
+        yield primary
+
+
+@pytest.fixture(scope="module")
+def lasting_standby(lasting: PostgreSQL) -> Iterator[PostgreSQL]:
+    with standby_of(lasting, lasting.directory.with_name("b")) as standby:
+        yield standby
+
+
+@pytest.fixture
+def standby(primary: PostgreSQL, server_directory: Path) -> Iterator[PostgreSQL]:
+    """A commit of the primary waits for it."""
+    with standby_of(primary, server_directory / "b") as standby:
+        primary.wait_for_standby()
+        yield standby
+
+
+async def port_of(database: Database) -> int:
+    async with database.acquire() as conn:
+        return int(await conn.fetchval("select inet_server_port()"))
+
+
+# ── a list of hosts ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_of_several_hosts_the_one_that_can_be_written_to_is_found(
+    lasting: PostgreSQL, lasting_standby: PostgreSQL
+) -> None:
+    for dsn in (
+        dsn_of(lasting, lasting_standby),
+        dsn_of(lasting_standby, lasting),
+        dsn_of(lasting_standby, lasting) + "?target_session_attrs=any",
+        f"postgresql://mainspring@127.0.0.1:{free_port()},127.0.0.1:{lasting.port}/mainspring",
+        f"postgresql:///mainspring?user=mainspring&host=127.0.0.1,127.0.0.1&port={lasting_standby.port},{lasting.port}",
+    ):
+        for database in (Database(dsn), Database(dsn).for_handlers()):
+            assert await port_of(database) == lasting.port
+            await database.close()
+    with pytest.raises(StoreUnavailable, match=f"{lasting_standby.port} is read-only"):
+        await Database(lasting_standby.dsn).open()
+    lasting.ask("alter database mainspring set default_transaction_read_only = on")
+    with pytest.raises(StoreUnavailable, match="read-only") as refused:
+        await Database(dsn_of(lasting, lasting_standby).replace("mainspring@", "mainspring:secret@")).open()
+    lasting.ask("begin read write; alter database mainspring reset default_transaction_read_only; commit")
+    assert str(lasting.port) in refused.value.message
+    assert str(lasting_standby.port) in refused.value.message
+    assert "secret" not in refused.value.message
+
+
+async def test_a_user_without_rights_to_ask_for_the_timeline_is_let_in_and_kept_from_a_standby(
+    lasting: PostgreSQL, lasting_standby: PostgreSQL
+) -> None:
+    lasting.ask("create role weak login")
+    lasting.ask("revoke execute on function pg_control_system from public")
+    await eventually(lambda: asyncio.to_thread(lasting_standby.ask, "select true from pg_roles where rolname = 'weak'"))
+    dsn = dsn_of(lasting_standby, lasting).replace("mainspring@", "weak@")
+    database = Database(dsn)
+    assert await port_of(database) == lasting.port
+    await database.close()
+
+
+# ── failover ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Work:
+    """An application whose handler notes what it ran, and somebody who goes on submitting."""
+
+    def __init__(self, dsn: str) -> None:
+        self.app = mainspring.App("failover", dsn=dsn)
+        self.ran: list[int] = []
+        self.acknowledged: list[int] = []
+
+        @self.app.job
+        async def work(number: int) -> None:
+            self.ran.append(number)
+
+        self._work = work
+
+    async def submit(self) -> None:
+        """One after another, each again until it is acknowledged; the key makes that safe."""
+        number = 0
+        while True:
+            number += 1
+            while True:
+                try:
+                    await self._work.using(key=f"work {number}").enqueue(number)
+                    break
+                except StoreUnavailable:
+                    await asyncio.sleep(0.01)
+            self.acknowledged.append(number)
+            await asyncio.sleep(0.002)
+
+    async def until_acknowledged(self, more: int) -> None:
+        wanted = len(self.acknowledged) + more
+
+        async def there() -> bool:
+            return len(self.acknowledged) >= wanted
+
+        await eventually(there, timeout=15)
+
+    async def until_all_ran(self) -> None:
+        async def all_ran() -> bool:
+            return set(self.ran) >= set(self.acknowledged)
+
+        await eventually(all_ran, timeout=15)
+
+
+async def test_over_a_failover_an_engine_goes_on_by_itself_and_nothing_acknowledged_is_lost(
+    primary: PostgreSQL, standby: PostgreSQL, server_directory: Path
+) -> None:
+    work = Work(dsn_of(primary, standby))
+    async with work.app.running():
+        submitting = asyncio.create_task(work.submit())
+        try:
+            await work.until_acknowledged(50)
+            primary.kill()
+            await asyncio.to_thread(standby.promote)
+            promoted = time.monotonic()
+            await work.until_acknowledged(1)
+            assert time.monotonic() - promoted < 2.0
+            await asyncio.to_thread(primary.start)  # the old primary comes back, and can be written to
+            await asyncio.to_thread(primary.wait_for_nobody)
+            await work.until_acknowledged(50)
+            with pytest.raises(StoreUnavailable, match=f"{primary.port} is on timeline 1, and 2 has been seen"):
+                await _only(work.app.database, primary)
+        finally:
+            submitting.cancel()
+        await work.until_all_ran()
+    assert sorted(work.ran) == sorted(set(work.ran)), "no agent died, so nothing runs twice"
+    assert await asyncio.to_thread(standby.ask, "select count(*) from mainspring.task_history") >= len(
+        work.acknowledged
+    )
+    strangers = "select count(*) from pg_stat_activity where application_name like 'mainspring%'"
+    assert await asyncio.to_thread(primary.ask, strangers) == 0
+
+
+async def _only(database: Database, server: PostgreSQL) -> None:
+    """Try a connection to this server alone, with what the process knows."""
+    database._dialer._hosts = [host for host in database._dialer._hosts if host.port == server.port]
+    await database.connect()
+
+
+async def test_what_was_seen_before_a_restart_counts_and_two_primaries_are_told_apart(
+    primary: PostgreSQL, standby: PostgreSQL, tmp_path: Path
+) -> None:
+    memory = tmp_path / "timelines"
+    before = Database(primary.dsn, memory=memory)
+    line = before.line()
+    async with line as conn:
+        await conn.execute("create table entry (number integer)")
+    standby.promote()  # and the old one lives: nobody told it
+    primary.wait_for_nobody()
+    seen = Database(dsn_of(primary, standby), memory=memory)
+    assert await port_of(seen) == primary.port, "nothing says yet that it is of the past"
+    elsewhere = Database(standby.dsn, memory=memory)
+    await elsewhere.open()
+    with pytest.raises(StoreUnavailable, match="the old primary is back; stop it"):
+        await Database(primary.dsn, memory=memory).open()
+    after = Database(dsn_of(primary, standby), memory=memory)
+    assert await port_of(after) == standby.port
+    for database in (before, seen, elsewhere, after):
+        await database.close()
+    await line.close()
+
+
+async def test_a_primary_that_becomes_read_only_is_left_by_lines_and_by_the_pool(
+    lasting: PostgreSQL, lasting_standby: PostgreSQL
+) -> None:
+    database = Database(dsn_of(lasting, lasting_standby))
+    line = database.line()
+    async with line as conn, database.acquire() as other:
+        for mine in (conn, other):
+            await mine.execute("create table if not exists entry (number integer)")
+            await mine.execute("set default_transaction_read_only = on")  # as a demotion does, for those who are in
+    with pytest.raises(StoreUnavailable, match="read-only here"):
+        async with line as conn, conn.transaction():
+            await conn.execute("insert into entry values (1)")
+    with pytest.raises(StoreUnavailable, match="read-only here"):
+        async with database.acquire() as conn, conn.transaction():
+            await conn.execute("insert into entry values (1)")
+    async with line as conn:
+        await conn.execute("insert into entry values (1)")
+    async with database.acquire() as conn:
+        await conn.execute("insert into entry values (1)")
+    await line.close()
+    await database.close()
+
+
+# ── kills and hangs ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_engine_is_back_at_work_within_a_second_of_a_restart(primary: PostgreSQL) -> None:
+    work = Work(primary.dsn)
+    async with work.app.running():
+        submitting = asyncio.create_task(work.submit())
+        try:
+            await work.until_acknowledged(20)
+            primary.kill()
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(primary.start)
+            back = time.monotonic()
+            already = len(work.ran)
+            await work.until_acknowledged(1)
+            newest = work.acknowledged[-1]
+
+            async def at_work() -> bool:
+                return newest in work.ran
+
+            await eventually(at_work)
+            assert time.monotonic() - back < 1.5, "a second, and some for a busy machine"
+            assert len(work.ran) > already
+        finally:
+            submitting.cancel()
+        await work.until_all_ran()
+    assert sorted(work.ran) == sorted(set(work.ran))
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+async def test_inside_the_lead_window_fires_go_on_while_postgresql_is_away(primary: PostgreSQL, fault: str) -> None:
+    app = mainspring.App("fires", dsn=primary.dsn, lead=2.0)
+    fired: list[tuple[float, float]] = []
+
+    @app.job(every="250ms")
+    async def tick() -> None:
+        task = mainspring.current_task()
+        assert task.plan_time is not None
+        fired.append((task.plan_time.timestamp(), task.lateness))
+
+    async def armed_after() -> bool:
+        return fired[-1][0] > back + 2.5
+
+    async with app.running():
+        await eventually(_at_least(fired, 2))
+        before = len(fired)
+        if fault == "killed":
+            primary.kill()
+        else:
+            primary.freeze()
+        await asyncio.sleep(1.5)
+        away = fired[before:]
+        if fault == "killed":
+            await asyncio.to_thread(primary.start)
+        else:
+            primary.thaw()
+        back = time.time()
+        assert len(away) >= 5
+        assert max(lateness for _, lateness in away) < 0.3
+        await eventually(armed_after)
+    plans = sorted(plan for plan, _ in fired)
+    assert {round(later - earlier, 3) for earlier, later in itertools.pairwise(plans)} == {0.25}, "each one once"
+
+
+async def in_time(call: Awaitable[object], limit: float = 1.0) -> None:
+    """It ends as an outage, and soon."""
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await call
+    assert time.monotonic() - began < limit
+
+
+async def test_whatever_is_under_way_on_a_line_that_goes_silent_ends_in_bounded_time(
+    lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.store.dial.CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.store.database.CLOSE_TIMEOUT", 0.1)
+
+    async def statement(line: Line) -> None:
+        async with line as conn:
+            await conn.fetchval("select 1")
+
+    async def begin(line: Line) -> None:
+        async with line as conn, conn.transaction():
+            pass
+
+    async def inside(line: Line) -> None:
+        async with line as conn, conn.transaction():
+            proxy.black_hole()
+            await conn.fetchval("select 1")
+
+    async def commit(line: Line) -> None:
+        async with line as conn, conn.transaction():
+            await conn.fetchval("select 1")
+            proxy.black_hole()
+
+    async def listen(line: Line) -> None:
+        async with line as conn:
+            await conn.add_listener("mainspring", lambda *_: None)
+
+    for use in (statement, begin, inside, commit, listen):
+        async with StreamProxy("127.0.0.1", lasting.port) as proxy:
+            database = Database(lasting.dsn.replace(str(lasting.port), str(proxy.port)), command_timeout=0.2)
+            line, idle = database.line(), database.line()
+            for each in (line, idle):
+                await statement(each)
+            await database.open()
+            if use not in (inside, commit):
+                proxy.black_hole()
+            await in_time(use(line))
+            await in_time(database.connect())
+            began = time.monotonic()
+            await line.close()
+            await idle.close()
+            await database.close()
+            assert time.monotonic() - began < 1.0
+
+
+async def test_a_host_that_is_silent_does_not_hold_up_the_others(lasting: PostgreSQL) -> None:
+    async with StreamProxy("127.0.0.1", lasting.port) as silent:
+        silent.black_hole()
+        hosts = f"127.0.0.1:{silent.port},127.0.0.1:{lasting.port}"
+        database = Database(f"postgresql://mainspring@{hosts}/mainspring")
+        began = time.monotonic()
+        assert await port_of(database) == lasting.port
+        assert time.monotonic() - began < 1.0
+        began = time.monotonic()
+        await (await database.connect()).close()
+        assert time.monotonic() - began < 0.4, "the one that was good last comes first"
+        await database.close()
+
+
+async def test_connections_over_tcp_are_watched_by_both_ends(lasting: PostgreSQL) -> None:
+    """So that the locks of a machine that died without a word are free within 10 s."""
+    conn: Any = await Database(lasting.dsn).connect()
+    names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
+    assert [await conn.fetchval(f"show {name}") for name in names] == ["5", "1", "5", "10000"]
+    peer = conn._transport.get_extra_info("socket")
+    assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+    await conn.close()
+
+
+def _at_least(fired: list[tuple[float, float]], count: int) -> Callable[[], Awaitable[bool]]:
+    async def there() -> bool:
+        return len(fired) >= count
+
+    return there

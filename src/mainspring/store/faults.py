@@ -47,9 +47,9 @@ def translate(error: BaseException) -> MainspringError | None:
         return None
     match error:
         case asyncpg.exceptions.DiskFullError():
-            return StoreUnavailable(f"PostgreSQL's disk is full ({error}); make room, then work goes on by itself")
+            return StoreUnavailable(f"PostgreSQL's disk is full ({_words(error)}); make room, then work goes on")
         case asyncpg.exceptions.ReadOnlySQLTransactionError():
-            return StoreUnavailable(f"PostgreSQL is read-only here ({error}); it may have failed over, try again")
+            return StoreUnavailable(f"PostgreSQL is read-only here ({_words(error)}); try again, it may fail over")
         case _:
             return StoreUnavailable(f"PostgreSQL does not answer ({_told(error)})")
 
@@ -72,7 +72,12 @@ def not_connected(error: BaseException) -> MainspringError | None:
 
 
 def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    words = _words(error)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _words(error: BaseException) -> str:
+    return str(error).partition("\n")[0]  # what follows are details and hints of PostgreSQL's
 
 
 class Translating:

@@ -13,6 +13,7 @@ from tests.postgres import PostgreSQL, dsn_of, free_port
 import mainspring
 from mainspring.errors import StoreUnavailable
 from mainspring.store.database import Database
+from mainspring.store.dial import Dialer
 
 
 async def port_of(database: Database) -> int:
@@ -29,15 +30,16 @@ async def test_of_several_hosts_the_one_that_can_be_written_to_is_found(
     for dsn in (
         dsn_of(lasting, lasting_standby),
         dsn_of(lasting_standby, lasting),
-        dsn_of(lasting_standby, lasting) + "?target_session_attrs=any",
+        dsn_of(lasting_standby, lasting_standby, lasting) + "?target_session_attrs=any",
         f"postgresql://mainspring@127.0.0.1:{free_port()},127.0.0.1:{lasting.port}/mainspring",
         f"postgresql:///mainspring?user=mainspring&host=127.0.0.1,127.0.0.1&port={lasting_standby.port},{lasting.port}",
     ):
         for database in (Database(dsn), Database(dsn).for_handlers()):
             assert await port_of(database) == lasting.port
             await database.close()
-    with pytest.raises(StoreUnavailable, match=f"{lasting_standby.port} is read-only"):
-        await Database(lasting_standby.dsn).open()
+    for dsn in (lasting_standby.dsn, dsn_of(lasting_standby, lasting_standby)):
+        with pytest.raises(StoreUnavailable, match=f"{lasting_standby.port} is read-only"):
+            await Database(dsn).open()
     lasting.ask("alter database mainspring set default_transaction_read_only = on")
     with pytest.raises(StoreUnavailable, match="read-only") as refused:
         await Database(dsn_of(lasting, lasting_standby).replace("mainspring@", "mainspring:secret@")).open()
@@ -136,8 +138,7 @@ async def test_over_a_failover_an_engine_goes_on_by_itself_and_nothing_acknowled
 
 async def _only(database: Database, server: PostgreSQL) -> None:
     """Try a connection to this server alone, with what the process knows."""
-    database._dialer._hosts = [host for host in database._dialer._hosts if host.port == server.port]
-    await database.connect()
+    await Dialer(server.dsn, database._dialer._timelines).dial({}, None)
 
 
 async def test_what_was_seen_before_a_restart_counts_and_two_primaries_are_told_apart(

@@ -48,8 +48,19 @@ def test_two_processes_with_one_memory_keep_the_newest_of_both(conn: Connection,
     first, second = Timelines(memory), Timelines(memory)
     first.admit(conn, "b", "system", 3)
     second.admit(conn, "b", "another", 1)
-    with pytest.raises(StoreUnavailable):
-        Timelines(memory).admit(conn, "a", "system", 2)
+    for timelines in (second, Timelines(memory)):
+        with pytest.raises(StoreUnavailable):
+            timelines.admit(conn, "a", "system", 2)
+
+
+def test_what_another_process_has_seen_counts_for_a_timeline_that_is_new_to_us(
+    conn: Connection, tmp_path: Path
+) -> None:
+    memory = tmp_path / "timelines"
+    ours = Timelines(memory)
+    Timelines(memory).admit(conn, "b", "system", 3)
+    with pytest.raises(StoreUnavailable, match="3 has been seen"):
+        ours.admit(conn, "a", "system", 2)
 
 
 @pytest.mark.parametrize("broken", ["", "{", "[]", '{"system": "x"}', '{"system": null}', "\x00", "7"])

@@ -51,12 +51,12 @@ class Dialer:
         """StoreUnavailable says of each host why it will not do."""
         check_session_attributes(self._dsn)
         if len(self._hosts) < 2:
-            return await self._try(self._hosts[0] if self._hosts else None, settings, command_timeout)
+            return await self._try(None, settings, command_timeout)
         attempts: dict[asyncio.Task[Connection], Host] = {}
         waiting = list(self._hosts)
         faults: dict[Host, MainspringError] = {}
         try:
-            while len(faults) < len(self._hosts):
+            while waiting or attempts:
                 if waiting:
                     host = waiting.pop(0)
                     attempts[asyncio.create_task(self._try(host, settings, command_timeout))] = host
@@ -80,26 +80,29 @@ class Dialer:
 
     async def _try(self, host: Host | None, settings: dict[str, str], command_timeout: float | None) -> Connection:
         """A connection to this host; None: wherever the DSN and the environment lead the driver."""
-        place: dict[str, Any] = {"target_session_attrs": "read-write"}
-        if host is not None:
-            place = {"host": host.name, "port": host.port, "target_session_attrs": "any"}  # we see for ourselves
+        where = str(host or (self._hosts[0] if self._hosts else "the host of the DSN"))
+        place = {} if host is None else {"host": host.name, "port": host.port}
         with connecting:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     conn: Connection = await asyncpg.connect(
-                        self._dsn, **place, timeout=None, command_timeout=command_timeout, server_settings=settings
+                        self._dsn,
+                        **place,
+                        target_session_attrs="any" if self._hosts else "read-write",  # we see for ourselves
+                        timeout=None,
+                        command_timeout=command_timeout,
+                        server_settings=settings,
                     )
                     try:
                         _watch_peer(conn)
-                        await self._look(conn, str(host or "the host of the DSN"))
+                        await self._look(conn, where)
                     except BaseException:
                         conn.terminate()
                         raise
                     return conn
             except TimeoutError:
-                where = "" if host is None else f"{host}: "
                 raise StoreUnavailable(
-                    f"PostgreSQL does not answer ({where}silent for {CONNECT_TIMEOUT:.0f} s)"
+                    f"PostgreSQL at {where} does not answer (silent for {CONNECT_TIMEOUT:g} s)"
                 ) from None
 
     async def _look(self, conn: Connection, where: str) -> None:
@@ -115,7 +118,9 @@ class Dialer:
             # A managed service may keep these functions to itself: then its failovers are its own business too.
             found = await conn.fetchrow(_READ_ONLY)
         if found["read_only"]:
-            raise StoreUnavailable(f"PostgreSQL at {where} is read-only; it is a standby, or was told to be read-only")
+            raise StoreUnavailable(
+                f"PostgreSQL at {where} is read-only: a standby, or told to be; name its primary in the DSN as well"
+            )
         if found["timeline"] and found["system"]:
             self._timelines.admit(conn, where, found["system"], int(found["timeline"], 16))
 
@@ -129,8 +134,13 @@ def _none_will_do(faults: dict[Host, MainspringError]) -> MainspringError:
             return error  # the DSN itself is wrong
     if all(isinstance(error, AccessDenied) for error in faults.values()):
         return next(iter(faults.values()))
-    told = ", ".join(f"{host}: {error.message}" for host, error in faults.items())
-    return StoreUnavailable(f"none of PostgreSQL's hosts will do ({told})")
+    told = ", ".join(f"{host} {_reason(host, error)}" for host, error in faults.items())
+    return StoreUnavailable(f"none of PostgreSQL's hosts will do: {told}; one of them must be a primary that answers")
+
+
+def _reason(host: Host, error: MainspringError) -> str:
+    """Without its subject, and without its advice: there is one for all."""
+    return error.message.removeprefix("PostgreSQL ").removeprefix(f"at {host} ").partition(";")[0]
 
 
 def _hang_up(attempt: asyncio.Task[Connection]) -> None:

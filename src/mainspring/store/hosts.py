@@ -13,16 +13,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from mainspring.errors import ValidationError
 
-_PORT = 5432
 _WRITABLE = {"any", "primary", "read-write"}  # each of them means read-write to us
 
 
 class Host(NamedTuple):
     name: str
-    port: int
+    port: int | None = None  # none: the driver knows, from the environment or by default
 
     def __str__(self) -> str:
-        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return name if self.port is None else f"{name}:{self.port}"
 
 
 def hosts_of(dsn: str) -> list[Host]:
@@ -32,18 +32,16 @@ def hosts_of(dsn: str) -> list[Host]:
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         ports = [int(port) for port in query.get("port", "").split(",") if port]
         inside = parts.netloc.partition("@")[2] if "@" in parts.netloc else parts.netloc
-        names = inside.split(",") if inside else query.get("host", "").split(",")
-        if names == [""]:
+        names = [unquote(name) for name in inside.split(",")] if inside else query.get("host", "").split(",")
+        if names == [""] or len(ports) not in (0, 1, len(names)):
             return []
-        if len(ports) not in (0, 1, len(names)):
-            return []
-        ports = ports * len(names) if len(ports) == 1 else ports or [_PORT] * len(names)
-        return [_host(unquote(name) if inside else name, port) for name, port in zip(names, ports, strict=True)]
+        defaults = ports if len(ports) == len(names) else [ports[0] if ports else None] * len(names)
+        return [_host(name, port) for name, port in zip(names, defaults, strict=True)]
     except ValueError:
         return []
 
 
-def _host(text: str, port: int) -> Host:
+def _host(text: str, port: int | None) -> Host:
     if text.startswith("/"):
         return Host(text, port)
     if text.startswith("["):

@@ -31,37 +31,38 @@ class Timelines:
 
     def admit(self, conn: Connection, where: str, system: str, timeline: int) -> None:
         """Take note of where a new connection leads; StoreUnavailable if that is the past."""
-        newest = self._seen.get(system, 0)
+        before = self._seen.get(system, 0)
+        if timeline > before:
+            self._seen[system] = timeline
+            self._remember()
+            self._cut_older(system, timeline)
+            if before:
+                log.warning("PostgreSQL failed over to %s, from timeline %d to %d", where, before, timeline)
+        newest = self._seen[system]
         if timeline < newest:
             raise StoreUnavailable(
                 f"PostgreSQL at {where} is on timeline {timeline}, and {newest} has been seen: the old primary is "
                 f"back; stop it or let it follow the new one{self._way_out()}"
             )
         self._connections[conn] = (system, timeline)
-        if timeline > newest:
-            self._seen[system] = timeline
-            self._remember()
-            self._cut_older(system, timeline, where)
 
     def _way_out(self) -> str:
         return "" if self._memory is None else f" (was it restored from a copy on purpose? Then remove {self._memory})"
 
-    def _cut_older(self, system: str, timeline: int, where: str) -> None:
+    def _cut_older(self, system: str, timeline: int) -> None:
         """What still talks to the primary before must not go on: there are two of them now."""
-        older = [conn for conn, known in self._connections.items() if known[0] == system and known[1] < timeline]
-        for conn in older:
-            conn.terminate()
-        if older:
-            log.warning("PostgreSQL failed over to %s, timeline %d; %d connections cut", where, timeline, len(older))
+        for conn, known in list(self._connections.items()):
+            if known[0] == system and known[1] < timeline:
+                conn.terminate()
 
     def _remember(self) -> None:
         """Whole or not at all; without it only a restart of this process forgets."""
         if self._memory is None:
             return
         draft = self._memory.with_name(f"{self._memory.name}.{os.getpid()}.new")
+        for system, timeline in _read(self._memory).items():  # others may have the same file, and know more
+            self._seen[system] = max(timeline, self._seen.get(system, 0))
         try:
-            for system, timeline in _read(self._memory).items():  # others may have the same file
-                self._seen[system] = max(timeline, self._seen.get(system, 0))
             with draft.open("w") as file:
                 json.dump(self._seen, file)
                 file.flush()

@@ -168,10 +168,10 @@ async def test_connections_over_tcp_are_watched_by_both_ends(lasting: PostgreSQL
     """So that the locks of a machine that died without a word are free within 10 s."""
     conn: Any = await Database(lasting.dsn).connect()
     names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
-    assert [await conn.fetchval(f"show {name}") for name in names] == ["5", "1", "5", "10000"]
+    assert [await conn.fetchval(f"show {name}") for name in names] == ["5", "1", "3", "8000"]
     peer = conn._transport.get_extra_info("socket")
     assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-    assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+    assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 8_000
     await conn.close()
 
 

@@ -51,8 +51,8 @@ _ENGINE = {
     # When our machine dies without a word, PostgreSQL lets go of our locks within 10 s; unix sockets ignore these.
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "1",
-    "tcp_keepalives_count": "5",
-    "tcp_user_timeout": "10s",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "8s",
 }
 
 # For statements that join what they are given with itself: whatever can be hashed is, for nothing tells PostgreSQL

@@ -27,7 +27,7 @@ CONNECT_TIMEOUT = 10.0
 HEAD_START = 0.5  # seconds that a silent host has before the next one is tried as well
 
 # A peer that is gone without a word is noticed within 10 s. PostgreSQL gets the same from settings: see database.py.
-_SOCKET_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": 10_000}
+_SOCKET_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8_000}
 
 # One statement, and nothing in it that a standby would refuse to answer.
 _IDENTITY = """

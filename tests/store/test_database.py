@@ -22,6 +22,9 @@ def postgres_error(sqlstate: str, message: str = "boom") -> BaseException:
         (postgres_error("MSV01", "delay: too long"), ValidationError),
         (postgres_error("MSJ01"), JobNotFound),
         (postgres_error("57P01"), StoreUnavailable),  # the server shuts down
+        (postgres_error("57P02"), StoreUnavailable),  # another backend was killed
+        (postgres_error("57P03"), StoreUnavailable),  # it starts, or recovers
+        (postgres_error("57P05"), StoreUnavailable),  # a connection was idle for longer than somebody allows
         (postgres_error("57014"), StoreUnavailable),  # a statement was cancelled
         (postgres_error("08006"), StoreUnavailable),
         (postgres_error("53300"), StoreUnavailable),  # too many connections

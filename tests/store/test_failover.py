@@ -12,7 +12,7 @@ from tests.postgres import PostgreSQL, dsn_of, free_port
 
 import mainspring
 from mainspring.errors import StoreUnavailable
-from mainspring.store.database import Database
+from mainspring.store.database import Connection, Database
 from mainspring.store.dial import Dialer
 
 
@@ -136,32 +136,38 @@ async def test_over_a_failover_an_engine_goes_on_by_itself_and_nothing_acknowled
     assert await asyncio.to_thread(primary.ask, strangers) == 0
 
 
-async def _only(database: Database, server: PostgreSQL) -> None:
-    """Try a connection to this server alone, with what the process knows."""
-    await Dialer(server.dsn, database._dialer._timelines).dial({}, None)
+async def _only(database: Database, server: PostgreSQL) -> Connection:
+    """A connection to this server alone, with what the process knows."""
+    return await Dialer(server.dsn, database._dialer._timelines).dial({}, None)
 
 
-async def test_what_was_seen_before_a_restart_counts_and_two_primaries_are_told_apart(
+async def test_two_primaries_are_told_apart_and_what_waits_for_the_old_one_is_cut(
     primary: PostgreSQL, standby: PostgreSQL, tmp_path: Path
 ) -> None:
-    memory = tmp_path / "timelines"
-    before = Database(primary.dsn, memory=memory)
-    line = before.line()
+    database = Database(dsn_of(primary, standby), memory=tmp_path / "timelines")
+    line = database.line()
+    began = asyncio.Event()
+
+    async def wait() -> None:
+        async with line as conn:
+            assert await conn.fetchval("select inet_server_port()") == primary.port
+            began.set()
+            await conn.execute("select pg_sleep(30)")
+
+    waiting = asyncio.create_task(wait())
+    await began.wait()
+    standby.promote()  # and nobody tells the old one
+    await (await _only(database, standby)).close()
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(waiting, 1.0)
     async with line as conn:
-        await conn.execute("create table entry (number integer)")
-    standby.promote()  # and the old one lives: nobody told it
-    primary.wait_for_nobody()
-    seen = Database(dsn_of(primary, standby), memory=memory)
-    assert await port_of(seen) == primary.port, "nothing says yet that it is of the past"
-    elsewhere = Database(standby.dsn, memory=memory)
-    await elsewhere.open()
-    with pytest.raises(StoreUnavailable, match="the old primary is back; stop it"):
-        await Database(primary.dsn, memory=memory).open()
-    after = Database(dsn_of(primary, standby), memory=memory)
-    assert await port_of(after) == standby.port
-    for database in (before, seen, elsewhere, after):
-        await database.close()
+        assert await conn.fetchval("select inet_server_port()") == standby.port
     await line.close()
+    after_a_restart = Database(dsn_of(primary, standby), memory=tmp_path / "timelines")
+    assert await port_of(after_a_restart) == standby.port
+    await after_a_restart.close()
+    with pytest.raises(StoreUnavailable, match="the old primary is back; stop it .*remove"):
+        await Database(primary.dsn, memory=tmp_path / "timelines").open()
 
 
 async def test_a_primary_that_becomes_read_only_is_left_by_lines_and_by_the_pool(

@@ -41,7 +41,7 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
             if faults == 1:
                 log.warning("%s: %s; trying again", name, error)
             # Short: while PostgreSQL is away, store/gate.py says how often it is asked.
-            await asyncio.sleep(min(0.1 * faults, 0.5) * random.uniform(0.5, 1.5))
+            await asyncio.sleep(min(0.1 * faults, 0.3) * random.uniform(0.5, 1.5))
             continue
         wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)
         if not found:

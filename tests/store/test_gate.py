@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import cast
 
 import pytest
@@ -48,7 +49,7 @@ class Place:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(gates, "SHORTEST_PAUSE", 0.001)
     monkeypatch.setattr(gates, "LONGEST_PAUSE", 0.004)
 
 
@@ -134,11 +135,15 @@ async def test_a_refusal_is_an_answer_and_opens_the_gate() -> None:
     assert place.dialled == 30
 
 
-async def test_a_long_outage_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause that doubled without end would be no number any more."""
-    monkeypatch.setattr(gates, "LONGEST_PAUSE", 0.0)
+async def test_the_longer_it_is_away_the_rarer_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "LONGEST_PAUSE", 0.1)
     gate, place = Gate(), Place()
-    for _ in range(1100):
+    loop = asyncio.get_running_loop()
+    asked: list[float] = []
+    while not asked or asked[-1] < asked[0] + 1.0:
         await shut(gate, place)
+        asked.append(loop.time())
+    pauses = [later - earlier for earlier, later in itertools.pairwise(asked)]
+    assert 10 * min(pauses) < min(pauses[-3:])
     place.fault = None
     assert await gate.connect(place.dial) is CONNECTION

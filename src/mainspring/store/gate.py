@@ -16,8 +16,9 @@ from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.store.connection import Connection
 
 AT_A_TIME = 4
-FIRST_PAUSE = 0.05  # seconds
+SHORTEST_PAUSE = 0.05  # seconds between two knocks
 LONGEST_PAUSE = 1.0
+PAUSE_SHARE = 0.25  # of the time that it has been away: short outages are noticed soon, long ones are not hammered
 
 Dial = Callable[[], Awaitable[Connection]]
 
@@ -25,16 +26,16 @@ Dial = Callable[[], Awaitable[Connection]]
 class Gate:
     def __init__(self) -> None:
         self._openings = asyncio.Semaphore(AT_A_TIME)
-        self._faults = 0  # in a row; 0: PostgreSQL was there when somebody looked last
-        self._again_at = 0.0  # on the loop's clock
+        self._away_since: float | None = None  # on the loop's clock; None: it was there when somebody looked last
+        self._again_at = 0.0
         self._knock: asyncio.Future[StoreUnavailable | None] | None = None
 
     async def connect(self, dial: Dial) -> Connection:
         """A connection by `dial`, which raises StoreUnavailable if there is none to be had; then so do we."""
         while True:
-            if not self._faults:
+            if self._away_since is None:
                 async with self._openings:
-                    if not self._faults:  # it may have gone while we waited
+                    if self._away_since is None:  # it may have gone while we waited
                         return await self._open(dial)
             elif self._knock is None:
                 return await self._knocking(dial)
@@ -45,8 +46,8 @@ class Gate:
         try:
             return await dial()
         except StoreUnavailable:
-            if not self._faults:  # else others have found out in the same moment
-                self._fault()
+            if self._away_since is None:  # else others have found out in the same moment
+                self._away()
             raise
 
     async def _knocking(self, dial: Dial) -> Connection:
@@ -56,20 +57,22 @@ class Gate:
         try:
             await asyncio.sleep(self._again_at - asyncio.get_running_loop().time())
             conn = await dial()
-            self._faults = 0
+            self._away_since = None
             return conn
         except StoreUnavailable as error:
             found = error
-            self._fault()
+            self._away()
             raise
         except MainspringError:
-            self._faults = 0  # it answers, if only to refuse
+            self._away_since = None  # it answers, if only to refuse
             raise
         finally:
             self._knock = None
             knock.set_result(found)
 
-    def _fault(self) -> None:
-        self._faults += 1
-        pause = min(FIRST_PAUSE * 2 ** min(self._faults, 10), LONGEST_PAUSE)
-        self._again_at = asyncio.get_running_loop().time() + pause * random.uniform(0.5, 1.5)
+    def _away(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._away_since is None:
+            self._away_since = now
+        pause = min(max((now - self._away_since) * PAUSE_SHARE, SHORTEST_PAUSE), LONGEST_PAUSE)
+        self._again_at = now + pause * random.uniform(0.5, 1.5)

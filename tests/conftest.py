@@ -66,11 +66,12 @@ def server_dsn() -> Iterator[str]:
     with directory_for_a_server() as directory:
         embedded = Embedded.start(directory)
         asyncio.run(_execute(embedded.dsn, "alter system set fsync = off", "select pg_reload_conf()"))  # thrown away
+        os.environ["MAINSPRING_DATA_DIRECTORY"] = str(directory / "servers")
         os.environ["MAINSPRING_TEST_DSN"] = embedded.dsn  # for mainspring.testing, here and in child processes
         try:
             yield embedded.dsn
         finally:
-            del os.environ["MAINSPRING_TEST_DSN"]
+            del os.environ["MAINSPRING_TEST_DSN"], os.environ["MAINSPRING_DATA_DIRECTORY"]
             embedded.stop()
 
 

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable
+from mainspring.store import entrance as entrances
 from mainspring.store.connection import Connection
 from mainspring.store.entrance import AT_A_TIME, Entrance
 
@@ -48,8 +49,8 @@ class Place:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "SHORTEST_PAUSE", 0.001)
-    monkeypatch.setattr(gates, "LONGEST_PAUSE", 0.004)
+    monkeypatch.setattr(entrances, "SHORTEST_PAUSE", 0.001)
+    monkeypatch.setattr(entrances, "LONGEST_PAUSE", 0.004)
 
 
 async def many(entrance: Entrance, place: Place, count: int = 30) -> list[Connection | BaseException]:
@@ -135,7 +136,7 @@ async def test_a_refusal_is_an_answer_and_opens_the_gate() -> None:
 
 
 async def test_the_longer_it_is_away_the_rarer_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(entrances, "LONGEST_PAUSE", 0.1)
     entrance, place = Entrance(), Place()
     loop = asyncio.get_running_loop()
     asked: list[float] = []

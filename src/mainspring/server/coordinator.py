@@ -27,7 +27,7 @@ PATIENCE = 1 / 3
 
 class Coordinator:
     def __init__(self, database: Database, standing: Standing, leader: Leader, lease: float) -> None:
-        self._line = database.line()
+        self._line = database.line("lead")
         self._standing = standing
         self._leader = leader
         self._lease = lease

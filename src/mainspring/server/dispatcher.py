@@ -47,7 +47,7 @@ class Dispatcher:
     ) -> None:
         self._database = database
         self._line = database.line()
-        self._slow_line = database.line()
+        self._slow_line = database.line("slow")
         self._standing = standing
         self._catalogue = catalogue
         self._gateway = gateway

@@ -45,7 +45,7 @@ class Gateway:
         lead: Lead = Lead(),  # noqa: B008 — frozen
     ) -> None:
         self._database = database
-        self._line = database.line()  # of its own: a full pool must not cost a lease
+        self._line = database.line("leases")  # of their own: a full pool must not cost a lease
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock

@@ -43,6 +43,7 @@ class Chore(NamedTuple):
 
 class Janitor:
     def __init__(self, database: Database, *, keep_succeeded: timedelta, keep_failed: timedelta) -> None:
+        self._database = database
         self._line = database.line()  # of its own: what waits for a lock must not keep a place of the pool
         self._keep_succeeded = keep_succeeded
         self._keep_failed = keep_failed
@@ -68,7 +69,7 @@ class Janitor:
 
     async def prepare(self) -> None:
         """What must be there before anything is written."""
-        async with self._line as conn:
+        async with self._database.acquire() as conn:
             await partitions.make_ahead(conn, DAYS_AHEAD)
 
     async def step(self) -> int:

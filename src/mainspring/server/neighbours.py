@@ -44,7 +44,7 @@ def is_dead_neighbour(identity: str) -> bool:
 
 class Neighbours:
     def __init__(self, database: Database) -> None:
-        self._line = database.line()
+        self._line = database.line("errands")
 
     async def step(self) -> int:
         """End the leases of those whose process died; returns how many processes did."""

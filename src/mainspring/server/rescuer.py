@@ -46,7 +46,7 @@ class Rescuer:
     def __init__(
         self, database: Database, catalogue: Catalogue, recorder: Recorder, clock: Clock, lease: float
     ) -> None:
-        self._line = database.line()
+        self._line = database.line("lead")
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock

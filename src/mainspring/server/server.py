@@ -67,7 +67,7 @@ class Server:
         self.standing = standing = Standing(newcomer.id)
         self._poll = poll
         self._lease = lease
-        self._clock_line = database.line()
+        self._clock_line = database.line("hints")
         self._skew_limit = skew_limit
         self._is_skewed = False
         self.catalogue = Catalogue(database)

@@ -24,6 +24,7 @@ from mainspring.store.timelines import Timelines
 
 __all__ = [
     "COMMAND_TIMEOUT",
+    "LEASE_TIMEOUT",
     "STATEMENT_TIMEOUT",
     "Connection",
     "Database",
@@ -35,6 +36,7 @@ __all__ = [
 
 COMMAND_TIMEOUT = 30.0
 STATEMENT_TIMEOUT = 30.0
+LEASE_TIMEOUT = 4.0  # for what renews a lease: a silent PostgreSQL is found out before it is over
 CLOSE_TIMEOUT = 2.0
 POOL_SIZE = 8
 
@@ -83,6 +85,7 @@ class Database:
         self._closed = False
         self._idle: list[Connection] = []
         self._places = asyncio.Semaphore(POOL_SIZE)
+        self._lines: dict[str, Line] = {}
         self._entrance = Entrance()
         self._dialer = Dialer(dsn, Timelines(memory))
 
@@ -148,9 +151,14 @@ class Database:
         else:
             self._idle.append(conn)
 
-    def line(self, *, hash_joins: bool = False) -> Line:
-        """A connection of its own; with `hash_joins` for statements that join what they are given with itself."""
-        return Line(self, hash_joins)
+    def line(self, name: str | None = None, *, hash_joins: bool = False) -> Line:
+        """A connection of its own; those who give the same name share one, and wait for each other.
+
+        With `hash_joins` it is for statements that join what they are given with itself.
+        """
+        if name is None:
+            return Line(self, hash_joins)
+        return self._lines.setdefault(name, Line(self, hash_joins))
 
     async def close(self) -> None:
         self._closed = True

@@ -63,6 +63,7 @@ class Timelines:
         for system, timeline in _read(self._memory).items():  # others may have the same file, and know more
             self._seen[system] = max(timeline, self._seen.get(system, 0))
         try:
+            self._memory.parent.mkdir(parents=True, exist_ok=True)
             with draft.open("w") as file:
                 json.dump(self._seen, file)
                 file.flush()

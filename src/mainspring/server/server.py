@@ -17,6 +17,8 @@ from mainspring.model.skew import DEFAULT_LIMIT, alarm
 from mainspring.server.broadcaster import LOOK_EVERY, Broadcaster
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
+from mainspring.server.gatekeeper import LOOK_EVERY as GATES_EVERY
+from mainspring.server.gatekeeper import SWEEP_EVERY, Gatekeeper
 from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
 from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
@@ -71,6 +73,7 @@ class Server:
         )
         self.planner = Planner(database, app, providers or {})
         self.turnstile = Turnstile(database, lead.default)
+        self.gatekeeper = Gatekeeper(database, lead.default)
         self.keeper = Keeper(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.listener = Listener(
@@ -83,8 +86,11 @@ class Server:
                 "dependency": self.settler.wake,
                 "schedule": self.planner.wake,
                 "armed": self.broadcaster.armed_wake,
+                "gate": self.gatekeeper.wake,
             },
         )
+        self.listener.also("job", self.gatekeeper.wake)
+        self.listener.also("job", self.gatekeeper.sweep_wake)
         self.listener.also("schedule", self.keeper.wake)
         self.recorder.on_restarted.append(self.keeper.wake.set)
         self.keeper.on_stopping.append(self.gateway.cancel_wake.set)
@@ -92,9 +98,10 @@ class Server:
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
         self.recorder.on_ended += [self.turnstile.ended, self.broadcaster.ended]
         self.roster.on_back.append(self.dispatcher.wake.set)
-        self.settler.on_requeued.append(self.dispatcher.wake.set)
-        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
-        self.turnstile.on_released.append(self.dispatcher.released)
+        self.settler.on_requeued += [self.dispatcher.wake.set, self.gatekeeper.wake.set]
+        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set, self.gatekeeper.wake.set]
+        self.turnstile.on_released += [self.dispatcher.released, lambda _: self.gatekeeper.wake.set()]
+        self.gatekeeper.on_released.append(self.dispatcher.released)
         self.turnstile.on_stopping.append(self.gateway.cancel_wake.set)
         self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 
@@ -124,6 +131,8 @@ class Server:
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
+            group.create_task(run_every(GATES_EVERY, self.gatekeeper.step, self.gatekeeper.wake))
+            group.create_task(run_every(SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake))
             group.create_task(run_every(KEEP_EVERY, self.keeper.step, self.keeper.wake))
             group.create_task(run_every(TRIM_EVERY, self.keeper.trim))
             group.create_task(run_every(2.0, self.roster.look, self.roster.wake))
@@ -169,6 +178,7 @@ class Server:
             self.listener,
             self.planner,
             self.turnstile,
+            self.gatekeeper,
             self.keeper,
         ):
             await part.close()

@@ -45,7 +45,7 @@ TAKE = f"""
 """
 
 # One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
-# turn; FOR UPDATE SKIP LOCKED passes over those that others claim.
+# turn; SKIP LOCKED passes over those that others claim, and NO KEY claims beside a gatekeeper (store/gates.py).
 _CLAIM = f"""
     with due as materialized (
         select found.ctid as place, found.id
@@ -58,7 +58,7 @@ _CLAIM = f"""
                 and state = 1
               order by run_at, id
               limit $7
-                for update skip locked
+                for no key update skip locked
          ) found
          limit $7
     ), placed as materialized (

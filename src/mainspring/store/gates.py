@@ -49,7 +49,12 @@ LIMITS = """
     coalesce((l.limits->'rate'->>'burst')::integer, 1) as burst,
     coalesce((l.limits->'rate'->>'per_key')::boolean, false) as per_key
 """
-# How many starts the rate allows now, where those so far have used it up until `since`.
+# Until when the starts so far have used up the rate: a burst ahead at most. What lies further ahead, by more than any
+# statement takes, was written under a slower rate, or by a clock that was set back since: it counts for nothing.
+SINCE = (
+    """case when {until} between now and now + make_interval(secs => spacing * burst + 30) then {until} else now end"""
+)
+# How many starts it allows now.
 TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::integer + 1"
 
 # 1. One gatekeeper at a time for each gate, and how much room the job has. What was released under a rate and is not
@@ -69,13 +74,13 @@ _RELEASE = f"""
     ), held as materialized (
         select count(*) as slots, count(*) filter (where t.state = 1) as unclaimed,
                coalesce(array_agg(t.job_slot), '{{}}') as taken
-          from job join mainspring.task t on t.job_id = any (array[job.id]) and t.job_slot is not null
+          from mainspring.task t where t.job_id = (select id from job) and t.job_slot is not null
     ), used as materialized (
         select th.until from job join mainspring.throttle th on th.job_id = any (array[job.id]) and th.key = ''
          where job.spacing is not null and not job.per_key
            for update of th
     ), bounds as materialized (
-        select job.*, held.taken, held.slots, held.unclaimed, greatest(job.now, (select until from used)) as since
+        select job.*, held.taken, held.slots, held.unclaimed, {SINCE.format(until="(select until from used)")} as since
           from job cross join held
     ), room as materialized (
         select bounds.*, now + make_interval(secs => case when spacing is null then $3::float8 else 0 end) as latest,
@@ -110,7 +115,7 @@ _RELEASE = f"""
         select ranked.*, its.*
           from ranked left join lateral (
               select had.slots, had.taken, firm.slots as firm, rate.until is not null as was_used,
-                     greatest(room.now, rate.until) as since
+                     {SINCE.format(until="rate.until")} as since
                 from room
                cross join lateral (
                    select count(*) as slots, coalesce(array_agg(t.key_slot), '{{}}') as taken from mainspring.task t

@@ -58,12 +58,11 @@ class Gatekeeper:
         return moved + woken
 
     async def _pass(self, conn: Connection, gate: int, due_in: float) -> Passed:
-        """What is due first; then, if there is room left, what soon will be."""
+        """What is due first; when nothing due moves and there is room left, what soon will be."""
         beyond = self._beyond.get(gate, 0)
         passed = await gates.release(conn, gate, BATCH, ahead=0.0, beyond=beyond)
-        if passed.has_room and not passed.aside and not passed.is_busy:
-            soon = await gates.release(conn, gate, BATCH, ahead=self._ahead)
-            passed = soon._replace(released=passed.released + soon.released)
+        if passed.has_room and not passed.released and not passed.aside:
+            passed = await gates.release(conn, gate, BATCH, ahead=self._ahead)
         # A busy key at the head is passed over in a few steps, however many tasks it has.
         is_in_the_way = passed.aside > len(passed.released)
         self._beyond[gate] = min(BATCH, max(8, 4 * beyond)) if is_in_the_way else 0

@@ -61,7 +61,7 @@ TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::i
 #    claimed yet counts against the burst: when agents come back, a burst starts and not all of an hour.
 # 2. The first that are due, as many as there is room for and $4 more. Of each key, once, who has it; a holder that
 #    somebody ends right now is locked, and so not held `firm`ly: then nobody stands aside for it.
-# 3. Who goes on, who stands aside, and what is left as it was.
+# 3. Who goes on, who stands aside, and what is left as it was. `pool + 0` is for no index: a locked row has its place.
 _RELEASE = f"""
     with gate as materialized (
         select id, target from mainspring.pool where id = $1 and target is not null for no key update skip locked
@@ -163,12 +163,12 @@ _RELEASE = f"""
                    (array(select s from generate_series(0, room.key_limit - 1) s where s <> all (d.taken) order by s)
                    )[d.rank::integer] end
           from decided d cross join room
-         where d.goes and t.ctid = d.place and t.pool = $1 and t.state = 1
+         where d.goes and t.ctid = d.place and t.pool + 0 = $1 and t.state = 1
         returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
     ), aside as (
         update mainspring.task t set pool = {LANE}, gate = $1, concurrency_key = d.key
           from decided d
-         where d.stands_aside and t.ctid = d.place and t.pool = $1 and t.state = 1
+         where d.stands_aside and t.ctid = d.place and t.pool + 0 = $1 and t.state = 1
         returning t.id
     ), spent as materialized (
         select '' as key, exists (select from used) as was_used, false as is_out,

@@ -89,7 +89,7 @@ begin
                 order by l.priority desc, l.run_at, l.id
                 limit most
                   for update skip locked))
-       and t.pool = 2147483647;
+       and t.pool + 0 = 2147483647;              -- not for an index: it is locked, and so where it is
     get diagnostics moved = row_count;
     return moved;
 end

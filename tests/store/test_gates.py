@@ -495,6 +495,15 @@ async def test_each_key_has_a_rate_of_its_own(conn: Connection) -> None:
     assert sorted(await settle(conn)) == sorted([ids[0][3], ids[1][3]])
 
 
+async def test_slots_of_a_rate_are_in_the_way_of_no_slot_of_a_limit(conn: Connection) -> None:
+    await define_job(conn, max_running=3)
+    await submit(conn, count=3)
+    await settle(conn)
+    await define_job(conn, rate="100/second", burst=10)
+    await submit(conn, count=3)
+    assert len(await settle(conn)) == 3
+
+
 async def test_a_rate_holds_over_two_gates_of_one_job(conn: Connection) -> None:
     await set_clock(conn, 0)
     await define_job(conn, rate="1/second", burst=3)
@@ -509,7 +518,7 @@ async def test_rates_that_nobody_uses_are_forgotten(conn: Connection) -> None:
     await define_job(conn, rate="1/second", burst=5)
     await submit(conn, count=3)
     await settle(conn)
-    assert await lanes.forget(conn, 10) == 0
+    assert await gates.forget(conn, 10) == 0
     await set_clock(conn, 100)
-    assert await lanes.forget(conn, 10) == 1
+    assert await gates.forget(conn, 10) == 1
     assert await conn.fetchval("select count(*) from mainspring.throttle") == 0

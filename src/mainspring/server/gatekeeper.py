@@ -21,6 +21,7 @@ LOOK_EVERY = 1.0  # seconds between looks where nothing wakes it
 SWEEP_EVERY = 10.0  # seconds between looks into the lanes for whom nobody woke
 AHEAD = 2.0  # seconds before its time that a task may take a slot, if nothing that is due needs it
 AGAIN = 0.02  # seconds until another look where somebody else was at a gate
+REST = 0.003  # seconds after a look that found nothing, so that hints gather
 UNCLAIMED = 0.05  # seconds until another look where the burst of a rate has not been claimed yet
 JUST_AFTER = 0.002
 BATCH = 1000
@@ -55,6 +56,8 @@ class Gatekeeper:
                 soonest += self._look_again(passed, due_in)
         self._beyond = {gate: beyond for gate, beyond in self._beyond.items() if gate in waiting}
         self._be_there_in(min(soonest, default=None))
+        if not moved + woken:
+            await asyncio.sleep(REST)
         return moved + woken
 
     async def _pass(self, conn: Connection, gate: int, due_in: float) -> Passed:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import asyncpg
 
+from mainspring.model.define_gate import MAX_RUNNING
 from mainspring.model.floors import Floor
 from mainspring.store.database import Connection
 from mainspring.store.turns import Released
@@ -158,7 +159,7 @@ _RELEASE = f"""
         update mainspring.task t
            set pool = room.target, gate = $1, concurrency_key = d.key, run_at = greatest(t.run_at, room.now),
                job_slot = case when room.max_running is not null then (select slots from free)[d.turn::integer]
-                               when room.spacing is not null then t.id % {LANE} end,
+                               when room.spacing is not null then {MAX_RUNNING} + t.id % 2000000000 end,
                key_slot = case when d.key is not null and room.key_limit is not null then
                    (array(select s from generate_series(0, room.key_limit - 1) s where s <> all (d.taken) order by s)
                    )[d.rank::integer] end
@@ -232,3 +233,19 @@ async def release(conn: Connection, gate: int, most: int, *, ahead: float, beyon
 
 def _floor(run_at: float, id: float) -> Floor:
     return run_at, int(id)
+
+
+_FORGET = """
+    delete from mainspring.throttle th
+     where (th.job_id, th.key) in (
+               select job_id, key from mainspring.throttle
+                where wake_at is null and until < (select mainspring.now()) - interval '1 minute'
+                limit $1 for update skip locked)
+       and th.wake_at is null and th.until < (select mainspring.now()) - interval '1 minute'
+"""
+
+
+async def forget(conn: Connection, limit: int) -> int:
+    """Forget rates that nobody has used for a while: they are as good as new. Returns how many."""
+    status = await conn.execute(_FORGET, limit)
+    return int(status.rpartition(" ")[2])

@@ -81,19 +81,3 @@ async def sweep(conn: Connection, after: str, limit: int) -> Swept:
     """Bring back whoever waits in one of the next lanes behind the key `after` without need."""
     row = await conn.fetchrow(_SWEEP, after, limit)
     return Swept(row["moved"], row["last"] if row["lanes"] == limit else None)
-
-
-_FORGET = """
-    delete from mainspring.throttle th
-     where (th.job_id, th.key) in (
-               select job_id, key from mainspring.throttle
-                where wake_at is null and until < (select mainspring.now()) - interval '1 minute'
-                limit $1 for update skip locked)
-       and th.wake_at is null and th.until < (select mainspring.now()) - interval '1 minute'
-"""
-
-
-async def forget(conn: Connection, limit: int) -> int:
-    """Forget rates that nobody has used for a while: they are as good as new. Returns how many."""
-    status = await conn.execute(_FORGET, limit)
-    return int(status.rpartition(" ")[2])

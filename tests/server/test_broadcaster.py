@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.model.jobs import Command, Definition, Placement, Python
 from mainspring.model.lead import Lead
@@ -30,8 +31,9 @@ from mainspring.model.retry import Retry
 from mainspring.model.states import TaskState
 from mainspring.server.broadcaster import NOTICE
 from mainspring.server.server import Server
-from mainspring.store import agents, broadcasts, claims, control, jobs, tasks
+from mainspring.store import agents, broadcasts, claims, control, jobs, rescue, tasks
 from mainspring.store.database import Connection, Database
+from mainspring.store.servers import Newcomer
 from mainspring.store.submit import Submission
 from mainspring.store.tasks import TaskView
 from mainspring.wire.channel import memory_pair
@@ -163,6 +165,7 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
     servers = [
         Server(
             database,
+            Newcomer(OWNER, "tests", "0", "here"),
             poll=0.1,
             lead=Lead(LEAD),
             lease=LEASE,
@@ -172,6 +175,7 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
         for database in databases
     ]
     for server in servers:
+        server.standing.trusted_until = float("inf")
         await server.follow_clock()
         await server.catalogue.refresh()
     cluster = Cluster(servers, conn)
@@ -314,11 +318,11 @@ async def test_a_claim_that_was_not_taken_up_is_not_compacted_away(cluster: Clus
     agent = await cluster.agent("a", server=cluster.other)
     await claimed_between(cluster, dsn, agent)
     await cluster.other.gateway.compact()
-    assert len(await agents.held(cluster.conn, agent.session, 10)) == 2, "the rescuer would find it"
+    assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2, "the rescuer would find it"
     await cluster.other.broadcaster.take_up()
     await agent.has(2)
     await cluster.other.gateway.compact()
-    assert len(await agents.held(cluster.conn, agent.session, 10)) == 2
+    assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2
     assert await cluster.conn.fetchval("select count(*) from mainspring.claim") == 1, "all is in one row now"
 
 

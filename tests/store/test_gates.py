@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from tests.cluster import OWNER
 from tests.schedules import set_clock
 
 from mainspring.model.define import Options, define
@@ -58,7 +59,7 @@ async def claim(conn: Connection) -> dict[int, Armed]:
     return {
         armed.task: armed
         for pool in await jobs.pools(conn)
-        for armed in (await claims.claim(conn, pool, [1], 1000, floors, ahead=60.0)).tasks.get(1, [])
+        for armed in (await claims.claim(conn, OWNER, pool, [1], 1000, floors, ahead=60.0)).tasks.get(1, [])
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, finished, ledger, live, planned, set_clock, started
 
 from mainspring.model.messages import Ending
@@ -147,7 +148,7 @@ async def test_one_that_is_given_back_is_planned_anew_and_once(conn: Connection,
     assert await ledger(conn, report) == [Entry(10, "", None)]
     stored = await schedules.find(conn, "report")
     assert (stored.next_plan_at, stored.runs) == (at(5), 1)
-    assert [due.id for due in await plans.due(conn, 10)] == [report], "at once"
+    assert [due.id for due in await plans.due(conn, OWNER, 10)] == [report], "at once"
     await planned(conn)
     await planned(conn)
     assert await ledger(conn, report) == [Entry(5, "", None), Entry(10, "", None)]
@@ -178,7 +179,7 @@ async def test_what_is_given_back_to_a_paused_schedule_waits_for_it(conn: Connec
     await recalls.confirm(conn, [armed.task], [armed.token])
     assert await ledger(conn, report) == []
     await set_clock(conn, 7)
-    assert await plans.due(conn, 10) == []
+    assert await plans.due(conn, OWNER, 10) == []
     await schedules.change(conn, "report", lambda schedule: schedule, enabled=True)
     await planned(conn)
     assert await ledger(conn, report) == [Entry(5, "", "paused"), Entry(10, "", None), Entry(15, "", None)]
@@ -383,13 +384,14 @@ async def test_a_confirmation_and_a_planner_do_not_wait_for_each_other(dsn: str,
 # ── an agent that is gone ───────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("fits", [True, False], ids=["", "which cannot be written: then it runs"])
 async def test_an_agent_that_dies_with_what_was_asked_back_has_given_it_back(
-    database: Database, conn: Connection, report: int
+    database: Database, conn: Connection, report: int, fits: bool
 ) -> None:
     catalogue = Catalogue(database)
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
-    rescuer = Rescuer(database, catalogue, recorder, Clock())
+    rescuer = Rescuer(database, catalogue, recorder, Clock(), 60.0)
     session = await agents.begin(conn, agents.Newcomer("agent", 5, {}, None), 60.0)
     [armed] = await claimed(conn)
     await conn.execute("update mainspring.task set session = $1 where id = $2", session, armed.task)
@@ -397,11 +399,16 @@ async def test_an_agent_that_dies_with_what_was_asked_back_has_given_it_back(
     await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, jitter=1.0)))
     await planned(conn)
     await agents.end(conn, [session])
+    if not fits:
+        await conn.execute("alter table mainspring.task_history add constraint bad check (state <> 13) not valid")
     assert await rescuer.step() == 1
+    if not fits:
+        assert (await tasks.get(conn, armed.task)).state == "pending"
     await planned(conn)
     assert await ledger(conn, report) == [Entry(5, "", None), Entry(10, "", None)]
     assert await live(conn, report) == [(5, TaskState.PENDING), (10, TaskState.PENDING)]
-    assert await conn.fetchval("select count(*) from mainspring.attempt") == 0, "it never started"
+    kept = 0 if fits else 1
+    assert await conn.fetchval("select count(*) from mainspring.attempt") == kept, "it never started"
     await rescuer.close()
     await recorder.close()
 

@@ -5,15 +5,16 @@ Next: store/migrate.py, store/tasks.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.render import counted, fields, note, print_json, table
+from mainspring.cli.render import cell, counted, fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
+    from mainspring.store.cluster_views import Leader
     from mainspring.store.migrate import Migration
 
 
@@ -69,6 +70,8 @@ async def stats(client: Client) -> None:
             "live": ", ".join(f"{count} {state}" for state, count in found["live"].items()) or "none",
             "last hour": ", ".join(f"{count} {state}" for state, count in found["last_hour"].items()) or "none",
             "lateness": ", ".join(f"{name} {value:g} ms" for name, value in (lateness or {}).items()) or "none",
+            "servers": ", ".join(f"{count} {status}" for status, count in found["servers"].items()) or "none",
+            "leader": "none" if (leader := found["leader"]) is None else _leader(leader),
         }
     )
     click.echo()
@@ -77,5 +80,32 @@ async def stats(client: Client) -> None:
         [[agent["name"], agent["session"], agent["slots"], agent["holds"]] for agent in found["agents"]],
         empty="no agent runs; start one with `mainspring up`",
     )
+    _show_maintenance(found)
     for waiting in found["waiting"]:
         note(f"{counted(waiting['tasks'], 'task')} of {', '.join(waiting['jobs'])} cannot start: {waiting['reason']}")
+
+
+def _leader(leader: Leader) -> str:
+    return f"{leader.name}, term {leader.term}, since {cell(leader.since)}, lease until {cell(leader.lease_until)}"
+
+
+def _show_maintenance(found: dict[str, Any]) -> None:
+    """What the chores came to, and what PostgreSQL counts of the hot tables."""
+    click.echo()
+    table(
+        ["MAINTENANCE", "RUNS", "ROWS", "FAILURES", "LAST", "MS", "ERROR"],
+        [
+            [c["name"], c["runs"], c["rows"], c["failures"], c["last_at"], c["last_seconds"] * 1000, c["last_error"]]
+            for c in found["maintenance"]
+        ],
+        empty="no maintenance yet; a server does it once a minute",
+    )
+    click.echo()
+    table(
+        ["TABLE", "LIVE", "DEAD", "IN PAGE %", "VACUUMED", "ANALYZED"],
+        [
+            [t["table"], t["live"], t["dead"], t["in_page"] and t["in_page"] * 100, t["vacuumed_at"], t["analyzed_at"]]
+            for t in found["tables"]
+        ],
+        empty="",
+    )

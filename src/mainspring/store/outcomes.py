@@ -102,7 +102,7 @@ _RETRY = """
            set state = 1, session = null, started_at = null,
                run_at = (select mainspring.now()) + make_interval(secs => was.delay),
                attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
-               cancel_mode = null, paused_at = null,
+               cancel_mode = null, paused_at = null, paused_for = null,
                pool = coalesce(t.gate, t.pool), job_slot = null, key_slot = null
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 from tests.cluster import OWNER
+from tests.conftest import eventually
 from tests.schedules import set_clock
 
 from mainspring.model.define import Options, define
@@ -81,6 +82,18 @@ async def slots(conn: Connection) -> dict[int, tuple[int | None, int | None]]:
 async def in_lanes(conn: Connection) -> list[int]:
     rows = await conn.fetch(f"select id from mainspring.task where pool = {gates.LANE} order by id")
     return [row["id"] for row in rows]
+
+
+async def waits_for_a_lock(conn: Connection) -> None:
+    """Until some other connection to this database waits for what this one has."""
+
+    async def waits() -> Any:
+        return await conn.fetchval(
+            "select exists (select from pg_stat_activity"
+            " where datname = current_database() and pg_backend_pid() = any (pg_blocking_pids(pid)))"
+        )
+
+    await eventually(waits)
 
 
 # ── how many at once ────────────────────────────────────────────────────────────────────────────
@@ -250,8 +263,7 @@ async def test_two_gatekeepers_that_give_one_key_at_the_same_moment_give_it_once
     async with conn.transaction():
         assert len((await gates.release(conn, one, 10, ahead=0.0)).released) == 1
         late = asyncio.create_task(gates.release(other, two, 10, ahead=0.0))
-        await asyncio.sleep(0.05)
-        assert not late.done(), "it waits for what becomes of the slot"
+        await waits_for_a_lock(conn)
     assert (await late).is_busy
     assert await settle(other) == []
     assert (list(await slots(conn)), await in_lanes(conn)) == ([first], [second])
@@ -285,8 +297,7 @@ async def test_who_ends_a_task_waits_for_one_who_stands_aside_for_it(dsn: str, c
         await step(conn, beyond=10)
         assert await in_lanes(conn) == [second]
         ends = asyncio.create_task(end(other, [held[first]]))
-        await asyncio.sleep(0.05)
-        assert not ends.done()
+        await waits_for_a_lock(conn)
     await ends
     assert await in_lanes(conn) == []
     assert await settle(conn) == [second]

@@ -52,9 +52,9 @@ LIMITS = """
 """
 # Until when the starts so far have used up the rate: a burst ahead at most. What lies further ahead, by more than any
 # statement takes, was written under a slower rate, or by a clock that was set back since: it counts for nothing.
-SINCE = (
-    """case when {until} between now and now + make_interval(secs => spacing * burst + 30) then {until} else now end"""
-)
+SINCE = """
+    case when {until} between now and now + make_interval(secs => spacing * burst + 30) then {until} else now end
+"""
 # How many starts it allows now.
 TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::integer + 1"
 

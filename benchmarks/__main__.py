@@ -15,6 +15,7 @@ NAMES = (
     "broadcast",
     "backlog",
     "pinned",
+    "limits",
     "planner",
     "wheel",
     "footprint",

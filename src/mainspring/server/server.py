@@ -20,6 +20,8 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.coordinator import LOOK_EVERY as ASSIGN_EVERY
 from mainspring.server.coordinator import Coordinator
 from mainspring.server.dispatcher import Dispatcher
+from mainspring.server.gatekeeper import LOOK_EVERY as GATES_EVERY
+from mainspring.server.gatekeeper import SWEEP_EVERY, Gatekeeper
 from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
 from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
@@ -90,6 +92,7 @@ class Server:
         )
         self.planner = Planner(database, standing, newcomer.app, providers or {})
         self.turnstile = Turnstile(database, standing, lead.default)
+        self.gatekeeper = Gatekeeper(database, lead.default)
         self.keeper = Keeper(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.segments_wake = asyncio.Event()
@@ -106,8 +109,11 @@ class Server:
                 "server": self.coordinator.wake,
                 "leader": self.leader.wake,
                 "segment": self.segments_wake,
+                "gate": self.gatekeeper.wake,
             },
         )
+        self.listener.also("job", self.gatekeeper.wake)
+        self.listener.also("job", self.gatekeeper.sweep_wake)
         self.listener.also("schedule", self.keeper.wake)
         self.recorder.on_ended.append(self._count)
         self.recorder.on_restarted.append(self.keeper.wake.set)
@@ -116,9 +122,10 @@ class Server:
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
         self.recorder.on_ended += [self.turnstile.ended, self.broadcaster.ended]
         self.roster.on_back.append(self.dispatcher.wake.set)
-        self.settler.on_requeued.append(self.dispatcher.wake.set)
-        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
-        self.turnstile.on_released.append(self.dispatcher.released)
+        self.settler.on_requeued += [self.dispatcher.wake.set, self.gatekeeper.wake.set]
+        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set, self.gatekeeper.wake.set]
+        self.turnstile.on_released += [self.dispatcher.released, lambda _: self.gatekeeper.wake.set()]
+        self.gatekeeper.on_released.append(self.dispatcher.released)
         self.turnstile.on_stopping.append(self.gateway.cancel_wake.set)
         self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 
@@ -158,6 +165,8 @@ class Server:
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
+            group.create_task(run_every(GATES_EVERY, self.gatekeeper.step, self.gatekeeper.wake))
+            group.create_task(run_every(SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake))
             group.create_task(run_every(KEEP_EVERY, self.keeper.step, self.keeper.wake))
             group.create_task(run_every(TRIM_EVERY, self.keeper.trim))
             group.create_task(run_every(2.0, self.roster.look, self.roster.wake))
@@ -221,6 +230,7 @@ class Server:
             self.listener,
             self.planner,
             self.turnstile,
+            self.gatekeeper,
             self.keeper,
             self.janitor,
             self.lender,

@@ -11,6 +11,7 @@ NAMES = (
     "pickup",
     "lateness",
     "gateway",
+    "cluster",
     "herd",
     "broadcast",
     "backlog",

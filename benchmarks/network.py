@@ -1,4 +1,4 @@
-"""What the benchmark of the gateway starts: a server, agents, a token; and PostgreSQL's processes, to stop them."""
+"""What the benchmarks of gateway and cluster start: servers, agents, a token; PostgreSQL's processes, to stop them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,13 @@ class Process(NamedTuple):
 
 
 @contextmanager
-def process(*arguments: str, stamps: Path | None = None) -> Iterator[Process]:
-    """A `mainspring` process that has said that it is ready; told to stop when the block ends."""
-    environment = None if stamps is None else {**os.environ, "MAINSPRING_BENCH_STAMPS": str(stamps)}
+def process(*arguments: str, stamps: Path | None = None, claims: Path | None = None) -> Iterator[Process]:
+    """A `mainspring` process that has said that it is ready; told to stop when the block ends.
+
+    Agents note starts in `stamps`, servers the time of each claim in `claims`: see benchmarks/app.py.
+    """
+    notes = {"MAINSPRING_BENCH_STAMPS": stamps, "MAINSPRING_BENCH_CLAIMS": claims}
+    environment = {**os.environ, **{name: str(path) for name, path in notes.items() if path is not None}}
     child = subprocess.Popen(
         _mainspring(*arguments, "--json"),
         stdout=subprocess.PIPE,

@@ -56,6 +56,9 @@ class Process:
         """What it wrote on stderr."""
         return "".join(self._running.notes)
 
+    async def until_told(self, words: str) -> None:
+        await asyncio.to_thread(self._running.until_told, words)
+
     def freeze(self) -> None:
         self._running.signal(signal.SIGSTOP)
 
@@ -67,9 +70,16 @@ class Process:
         self._running.signal(signal.SIGKILL)
         await asyncio.to_thread(self._running.end)
 
+    def ask_to_stop(self) -> None:
+        self._running.signal(signal.SIGTERM)
+
     async def stop(self) -> None:
         """Ask it to stop; it must end well."""
-        self._running.signal(signal.SIGTERM)
+        self.ask_to_stop()
+        await self.ended()
+
+    async def ended(self) -> None:
+        """It was asked to stop, or stops by itself."""
         try:
             code = await asyncio.to_thread(self._running.end)
         except subprocess.TimeoutExpired:
@@ -89,6 +99,7 @@ class Process:
 class Network:
     def __init__(self, dsn: str, directory: Path, stack: AsyncExitStack) -> None:
         self.dsn = dsn
+        self._directory = directory  # where servers keep their ids
         self._ledger = directory / "ledger"
         self._stack = stack
         self._token = ""
@@ -99,11 +110,21 @@ class Network:
 
     # ── processes ───────────────────────────────────────────────────────────────────────────────
 
-    async def server(self, host: Host | None = None, **settings: Any) -> Process:
-        """Its address is `told["url"]`."""
-        listen = ["--listen", "127.0.0.1:0"] if host is None else ["--listen", f"{host.address}:0", "--without-tls"]
+    async def server(self, host: Host | None = None, *, port: int = 0, **settings: Any) -> Process:
+        """Its address is `told["url"]`; a `port` of its own is for one that is to come back there."""
+        address = f"127.0.0.1:{port}" if host is None else f"{host.address}:{port}"
+        listen = ["--listen", address, *([] if host is None else ["--without-tls"])]
         arguments = ["server", *listen, "--dsn", self.dsn, "--app", APP]
-        return await self._start(arguments, {"lease": LEASE, "poll": 0.2, **settings}, host)
+        return await self._start(arguments, self._of_a_server(settings), host)
+
+    async def worker(self, **settings: Any) -> Process:
+        """A server and an agent in one process. Its handlers run in it, so it is an agent here too."""
+        worker = await self._start(["worker", APP, "--dsn", self.dsn], self._of_a_server(settings), None)
+        self.agents.append(worker)
+        return worker
+
+    def _of_a_server(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return {"lease": LEASE, "poll": 0.2, "data_directory": self._directory, **settings}
 
     async def agent(
         self, *servers: str, name: str = "", slots: int = 20, host: Host | None = None, **settings: Any

@@ -61,6 +61,11 @@ def make_app(dsn: str | None = None) -> App:
     async def work(wait: float = 0.0) -> None:
         await last(wait)
 
+    @app.job(requires={"full": "yes"})
+    async def hog(wait: float) -> None:
+        """For an agent that is to be full."""
+        await last(wait)
+
     @app.job(delivery="at_most_once")
     async def launch(wait: float = 0.0) -> None:
         await last(wait)

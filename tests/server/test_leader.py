@@ -98,6 +98,19 @@ async def test_of_many_that_run_at_once_one_leads(dsn: str, join: Join) -> None:
             await member.close()
 
 
+async def test_whoever_is_elected_sees_to_the_segments_at_once(dsn: str) -> None:
+    member = Member(dsn, "a")
+    member.leader.on_elected.append(member.coordinator.wake.set)
+    try:
+        await member.start()
+        assert member.coordinator.wake.is_set()
+        member.coordinator.wake.clear()
+        await member.leader.step()
+        assert not member.coordinator.wake.is_set(), "a renewal is no election"
+    finally:
+        await member.close()
+
+
 async def test_a_leader_whose_connection_is_gone_leads_no_more_and_another_does_at_once(
     join: Join, conn: Connection
 ) -> None:

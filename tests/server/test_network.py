@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
+import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.stream_proxy import StreamProxy
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -283,6 +285,37 @@ async def test_what_runs_goes_on_when_its_server_goes_and_another_takes_its_repo
     assert [a.state for a in await tasks.attempts(conn, task.id)] == ["succeeded"]
 
 
+async def test_what_runs_goes_on_with_another_server_when_its_own_falls_silent(
+    shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually
+) -> None:
+    """As after a loss of power, or of the line: nobody says that the connection is over."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        later = f"127.0.0.1:{listener.getsockname()[1]}"
+    async with AsyncExitStack() as servers, AsyncExitStack() as agents:
+        first = await servers.enter_async_context(server(shop, database, dsn, lease=3.0))
+        line = await servers.enter_async_context(StreamProxy("127.0.0.1", int(first.rpartition(":")[2])))
+        urls = f"ws://127.0.0.1:{line.port},ws://{later}"
+        await agents.enter_async_context(agent(shop, dsn, urls, await token(conn)))
+        await servers.enter_async_context(server(shop, database, dsn, lease=3.0, listen=later))
+        task = await shop.hold.enqueue()
+
+        async def began() -> bool:
+            return bool(shop.began)
+
+        await eventually(began)
+        before = await conn.fetchval("select session from mainspring.task")
+        line.black_hole()
+
+        async def goes_on() -> bool:
+            return bool(await conn.fetchval("select session <> $1 from mainspring.task", before))
+
+        await eventually(goes_on)
+        shop.gate.set()
+        assert await task.result(timeout=20) == 1
+    assert shop.began == [(task.id, 1)]
+
+
 async def test_what_is_confirmed_includes_what_is_being_sent_at_that_moment(
     shop: Shop, database: Database, dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,10 +343,10 @@ async def test_what_is_armed_fires_while_no_server_is_there(
     shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually
 ) -> None:
     shop.gate.set()
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, AsyncExitStack() as agents:  # who leaves is heard by a server
         only = AsyncExitStack()
         url = await only.enter_async_context(server(shop, database, dsn))
-        await stack.enter_async_context(agent(shop, dsn, url, await token(conn)))
+        await agents.enter_async_context(agent(shop, dsn, url, await token(conn)))
         task = await shop.hold.using(delay="1500ms").enqueue()
 
         async def armed() -> bool:
@@ -337,10 +370,10 @@ async def test_what_is_armed_fires_while_no_server_is_there(
 async def test_a_lease_that_cannot_be_renewed_ends_what_runs_and_the_task_runs_again(
     shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually
 ) -> None:
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, AsyncExitStack() as agents:  # who leaves is heard by a server
         only = AsyncExitStack()
         url = await only.enter_async_context(server(shop, database, dsn, lease=2.0))
-        remote = await stack.enter_async_context(agent(shop, dsn, url, await token(conn)))
+        remote = await agents.enter_async_context(agent(shop, dsn, url, await token(conn)))
         task = await shop.hold.enqueue()
 
         async def began() -> bool:

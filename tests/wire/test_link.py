@@ -293,6 +293,9 @@ class Unruly(Generic[Out, In]):
     async def close(self) -> None:
         await self._channel.close()
 
+    def abort(self) -> None:
+        self._channel.abort()
+
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_every_frame_comes_once_and_in_order_whatever_the_network_does(

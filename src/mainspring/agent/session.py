@@ -164,10 +164,14 @@ class Session:
             for _ in range(FIRST_BEATS):
                 await self._beat()
                 await asyncio.sleep(FIRST_BEAT_EVERY)
-            while boottime() - self._heard_at < self._agent.lease.length / 2:
-                await self._beat()
-                await asyncio.sleep(self._agent.lease.length / 4)
+            lease = self._agent.lease.length
+            while (left := self._heard_at + lease / 2 - boottime()) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left):  # not longer: another server is to be found within the lease
+                        await self._beat()  # which waits where nobody reads
+                        await asyncio.sleep(lease / 4)
             log.warning("nothing was heard from the server; connecting again")
+            self.link.abort()
 
     async def _beat(self) -> None:
         clock, runner = self._agent.clock, self._agent.runner

@@ -78,6 +78,8 @@ async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Sc
     note(f"demo: {seconds} s of every kind of job, on {overrides.get('data_directory') or 'the given database'}")
     async with stage.app.running(**overrides, stop_patience=STOP_PATIENCE) as app:
         assert app.engine is not None
+        runner = app.engine.agent.runner
+        signals.hurry = lambda: runner.stop_all("shutdown")
         began = datetime.fromtimestamp(app.engine.server.clock.now() - 5.0, UTC)
         score = Score(stage, began, as_json=as_json)
         app.engine.server.recorder.on_recorded.append(score.recorded)

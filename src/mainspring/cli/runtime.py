@@ -17,6 +17,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from mainspring.cli.render import note
+
 T = TypeVar("T")
 
 
@@ -51,9 +53,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        current = asyncio.current_task()
-        assert current is not None
-        self.hurry: Callable[[], object] = current.cancel  # until there is something better to do
+        self.hurry: Callable[[], object] = stop_at_once  # until there is something better to do
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP for us
@@ -73,7 +73,20 @@ def leave_threads_behind(status: int, patience: float = 0.5) -> None:
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
             if thread.is_alive():
-                for stream in (sys.stdout, sys.stderr):
-                    with suppress(OSError, ValueError, AttributeError):
-                        stream.flush()
-                os._exit(status)
+                _end(status)
+
+
+def stop_at_once() -> None:
+    """End the process now. To put away what is open would mean to wait for it, maybe for a PostgreSQL that is gone.
+
+    Nothing is lost that a kill -9 would not lose: leases end by themselves.
+    """
+    note("stopped at once")
+    _end(0)
+
+
+def _end(status: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)

@@ -70,3 +70,6 @@ class Slowed(Generic[Out, In]):
 
     async def close(self) -> None:
         await self._channel.close()
+
+    def abort(self) -> None:
+        self._channel.abort()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 from mainspring.errors import StoreUnavailable
@@ -39,6 +40,7 @@ class Leader:
         self._elected_at = 0.0
         self.look_every = min(LOOK_EVERY, self._lease / 3)
         self.wake = asyncio.Event()
+        self.on_elected: list[Callable[[], None]] = []
 
     @property
     def term(self) -> int | None:
@@ -95,6 +97,8 @@ class Leader:
             return
         self._term, self._trusted_until, self._elected_at = term, asked_at + self._lease, asked_at
         log.info("this server leads, in term %d", term)
+        for on_elected in self.on_elected:
+            on_elected()
 
     async def _step_down(self) -> None:
         self._term, self._trusted_until = None, 0.0

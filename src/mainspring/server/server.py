@@ -115,6 +115,7 @@ class Server:
         self.listener.also("job", self.gatekeeper.wake)
         self.listener.also("job", self.gatekeeper.sweep_wake)
         self.listener.also("schedule", self.keeper.wake)
+        self.leader.on_elected.append(self.coordinator.wake.set)  # what the leader before let go of has no owner
         self.recorder.on_ended.append(self._count)
         self.recorder.on_restarted.append(self.keeper.wake.set)
         self.keeper.on_stopping.append(self.gateway.cancel_wake.set)

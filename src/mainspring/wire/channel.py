@@ -38,6 +38,9 @@ class Channel(Protocol[Out, In]):
 
     async def close(self) -> None: ...
 
+    def abort(self) -> None:
+        """Close without a word: the other side has fallen silent, and would answer none."""
+
 
 class MemoryChannel(Generic[Out, In]):
     """One end of a pair of queues."""
@@ -63,6 +66,9 @@ class MemoryChannel(Generic[Out, In]):
         await self.close()
 
     async def close(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
         """Both ends see it, after the frames that are under way."""
         if not self._closed:
             self._closed = True

@@ -244,6 +244,10 @@ class Link(Generic[Out, In]):
         await self._channel.close()
         self._give_up()
 
+    def abort(self) -> None:
+        """The other side is silent: a polite end would cost time, and be heard by nobody."""
+        self._channel.abort()
+
     def _give_up(self) -> None:
         """Nothing will be acknowledged any more."""
         for _, future in self._waiting:

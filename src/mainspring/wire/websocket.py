@@ -42,7 +42,7 @@ class WebSocketChannel(Generic[Out, In]):
         except ConnectionClosed as closed:
             raise _closed(closed) from None
         except TimeoutError:
-            self._socket.transport.abort()
+            self.abort()
             raise ChannelClosed("the other side reads nothing any more") from None
 
     async def receive(self) -> Frame[In]:
@@ -69,13 +69,16 @@ class WebSocketChannel(Generic[Out, In]):
     async def close(self) -> None:
         await self._end(NORMAL, "")
 
+    def abort(self) -> None:
+        self._socket.transport.abort()
+
     async def _end(self, code: int, reason: str) -> None:
         """Where nobody reads any more, a polite close would wait until the system gives up."""
         try:
             async with asyncio.timeout(CLOSE_WITHIN):
                 await self._socket.close(code, reason)
         except TimeoutError:
-            self._socket.transport.abort()
+            self.abort()
 
 
 def _closed(closed: ConnectionClosed) -> ChannelClosed:

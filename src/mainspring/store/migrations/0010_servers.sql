@@ -44,7 +44,7 @@ alter table mainspring.leader
 create table mainspring.open_pool (
     server uuid    not null references mainspring.server on delete cascade,
     pool   integer not null,
-    primary key (server, pool)
+    primary key (pool, server)
 );
 
 -- The server that an agent's session is connected to.

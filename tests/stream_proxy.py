@@ -65,7 +65,8 @@ class StreamProxy:
         self._connections.add(task)
         writers = {writer}
         try:
-            with suppress(OSError):
+            # Cancelled only by our own end, after which asyncio would complain about each connection.
+            with suppress(OSError, asyncio.CancelledError):
                 server_reader, server_writer = await asyncio.open_connection(self._host, self._target_port)
                 writers.add(server_writer)
                 self._writers |= writers

@@ -1,0 +1,296 @@
+"""Mutations: the code is broken on purpose, one promise at a time, and the torture run must notice.
+
+A mutation is a list of edits to a copy of the source: the product has no switch for any of it. Its plan of faults is
+written by hand so that it shows within seconds. The same plan must pass with the code as it is.
+Next: tests/torture/run.py
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.torture.invariants import check_all
+from tests.torture.plan import Fault, Sizes
+from tests.torture.report import tell
+from tests.torture.run import SOURCE, Trial, torture
+
+SEED = 1
+SECONDS = 20.0
+SMALL = Sizes(servers=2, agents=2, workers=0)
+
+
+class Edit(NamedTuple):
+    file: str  # below src/mainspring
+    old: str
+    new: str
+
+
+class Mutation(NamedTuple):
+    name: str
+    edits: tuple[Edit, ...]
+    plan: tuple[Fault, ...]
+    caught_by: frozenset[str]  # any of these invariants
+    sizes: Sizes = SMALL
+
+
+# An agent that is out of reach past its lease, and comes back with what it has to say.
+AWAY = (
+    Fault(3.0, 5.0, "partition", "agent-1/servers", "both"),
+    Fault(10.0, 5.0, "partition", "agent-2/servers", "both"),
+)
+# One server after another dies at once, and its agents go on with the other.
+SERVERS_DIE = (
+    Fault(4.0, 3.0, "kill", "server-1"),
+    Fault(9.0, 3.0, "kill", "server-2"),
+    Fault(14.0, 3.0, "kill", "server-1"),
+)
+AGENTS_DIE = (Fault(4.0, 2.0, "kill", "agent-1"), Fault(9.0, 2.0, "kill", "agent-2"))
+
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        "no fence check",
+        (
+            Edit(
+                "store/outcomes.py",
+                "where t.id = any (array[given.id]) and t.token = given.token and t.state = 2\n",
+                "where t.id = any (array[given.id]) and t.state = 2\n",
+            ),
+            Edit(
+                "store/outcomes.py",
+                "         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)\n"
+                "           -- A daemon ends",
+                "         where t.id = any (array[given.id]) and t.state in (2, 3)\n           -- A daemon ends",
+            ),
+            Edit(
+                "store/outcomes.py",
+                "where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)",
+                "where t.id = any (array[was.id]) and t.state in (2, 3)",
+            ),
+        ),
+        AWAY,
+        frozenset({"L3", "L6", "L7", "L8"}),
+    ),
+    Mutation(
+        "acknowledgement before commit",
+        (
+            Edit(
+                "server/recorder.py",
+                "        try:\n            async with self._line as conn:\n                if batch.foreign:",
+                "        for link, sequence in batch.settles.items():\n"
+                "            link.settle_now(sequence)\n"
+                "        try:\n            async with self._line as conn:\n                if batch.foreign:",
+            ),
+        ),
+        # Slow statements leave time between the acknowledgement and the commit.
+        (
+            Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.4),
+            Fault(3.1, 14.0, "slow", "server-2/postgres", amount=0.4),
+            *SERVERS_DIE,
+        ),
+        frozenset({"L1", "L8"}),
+    ),
+    Mutation(
+        "local clock for leases",
+        (
+            Edit(
+                "agent/agent.py",
+                "        self.lease.renew(sent, seconds)\n",
+                "        self.lease.renew(self.clock.now() - boottime() + sent, seconds)\n",
+            ),
+            Edit(
+                "agent/agent.py",
+                "            if self.lease.is_ending(boottime()):",
+                "            if self.lease.is_ending(self.clock._wall()):",
+            ),
+            Edit(
+                "agent/agent.py",
+                "        return self.lease.is_over(boottime())",
+                "        return self.lease.is_over(self.clock._wall())",
+            ),
+        ),
+        # Half a minute behind: the lease seems to hold so much longer.
+        (
+            Fault(3.0, 0.5, "clock", "agent-1", amount=-30.0),
+            Fault(8.0, 7.0, "partition", "agent-1/servers", "both"),
+        ),
+        frozenset({"L3"}),
+    ),
+    Mutation(
+        "no unique fire",
+        (
+            Edit(
+                "store/plans.py",
+                " and s.next_plan_at = any (array[given.cursor]) and s.enabled\n",
+                " and s.enabled\n",
+            ),
+            Edit(
+                "store/migrations/0005_planning.sql",
+                "    primary key (schedule_id, plan_time, scope),\n",
+                "",
+            ),
+        ),
+        # One that is slow writes what others have decided long ago.
+        (Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.5),),
+        frozenset({"L5"}),
+    ),
+    Mutation(
+        "rescue without a new token",
+        (
+            Edit(
+                "store/claims.py",
+                "token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,",
+                "token = case when crashes > 0 then token else (select batch from number) * {BATCH_TOKENS} "
+                "+ placed.turn end,\n           attempt = attempt + 1,",
+            ),
+        ),
+        AGENTS_DIE,
+        frozenset({"L6"}),
+    ),
+    Mutation(
+        "result dropped on reconnect",
+        (
+            Edit(
+                "agent/outbox.py",
+                "if not isinstance(message, Hello)]\n",
+                "if not isinstance(message, (Hello, Finished))]\n",
+            ),
+        ),
+        # Reports take a while to be acknowledged, so that some are under way when the server dies.
+        (
+            Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.3),
+            Fault(3.1, 14.0, "slow", "server-2/postgres", amount=0.3),
+            *SERVERS_DIE,
+        ),
+        frozenset({"L8"}),
+    ),
+    Mutation(
+        "rescue before the lease is over",
+        (
+            Edit(
+                "store/agents.py",
+                "where ended_at is null and lease_until <= mainspring.now()\n           and session in",
+                "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n and session in",
+            ),
+            Edit(
+                "store/agents.py",
+                "where ended_at is null and lease_until <= mainspring.now()\n                            order by",
+                "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n order by",
+            ),
+        ),
+        (
+            Fault(3.0, 2.0, "partition", "agent-1/servers", "both"),
+            Fault(8.0, 2.0, "partition", "agent-2/servers", "both"),
+            Fault(13.0, 2.0, "partition", "agent-1/servers", "both"),
+        ),
+        frozenset({"L3"}),
+    ),
+    Mutation(
+        "at_most_once runs again",
+        (
+            Edit(
+                "model/verdict.py",
+                '    if definition is not None and definition.delivery == "at_most_once":\n'
+                "        return replace(ending, state=TaskState.LOST)\n"
+                "    crash =",
+                "    crash =",
+            ),
+        ),
+        AGENTS_DIE,
+        frozenset({"L4"}),
+    ),
+    Mutation(
+        "a transaction that does not end its task",
+        (
+            Edit(
+                "compose.py",
+                "            if not await outcomes.finish(conn, [ending]):\n                raise",
+                "            if not armed.token:\n                raise",
+            ),
+        ),
+        AWAY,
+        frozenset({"L2"}),
+    ),
+    Mutation(
+        "a key that is not looked at",
+        (
+            Edit(
+                "store/migrations/0002_enqueue.sql",
+                "        if holder <> task then\n            return holder;\n",
+                "        if holder <> task and false then\n            return holder;\n",
+            ),
+        ),
+        # Answers do not come, and submissions are repeated.
+        (
+            Fault(3.0, 6.0, "partition", "client/postgres", "down"),
+            Fault(10.0, 6.0, "partition", "client/postgres", "down"),
+        ),
+        frozenset({"L1"}),
+    ),
+    Mutation(
+        "a handler that goes on past its lease",
+        (
+            Edit(
+                "agent/slots.py", "        if not self._lapsed():\n            return False\n", "        return False\n"
+            ),
+            Edit("agent/agent.py", "                await self._lose_session()\n", "                pass\n"),
+        ),
+        AWAY,
+        frozenset({"L3", "L7"}),
+    ),
+)
+
+
+def apply(mutation: Mutation, directory: Path) -> Path:
+    """A copy of the source with these edits; returns where it is."""
+    source = directory / "src"
+    shutil.copytree(SOURCE / "mainspring", source / "mainspring", ignore=shutil.ignore_patterns("__pycache__"))
+    for edit in mutation.edits:
+        path = source / "mainspring" / edit.file
+        text = path.read_text()
+        assert text.count(edit.old) == 1, (
+            f"mutation {mutation.name!r}: {edit.file} has this {text.count(edit.old)} times, not once; "
+            f"the code has moved on, and the mutation must follow:\n{edit.old}"
+        )
+        path.write_text(text.replace(edit.old, edit.new))
+    return source
+
+
+async def prove(only: str = "") -> int:
+    """Each mutation is caught, and what catches it is quiet about the code as it is."""
+    wrong = 0
+    passed: set[tuple[Fault, ...]] = set()
+    for mutation in MUTATIONS:
+        if only and only != mutation.name:
+            continue
+        if mutation.plan not in passed:
+            found = await _broken(mutation, SOURCE)
+            if found:
+                print(f"WRONG   {mutation.name}: its plan breaks {sorted(found)} without the mutation", flush=True)
+                wrong += 1
+                continue
+            passed.add(mutation.plan)
+        with tempfile.TemporaryDirectory(prefix="mainspring-mutation-") as directory:
+            found = await _broken(mutation, apply(mutation, Path(directory)), quiet=True)
+        caught = found & mutation.caught_by
+        print(
+            f"{'caught' if caught else 'MISSED':7} {mutation.name}: {', '.join(sorted(found)) or 'nothing'}", flush=True
+        )
+        wrong += not caught
+    return 1 if wrong else 0
+
+
+async def _broken(mutation: Mutation, source: Path, *, quiet: bool = False) -> set[str]:
+    evidence = await torture(Trial(SEED, SECONDS, mutation.plan, mutation.sizes, source))
+    violations = check_all(evidence)
+    if violations and not quiet:
+        print(*tell(evidence, violations), sep="\n", file=sys.stderr)
+    return {violation.invariant for violation in violations}
+
+
+def names(mutations: Sequence[Mutation] = MUTATIONS) -> list[str]:
+    return [mutation.name for mutation in mutations]

@@ -24,6 +24,7 @@ from mainspring.store import jobs, partitions
 from mainspring.store.database import Connection, Database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
+from tests.cluster import DISOWN_ALL, OWN_ALL
 
 _TEMPLATE = "mainspring_template"
 
@@ -111,6 +112,7 @@ def template(server_dsn: str) -> str:
         await migrate(database)
         conn = await database.connect()
         await partitions.make_ahead(conn, days=3)
+        await conn.execute(OWN_ALL)
         await conn.close()
 
     asyncio.run(make())
@@ -140,6 +142,12 @@ def empty_dsn(server_dsn: str) -> Iterator[str]:
     asyncio.run(_execute(server_dsn, f"create database {name}"))
     yield at_database(server_dsn, name)
     asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
+
+
+@pytest.fixture
+def no_servers(dsn: str) -> None:
+    """No server has ever been in this database."""
+    asyncio.run(_execute(dsn, DISOWN_ALL))
 
 
 @pytest.fixture

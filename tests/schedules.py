@@ -15,6 +15,7 @@ from mainspring.model.states import TaskState
 from mainspring.store import claims, jobs, outcomes, partitions, plans, schedules
 from mainspring.store.database import Connection
 from mainspring.store.plans import Due, Fire, Move
+from tests.cluster import OWNER
 
 START = datetime(2031, 3, 29, 12, tzinfo=UTC)
 
@@ -84,7 +85,7 @@ async def planned(conn: Connection, found: Sequence[Due] | None = None) -> set[i
     """Do what a planner does: decide about `found`, or about all that are due; returns the schedules that moved."""
     moves: list[Move] = []
     fires: list[Fire] = []
-    for due in await plans.due(conn, 1000) if found is None else found:
+    for due in await plans.due(conn, OWNER, 1000) if found is None else found:
         decision = decide(await plans.versions(conn, due), due.cursor, due.now, runs=due.runs)
         moves.append(Move(due.id, due.number, due.cursor, decision.cursor, decision.look_at))
         fires += [
@@ -92,13 +93,13 @@ async def planned(conn: Connection, found: Sequence[Due] | None = None) -> set[i
             for one in decision.plan_times
             for scope in due.schedule.policies.scopes or ("",)
         ]
-    return await plans.plan(conn, moves, fires)
+    return await plans.plan(conn, OWNER, moves, fires)
 
 
 async def claimed(conn: Connection, *, ahead: float = 5.0, limit: int = 1000) -> list[Armed]:
     """Claim for session 1 what is due within so many seconds."""
     pool = await conn.fetchval("select pool from mainspring.job")
-    claim = await claims.claim(conn, pool, [1], limit, [BOTTOM] * len(PRIORITY_LEVELS), ahead=ahead)
+    claim = await claims.claim(conn, OWNER, pool, [1], limit, [BOTTOM] * len(PRIORITY_LEVELS), ahead=ahead)
     return claim.tasks.get(1, [])
 
 

@@ -29,13 +29,15 @@ from mainspring.model.lead import Lead
 from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
 from mainspring.model.schedules import Schedule
 from mainspring.model.states import TaskState
+from mainspring.server.identity import Identity
 from mainspring.server.rescuer import process_identity
 from mainspring.server.scopes import Provider
 from mainspring.server.server import Server
 from mainspring.store import jobs, outcomes, synchronise
 from mainspring.store.database import Database
-from mainspring.store.embedded import Embedded
+from mainspring.store.embedded import Embedded, default_directory
 from mainspring.store.migrate import migrate
+from mainspring.store.servers import Newcomer
 from mainspring.version import VERSION
 from mainspring.wire.channel import Channel, memory_pair
 
@@ -90,9 +92,19 @@ async def register(
             await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
 
 
-def make_server(settings: Settings, database: Database, app: str | None, providers: Mapping[str, Provider]) -> Server:
+def identity_of(settings: Settings) -> Identity:
+    """Which server this process is."""
+    return Identity.of(Path(settings.data_directory) if settings.data_directory else default_directory())
+
+
+def make_server(
+    settings: Settings, database: Database, identity: Identity, app: str | None, providers: Mapping[str, Provider]
+) -> Server:
+    host = socket.gethostname() or "unknown"
+    name = settings.server_name or (host if identity.number == 1 else f"{host}-{identity.number}")
     return Server(
         database,
+        Newcomer(identity.id, name, VERSION, host, None, app, process_identity()),
         poll=settings.poll,
         lead=Lead(
             settings.lead,
@@ -105,7 +117,6 @@ def make_server(settings: Settings, database: Database, app: str | None, provide
         keep_succeeded=timedelta(seconds=settings.keep_succeeded),
         keep_failed=timedelta(seconds=settings.keep_failed),
         skew_limit=settings.skew_limit,
-        app=app,
         providers=providers,
     )
 
@@ -167,7 +178,8 @@ class Engine:
         labels: dict[str, str],
         providers: Mapping[str, Provider],
     ) -> None:
-        self.server = make_server(settings, database, labels.get("app"), providers)
+        self._identity = identity_of(settings)
+        self.server = make_server(settings, database, self._identity, labels.get("app"), providers)
         self._settings = settings
         self._executors = Executors(settings, database, handlers)
         self.agent = make_agent(settings, labels, self._executors, self._dial)
@@ -225,6 +237,7 @@ class Engine:
             self._sessions.cancel()  # it is over by now, unless a handler does not stop
             await asyncio.wait([self._sessions])
         await self._executors.close()
+        self._identity.close()
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from typing import Any
 
 from mainspring.agent.connector import Connector, server_urls
 from mainspring.agent.executors.python import Handler
-from mainspring.compose import Executors, Settings, make_agent, make_server
+from mainspring.compose import Executors, Settings, identity_of, make_agent, make_server
 from mainspring.errors import ValidationError
 from mainspring.server.door import Door
 from mainspring.server.scopes import Provider
@@ -40,17 +40,28 @@ async def serving(
             "give --tls-cert and --tls-key, or --without-tls if the network is yours",
             field="listen",
         )
-    server = make_server(settings, database, app, providers)
-    door = Door(database, server.reception, host=host, port=port, tls=tls)
+    identity = identity_of(settings)
+    server = make_server(settings, database, identity, app, providers)
+    door = Door(
+        database,
+        server.reception,
+        host=host,
+        port=port,
+        tls=tls,
+        why_not_ready=lambda: server.standing.why_not,
+    )
     await server.start()
     try:
         assert server.loops is not None
         url = await door.open()
+        await server.membership.announce(url)
         async with ended_by(server.loops):
             yield url
     finally:
+        await server.leave()  # before its agents go elsewhere
         await door.close()
         await server.stop(patience=settings.stop_patience)
+        identity.close()
 
 
 @asynccontextmanager

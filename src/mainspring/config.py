@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lead_latency_factor: float = 4.0  # seconds of lead for each second until an agent acknowledges
     lead_load_factor: float = 1.0  # seconds of lead for an agent whose slots are all taken
     lease: float = 15.0
+    server_name: str = ""  # of a server, in `mainspring servers`; the name of the host
     listen: str = "127.0.0.1:7070"  # where a server waits for agents
     tls_cert: str | None = None  # of a server, with tls_key
     tls_key: str | None = None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
 
 from mainspring.cli.main import main
+from mainspring.store.database import Connection, Database
 
 
 class Outcome(NamedTuple):
@@ -51,6 +53,21 @@ def offline(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return Outcome(code, *capsys.readouterr())
 
     return call
+
+
+Stage = Callable[[Callable[[Connection], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def stage(dsn: str) -> Stage:
+    """Let there be something in the test's database before the command line looks at it: `stage(two_servers)`."""
+
+    async def set_up(scene: Callable[[Connection], Awaitable[None]]) -> None:
+        conn = await Database(dsn).connect()
+        await scene(conn)
+        await conn.close()
+
+    return lambda scene: asyncio.run(set_up(scene))
 
 
 def command(*arguments: str) -> list[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from mainspring.store.database import Database
 from tests.cli.conftest import Cli
+from tests.cluster import add_server
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def test_agents_are_listed_and_shown(cli: Cli, connect: Any) -> None:
     connect("beta")
     for arguments in (("agents",), ("agents", "list")):
         header, alpha, beta = cli(*arguments).out.splitlines()
-        assert header.replace("\t", " ") == ("name status runs labels offers cpu memory skew ack_ms")
+        assert header.replace("\t", " ") == "name status runs labels offers cpu memory skew ack_ms server"
         assert alpha.split("\t")[:5] == ["alpha", "active", "0/10", "zone=b", "gpu=2"]
         assert beta.split("\t")[0] == "beta"
     shown = cli("agents", "show", "alpha").out
@@ -47,6 +49,24 @@ def test_agents_are_listed_and_shown(cli: Cli, connect: Any) -> None:
     [view] = cli("agents", "show", "alpha", "--json").json
     assert (view["name"], view["offers"], view["status"]) == ("alpha", {"gpu": 2.0}, "active")
     assert cli("agents", "show", "gamma").code == 3
+
+
+def test_an_agent_shows_the_server_that_it_is_connected_to(cli: Cli, connect: Any, dsn: str) -> None:
+    async def connect_to_server() -> UUID:
+        conn = await Database(dsn).connect()
+        server = await add_server(conn, "north")
+        await conn.execute("update mainspring.agent set server = $1 where name = 'alpha'", server)
+        await conn.close()
+        return server
+
+    connect("alpha")
+    connect("beta")
+    server = asyncio.run(connect_to_server())
+    _, alpha, beta = cli("agents").out.splitlines()
+    assert (alpha.split("\t")[-1], beta.split("\t")[-1]) == ("north", "")
+    assert "server\tnorth\n" in cli("agents", "show", "alpha").out
+    [view] = cli("agents", "show", "alpha", "--json").json
+    assert (view["server"], view["server_id"]) == ("north", str(server))
 
 
 def test_an_agent_is_drained_and_undrained(cli: Cli, connect: Any) -> None:

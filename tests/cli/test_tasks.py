@@ -132,7 +132,14 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
     _submit(cli, job)
     found = cli("stats", "--json").json
     [waiting] = found.pop("waiting")
-    assert found == {"live": {"pending": 1}, "last_hour": {}, "lateness_ms": None, "agents": []}
+    assert found == {
+        "live": {"pending": 1},
+        "last_hour": {},
+        "lateness_ms": None,
+        "servers": {},
+        "leader": None,
+        "agents": [],
+    }
     assert (waiting["jobs"], waiting["tasks"], waiting["code"]) == ([job], 1, "no_agents")
     assert cli("stats").out.startswith("live\t1 pending\nlast hour\tnone\n")
 

@@ -19,7 +19,8 @@ from mainspring.model.define_schedule import (
     define_schedule,
     has_schedule,
 )
-from mainspring.model.schedules import SEGMENTS, Policies, Schedule
+from mainspring.model.schedules import Policies, Schedule
+from mainspring.model.segments import SEGMENTS
 from mainspring.model.timing import timing
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.model.floors import BOTTOM
 from mainspring.model.jobs import Definition, Python
@@ -29,7 +30,7 @@ def hello(
 
 
 async def arrive(conn: Connection, said: Hello, token: int | None = None) -> Arrival:
-    arrival = await arrivals.arrive(conn, said, 60.0, process=None, token=token)
+    arrival = await arrivals.arrive(conn, said, 60.0, server=OWNER, process=None, token=token)
     assert isinstance(arrival, Arrival)
     return arrival
 
@@ -38,7 +39,7 @@ async def claimed(conn: Connection, session: int, count: int) -> list[Armed]:
     await jobs.register(conn, {"job": Definition(Python("job"))})
     await conn.execute("select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[$1::int]))", count)
     pool = await conn.fetchval("select pool from mainspring.job")
-    return (await claims.claim(conn, pool, [session], count, [BOTTOM] * 10, ahead=5.0)).tasks[session]
+    return (await claims.claim(conn, OWNER, pool, [session], count, [BOTTOM] * 10, ahead=5.0)).tasks[session]
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ async def test_a_rescue_and_a_reconnect_at_once_never_give_a_task_twice(conn: Co
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_a_hello_that_makes_no_sense_is_refused_by_name(conn: Connection, said: Hello, field: str) -> None:
-    refusal = await arrivals.arrive(conn, said, 60.0, process=None, token=None)
+    refusal = await arrivals.arrive(conn, said, 60.0, server=OWNER, process=None, token=None)
     assert isinstance(refusal, str)
     assert refusal.startswith(field)
     assert await conn.fetchval("select count(*) from mainspring.agent") == 0
@@ -178,7 +179,7 @@ async def test_a_token_that_serves_once_is_exchanged_for_a_credential(conn: Conn
     arrival = await arrive(conn, hello(), token=id)
     assert arrival.credential is not None
     assert await tokens.check(conn, arrival.credential) not in (None, id)
-    other = await arrivals.arrive(conn, hello(instance="other"), 60.0, process=None, token=id)
+    other = await arrivals.arrive(conn, hello(instance="other"), 60.0, server=OWNER, process=None, token=id)
     assert isinstance(other, str)
     assert "has served another" in other
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.model.jobs import Command, Definition, Placement, Python
 from mainspring.model.lead import Lead
@@ -32,6 +33,7 @@ from mainspring.server.broadcaster import NOTICE
 from mainspring.server.server import Server
 from mainspring.store import agents, broadcasts, claims, control, jobs, tasks
 from mainspring.store.database import Connection, Database
+from mainspring.store.servers import Newcomer
 from mainspring.store.submit import Submission
 from mainspring.store.tasks import TaskView
 from mainspring.wire.channel import memory_pair
@@ -163,6 +165,7 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
     servers = [
         Server(
             database,
+            Newcomer(OWNER, "tests", "0", "here"),
             poll=0.1,
             lead=Lead(LEAD),
             lease=LEASE,
@@ -172,6 +175,7 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
         for database in databases
     ]
     for server in servers:
+        server.standing.trusted_until = float("inf")
         await server.follow_clock()
         await server.catalogue.refresh()
     cluster = Cluster(servers, conn)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from tests.cluster import standing
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.jobs import Definition, Python
@@ -36,9 +37,11 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0, Lead(LEAD, load_factor=0.0))
-        self.reception = Reception(database, self.gateway, self.recorder, self.clock, 60.0)
+        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, 60.0)
         self.roster = Roster(database, self.catalogue, self.gateway)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
+        self.dispatcher = Dispatcher(
+            database, standing(), self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+        )
 
     async def close(self) -> None:
         await self.gateway.close()

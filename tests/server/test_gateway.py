@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER, standing
 
 from mainspring.model.floors import BOTTOM
 from mainspring.model.jobs import Definition, Python
@@ -52,7 +53,7 @@ class Server:
         self.recorder = Recorder(database, self.catalogue)
         self.clock = Clock()
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, LEASE)
-        self.reception = Reception(database, self.gateway, self.recorder, self.clock, LEASE)
+        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, LEASE)
 
 
 class Agent:
@@ -107,7 +108,7 @@ async def arm(conn: Connection, server: Server, agent: Agent, count: int) -> lis
     """Enqueue, claim and send; returns what the agent was told."""
     await conn.execute("select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[$1::int]))", count)
     pool = await conn.fetchval("select pool from mainspring.job")
-    claim = await claims.claim(conn, pool, [agent.session], count, [BOTTOM] * 10, ahead=5.0)
+    claim = await claims.claim(conn, OWNER, pool, [agent.session], count, [BOTTOM] * 10, ahead=5.0)
     await server.gateway.arm(claim)
     [dispatch] = await agent.hear()
     assert isinstance(dispatch, Dispatch)
@@ -298,7 +299,7 @@ async def test_tasks_ahead_of_their_time_take_no_slot(conn: Connection, server: 
     agent = await Agent(server, slots=1).join()
     await conn.execute("select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[5]), delay => '1 hour')")
     pool = await conn.fetchval("select pool from mainspring.job")
-    claim = await claims.claim(conn, pool, [agent.session], 5, [BOTTOM] * 10, ahead=7200.0)
+    claim = await claims.claim(conn, OWNER, pool, [agent.session], 5, [BOTTOM] * 10, ahead=7200.0)
     await server.gateway.arm(claim)
     assert server.gateway.room(ANYBODY)[0] == {agent.session: 1}
     assert server.gateway.room_ahead(ANYBODY) == {agent.session: ARM_LIMIT - 5}
@@ -325,7 +326,7 @@ async def test_a_job_is_told_once_and_again_when_it_has_changed(conn: Connection
         await jobs.register(conn, {"job": Definition(Python("job"), priority=priority)})
         await server.catalogue.refresh()
         await conn.execute("select mainspring.enqueue('job')")
-        await server.gateway.arm(await claims.claim(conn, pool, [agent.session], 1, [BOTTOM] * 10, ahead=5.0))
+        await server.gateway.arm(await claims.claim(conn, OWNER, pool, [agent.session], 1, [BOTTOM] * 10, ahead=5.0))
         [dispatch] = await agent.hear()
         assert isinstance(dispatch, Dispatch)
         told.append([(job.name, job.version) for job in dispatch.jobs])
@@ -361,7 +362,7 @@ async def test_a_cancel_is_not_told_before_what_it_is_about(conn: Connection, se
     agent = await Agent(server).join()
     await conn.execute("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job")
-    claim = await claims.claim(conn, pool, [agent.session], 1, [BOTTOM] * 10, ahead=5.0)
+    claim = await claims.claim(conn, OWNER, pool, [agent.session], 1, [BOTTOM] * 10, ahead=5.0)
     [armed] = claim.tasks[agent.session]
     await tasks.cancel(conn, armed.task)
     await server.gateway.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.cluster import standing
 from tests.schedules import create, ledger, set_clock
 
 from mainspring.server import planner as planner_module
@@ -14,7 +15,7 @@ from mainspring.store.database import Connection, Database
 
 @pytest.fixture
 async def planner(database: Database) -> AsyncIterator[Planner]:
-    planner = Planner(database, None, {})
+    planner = Planner(database, standing(), None, {})
     yield planner
     await planner.close()
 

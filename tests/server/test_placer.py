@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.cluster import standing
 
 from mainspring.model.define_schedule import define_schedule
 from mainspring.model.jobs import Definition, Placement, Python
@@ -55,9 +56,11 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0)
-        self.reception = Reception(database, self.gateway, self.recorder, self.clock, 60.0)
+        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, 60.0)
         self.roster = Roster(database, self.catalogue, self.gateway)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
+        self.dispatcher = Dispatcher(
+            database, standing(), self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+        )
         self.keeper = Keeper(database, self.catalogue, self.gateway)
 
     async def step(self) -> int:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.model.define_schedule import define_schedule
 from mainspring.model.floors import BOTTOM
@@ -55,7 +56,7 @@ async def dies_with(conn: Connection, *names: str, started: bool = True) -> list
 async def crash(conn: Connection, *, started: bool = True) -> list[int]:
     session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
-    claim = await claims.claim(conn, pool, [session], 1000, [BOTTOM] * 10, ahead=60.0)
+    claim = await claims.claim(conn, OWNER, pool, [session], 1000, [BOTTOM] * 10, ahead=60.0)
     held = claim.tasks.get(session, [])
     if started:
         await outcomes.start(conn, [Start(armed.task, armed.token, 1_790_000_000.0) for armed in held])
@@ -75,7 +76,7 @@ async def test_a_living_session_keeps_what_it_holds(conn: Connection, rescuer: R
     session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
     await conn.execute("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
-    await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
+    await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
     assert await rescuer.step() == 0
 
 
@@ -97,7 +98,7 @@ async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(
     await rescuer.step()
     assert ((await view(conn, task)).attempt, await crashes(conn, task)) == (0, 1)
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
-    claim = await claims.claim(conn, pool, [1], 1, [BOTTOM] * 10, ahead=60.0)
+    claim = await claims.claim(conn, OWNER, pool, [1], 1, [BOTTOM] * 10, ahead=60.0)
     assert claim.tasks[1][0].careful
     for _ in range(5):  # never known to have started: never its fault
         await conn.execute("update mainspring.task set state = 1, session = null, attempt = 0")
@@ -167,7 +168,7 @@ async def test_what_was_claimed_for_a_session_after_its_burial_is_rescued(conn: 
     assert await agents.gone(conn) == []
     task = await conn.fetchval("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
-    await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
+    await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
     assert await rescuer.step() == 1
     assert (await view(conn, task)).state == "pending"
     assert await rescuer.step() == 0
@@ -193,7 +194,7 @@ async def test_a_neighbour_that_died_is_seen_before_its_lease_is_over(conn: Conn
     session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, identity), 3600.0)
     task = await conn.fetchval("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
-    await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
+    await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
     assert not is_dead_neighbour(identity)
     assert await rescuer.step() == 0
     child.kill()

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
+from tests.cluster import standing
 from tests.schedules import Entry, claimed, create, finished, ledger, live, planned, set_clock, started
 
 import mainspring
@@ -31,7 +32,7 @@ Eventually = Callable[..., Awaitable[Any]]
 async def turnstile(database: Database, conn: Connection) -> AsyncIterator[Turnstile]:
     await set_clock(conn, 0)
     await partitions.make_ahead(conn, days=1)
-    turnstile = Turnstile(database, 5.0)
+    turnstile = Turnstile(database, standing(), 5.0)
     yield turnstile
     await turnstile.close()
 
@@ -126,7 +127,7 @@ async def test_two_turnstiles_at_once_let_one_pass(dsn: str, conn: Connection, t
     await planned(conn)
     await set_clock(conn, 9)
     databases = [Database(dsn) for _ in range(4)]
-    turnstiles = [Turnstile(database, 5.0) for database in databases]
+    turnstiles = [Turnstile(database, standing(), 5.0) for database in databases]
     for _ in range(8):
         await asyncio.gather(*(settle(one) for one in turnstiles))
         running = await conn.fetch("select scope, count(*) from mainspring.task where pool > 0 group by scope")

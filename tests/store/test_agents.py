@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tests.cluster import OWNER
+
 from mainspring.model.floors import BOTTOM
 from mainspring.model.states import TaskState
 from mainspring.store import agents, claims
@@ -82,7 +84,7 @@ async def test_what_a_session_holds_is_what_it_claimed_and_still_has(conn: Conne
     tasks = [await make_task() for _ in range(4)]
     pool = await conn.fetchval("select pool from mainspring.job")
     await conn.execute("update mainspring.task set run_at = run_at - interval '1 s'")
-    found = await claims.claim(conn, pool, [7], 10, [BOTTOM] * 10, ahead=0.0)
+    found = await claims.claim(conn, OWNER, pool, [7], 10, [BOTTOM] * 10, ahead=0.0)
     tokens = {armed.task: armed.token for armed in found.tasks[7]}
     await conn.execute(
         "update mainspring.task set state = 3, started_at = to_timestamp(1790000000), crashes = 2 where id = $1",
@@ -110,7 +112,7 @@ async def test_a_claim_made_for_a_session_while_it_is_buried_is_still_found(
     await conn.execute("update mainspring.task set run_at = run_at - interval '1 s'")
     claimer = await Database(dsn).connect()
     async with claimer.transaction():
-        claim = await claims.claim(claimer, pool, [session], 10, [BOTTOM] * 10, ahead=0.0)
+        claim = await claims.claim(claimer, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=0.0)
         assert await agents.held(conn, session, 100) == []
         await agents.bury(conn, session)
     await claimer.close()
@@ -129,7 +131,7 @@ async def test_a_claim_made_between_the_look_and_the_burial_is_not_thrown_away(
     pool = await conn.fetchval("select pool from mainspring.job")
     await conn.execute("update mainspring.task set run_at = run_at - interval '1 s'")
     assert await agents.held(conn, session, 100) == []
-    await claims.claim(conn, pool, [session], 10, [BOTTOM] * 10, ahead=0.0)
+    await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=0.0)
     await agents.bury(conn, session)
     assert await agents.gone(conn) == [session]
     assert len(await agents.held(conn, session, 100)) == 1

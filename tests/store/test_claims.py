@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.model.floors import BOTTOM, Floor
 from mainspring.model.jobs import PRIORITY_LEVELS, Definition, Python
@@ -46,7 +47,7 @@ async def claim(
     floors: Sequence[Floor] = FROM_BOTTOM,
     ahead: float = 0.0,
 ) -> Claim:
-    return await claims.claim(conn, pool, sessions, limit, floors, ahead=ahead)
+    return await claims.claim(conn, OWNER, pool, sessions, limit, floors, ahead=ahead)
 
 
 def tasks(claim: Claim) -> list[Armed]:
@@ -195,12 +196,12 @@ async def test_what_lies_below_a_floor_is_a_straggler(conn: Connection, pool: in
     await enqueue(conn, due="-1 min")
     now = float(await conn.fetchval("select extract(epoch from mainspring.now())"))
     floors: list[Floor] = [(now - 600, 0)] * len(PRIORITY_LEVELS)
-    [(priority, position)] = await claims.stragglers(conn, pool, floors)
+    [(priority, position)] = await claims.stragglers(conn, OWNER, pool, floors)
     assert (priority, position[1]) == (5, old[0])
     floors[PRIORITY_LEVELS.index(5)] = position
     assert ids(await claim(conn, pool, 2, floors=floors)) == old, "a lowered floor finds it"
-    assert await claims.stragglers(conn, pool, floors) == []
-    assert await claims.stragglers(conn, pool, FROM_BOTTOM) == []
+    assert await claims.stragglers(conn, OWNER, pool, floors) == []
+    assert await claims.stragglers(conn, OWNER, pool, FROM_BOTTOM) == []
 
 
 # ── give back, unanswered, compact ──────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.cluster import OWNER
 from tests.schedules import at, create, set_clock
 
 from mainspring.errors import InvalidTransition
@@ -97,7 +98,7 @@ async def test_an_ordinary_claim_never_meets_a_replica(conn: Connection) -> None
     await create(conn, daemon=1)
     await daemons.make(conn)
     pool = await conn.fetchval("select pool from mainspring.job")
-    claim = await claims.claim(conn, pool, [1], 10, [(0.0, 0)] * 10, ahead=60.0)
+    claim = await claims.claim(conn, OWNER, pool, [1], 10, [(0.0, 0)] * 10, ahead=60.0)
     assert claim.size == 0
 
 

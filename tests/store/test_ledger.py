@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER, standing
 
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
 from mainspring.model.define_schedule import define_schedule
@@ -37,7 +38,7 @@ async def at_noon(conn: Connection) -> None:
 
 @pytest.fixture
 async def planner(database: Database) -> Any:
-    planner = Planner(database, None, {})
+    planner = Planner(database, standing(), None, {})
     yield planner
     await planner.close()
 
@@ -539,7 +540,7 @@ async def test_a_backfill_takes_no_part_in_overlap(conn: Connection, planner: Pl
     assert [row["state"] for row in states] == [1], "it does not wait for them"
     await set_clock(conn, NOON + 20 * MINUTE)
     await plan(planner)
-    [lane] = await turns.lanes(conn, within=0.0)
+    [lane] = await turns.lanes(conn, OWNER, within=0.0)
     assert len(lane.turns) == 2, "the two of the plan"
     first, second = lane.turns
     await conn.execute("delete from mainspring.task where id = $1", first.task)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.model.floors import BOTTOM, Floor
 from mainspring.model.jobs import PRIORITY_LEVELS, Definition, Python
@@ -34,14 +35,14 @@ BY_TIME = ("Index Scan", "task_claim", ("pool", "priority"))
 BY_PLACE = ("Tid Scan", None, ())
 
 HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = {
-    "claim": (claims._CLAIM, f"1, {_LEVELS}, 0, '{{1,2}}', 1000", {BY_TIME, BY_PLACE}),
+    "claim": (claims._CLAIM, f"1, {_LEVELS}, 0, '{{1,2}}', 1000, '{OWNER}'", {BY_TIME, BY_PLACE}),
     "sticky_claim": (
         sticky._CLAIM,
-        f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1",
+        f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1, '{OWNER}'",
         {BY_TIME, BY_PLACE},
     ),
-    "sticky_left": (sticky._LEFT, f"1, {_LEVELS}", {BY_TIME}),
-    "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}", {BY_TIME}),
+    "sticky_left": (sticky._LEFT, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
+    "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "give_back": (claims._GIVE_BACK, f"{_MANY}, {_MANY}", {BY_NUMBER}),
     "start": (outcomes._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),
     "finish": (
@@ -137,7 +138,8 @@ async def test_plans_are_right_for_a_table_that_was_full_when_analysed(conn: Con
 
 async def claim_cost(conn: Connection, pool: int, limit: int, floors: list[Floor]) -> tuple[int, int]:
     """(rows, pages touched) of a claim that is made."""
-    arguments = (pool, list(PRIORITY_LEVELS), [at for at, _ in floors], [id for _, id in floors], 0.0, [1], limit)
+    starts = [at for at, _ in floors], [id for _, id in floors]
+    arguments = (pool, list(PRIORITY_LEVELS), *starts, 0.0, [1], limit, OWNER)
     [explained] = json.loads(
         await conn.fetchval(f"explain (analyze, buffers, format json) {claims._CLAIM}", *arguments)
     )
@@ -162,7 +164,7 @@ async def test_an_old_snapshot_does_not_make_claims_walk_what_was_claimed_before
     await elsewhere.fetchval("select count(*) from mainspring.task")
     floors = list(FROM_BOTTOM)
     done = 0
-    while (claim := await claims.claim(conn, pool, [1], 1000, floors, ahead=0.0)).size:
+    while (claim := await claims.claim(conn, OWNER, pool, [1], 1000, floors, ahead=0.0)).size:
         floors[PRIORITY_LEVELS.index(5)] = claim.positions[5]
         done += await outcomes.finish(
             conn, [Ending(a.task, a.token, a.job, 1, TaskState.SUCCEEDED, 1.0, 2.0) for a in claim.tasks[1]]
@@ -183,7 +185,7 @@ async def test_the_work_of_a_batch_grows_with_its_size_and_no_faster(conn: Conne
     """No report is compared with another one's task: that would be a million comparisons for a thousand."""
     size = 300
     pool = await fill(conn, size)
-    claim = await claims.claim(conn, pool, [1], size, FROM_BOTTOM, ahead=0.0)
+    claim = await claims.claim(conn, OWNER, pool, [1], size, FROM_BOTTOM, ahead=0.0)
     tasks, tokens = zip(*((armed.task, armed.token) for armed in claim.tasks[1]), strict=True)
     sql, arguments, _ = HOT[name]
     given = arguments.replace("1000]", f"{size}]")
@@ -201,7 +203,7 @@ async def test_a_claim_adds_no_entry_to_any_index(conn: Connection) -> None:
     if conn.get_server_version().major < 15:
         pytest.skip("this server cannot be told to write its statistics at once")
     pool = await fill(conn, 2000)
-    await claims.claim(conn, pool, [1], 1000, FROM_BOTTOM, ahead=0.0)
+    await claims.claim(conn, OWNER, pool, [1], 1000, FROM_BOTTOM, ahead=0.0)
     await conn.fetchval("select pg_stat_force_next_flush()")
     counted = await conn.fetchrow(
         "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = 'mainspring.task'::regclass"

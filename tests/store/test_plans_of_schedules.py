@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, ledger, live, planned, set_clock
 
 from mainspring.store import plans, recalls, schedules, turns
@@ -43,7 +44,7 @@ async def test_what_is_due_is_planned_and_the_cursor_moves(conn: Connection, rep
     assert await ledger(conn, report) == [Entry(20, "", None)]
     stored = await schedules.find(conn, "report")
     assert (stored.next_plan_at, stored.runs) == (at(30), 1)
-    assert await plans.due(conn, 10) == []
+    assert await plans.due(conn, OWNER, 10) == []
     [task] = await conn.fetch("select * from mainspring.task")
     fire = await conn.fetchrow("select * from mainspring.fire")
     assert (task["id"], task["run_at"], task["created_at"], fire["decided_at"]) == (
@@ -66,7 +67,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_who_computed_from_what_is_no_more_writes_nothing(conn: Connection, report: int, change: str) -> None:
-    found = await plans.due(conn, 10)
+    found = await plans.due(conn, OWNER, 10)
     await conn.execute(CHANGES[change])
     before = await written(conn)
     assert await planned(conn, found) == set()
@@ -75,7 +76,7 @@ async def test_who_computed_from_what_is_no_more_writes_nothing(conn: Connection
 
 async def test_of_several_schedules_those_that_changed_stay_behind(conn: Connection, report: int) -> None:
     others = [await create(conn, name, every=5) for name in ("a", "b")]
-    found = await plans.due(conn, 10)
+    found = await plans.due(conn, OWNER, 10)
     assert len(found) == 3
     await schedules.change(conn, "a", lambda schedule: schedule, enabled=False)
     assert await planned(conn, found) == {report, others[1]}
@@ -90,7 +91,7 @@ async def test_the_same_moves_from_many_at_once_count_once(dsn: str, conn: Conne
     await set_clock(conn, 24)
     connections = [await Database(dsn).connect(hash_joins=True) for _ in range(count)]
     try:
-        found = await plans.due(conn, 100)
+        found = await plans.due(conn, OWNER, 100)
         given = [found if number % 2 else found[::-1] for number in range(count)]
         moved = await asyncio.gather(*(planned(c, due) for c, due in zip(connections, given, strict=True)))
     finally:
@@ -110,7 +111,7 @@ async def test_planners_that_hold_overlapping_schedules_in_opposite_orders_do_no
 ) -> None:
     """A row that is held is left out, so that nobody waits and nobody can wait in a circle."""
     other = await create(conn, "other", every=10)
-    found = await plans.due(conn, 10)
+    found = await plans.due(conn, OWNER, 10)
     one, two = [await Database(dsn).connect(hash_joins=True) for _ in range(2)]
     async with one.transaction(), two.transaction():
         assert await planned(one, [due for due in found if due.id == report]) == {report}
@@ -145,10 +146,10 @@ async def test_a_skip_that_is_in_the_ledger_stays_one(conn: Connection, report: 
 
 
 async def test_a_reason_makes_no_task_and_no_run(conn: Connection, report: int) -> None:
-    [due] = await plans.due(conn, 10)
+    [due] = await plans.due(conn, OWNER, 10)
     move = Move(due.id, due.number, due.cursor, at(40), at(35))
     fires = [Fire(report, at(20), "", at(20), "coalesced"), Fire(report, at(30), "", at(30), None)]
-    assert await plans.plan(conn, [move], fires) == {report}
+    assert await plans.plan(conn, OWNER, [move], fires) == {report}
     assert await ledger(conn, report) == [Entry(20, "", "coalesced"), Entry(30, "", None)]
     assert [second for second, _ in await live(conn, report)] == [30]
     assert (await schedules.find(conn, "report")).runs == 1
@@ -165,11 +166,11 @@ async def test_fires_of_days_without_a_partition_are_kept_all_the_same(conn: Con
 
 
 async def test_trouble_keeps_the_cursor_and_is_over_when_it_is_planned(conn: Connection, report: int) -> None:
-    [due] = await plans.due(conn, 10)
+    [due] = await plans.due(conn, OWNER, 10)
     await plans.trouble(conn, due, "no\x00pe", again_in=20.0)
     stored = await schedules.find(conn, "report")
     assert (stored.problem, stored.next_plan_at) == ("no�pe", at(20))
-    assert await plans.due(conn, 10) == []
+    assert await plans.due(conn, OWNER, 10) == []
     await set_clock(conn, 35)
     assert await planned(conn) == {report}
     assert (await schedules.find(conn, "report")).problem is None
@@ -212,16 +213,17 @@ _TIMES = "array_fill('2031-03-29 12:00Z'::timestamptz, array[200])"
 _TEXTS = "array_fill(null::text, array[200])"
 
 HOT = {
-    "due": (plans._DUE, "null, 200, 0"),
-    "due_with_provider": (plans._DUE, "'{shop}', 200, 0"),
+    "due": (plans._DUE, f"null, 200, 0, '{OWNER}'"),
+    "due_with_provider": (plans._DUE, f"'{{shop}}', 200, 0, '{OWNER}'"),
     "plan": (
         plans._PLAN,
         f"{_IDS.format(7)}, {_IDS.format(1)}, {_TIMES}, {_TIMES}, {_TIMES}, "
-        f"{_IDS.format(7)}, {_TIMES}, array_fill(''::text, array[200]), {_TIMES}, {_TEXTS}, {_TEXTS}",
+        f"{_IDS.format(7)}, {_TIMES}, array_fill(''::text, array[200]), {_TIMES}, {_TEXTS}, {_TEXTS}, "
+        f"{_IDS.format(1)}, '{OWNER}'",
     ),
     "confirm": (recalls._CONFIRM, "array_fill(7::bigint, array[100]), array_fill(7::bigint, array[100])"),
     "versions": (plans._VERSIONS, "7, '2031-03-29 12:00Z'"),
-    "lanes": (turns._LANES, "5, 100"),
+    "lanes": (turns._LANES, f"5, 100, '{OWNER}'"),
     "release": (turns._RELEASE, "array_fill(7::bigint, array[100]), false"),
 }
 
@@ -338,8 +340,8 @@ async def test_a_look_costs_what_is_due_and_not_what_is_stored(planners_conn: Co
     await fill(conn)
     for number in range(10):
         await create(conn, f"due {number}", every=5)
-    assert len(await plans.due(conn, 200)) == 10
-    assert await pages(conn, plans._DUE, None, 200, 0) < 60
+    assert len(await plans.due(conn, OWNER, 200)) == 10
+    assert await pages(conn, plans._DUE, None, 200, 0, OWNER) < 60
 
 
 async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Connection) -> None:
@@ -357,5 +359,5 @@ async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Conne
         IDLE,
         report,
     )
-    [lane] = await turns.lanes(conn, within=5.0)
+    [lane] = await turns.lanes(conn, OWNER, within=5.0)
     assert len(lane.turns) == turns.WAITING_OF_A_LANE

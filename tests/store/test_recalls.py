@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, finished, ledger, live, planned, set_clock, started
 
 from mainspring.model.messages import Ending
@@ -147,7 +148,7 @@ async def test_one_that_is_given_back_is_planned_anew_and_once(conn: Connection,
     assert await ledger(conn, report) == [Entry(10, "", None)]
     stored = await schedules.find(conn, "report")
     assert (stored.next_plan_at, stored.runs) == (at(5), 1)
-    assert [due.id for due in await plans.due(conn, 10)] == [report], "at once"
+    assert [due.id for due in await plans.due(conn, OWNER, 10)] == [report], "at once"
     await planned(conn)
     await planned(conn)
     assert await ledger(conn, report) == [Entry(5, "", None), Entry(10, "", None)]
@@ -178,7 +179,7 @@ async def test_what_is_given_back_to_a_paused_schedule_waits_for_it(conn: Connec
     await recalls.confirm(conn, [armed.task], [armed.token])
     assert await ledger(conn, report) == []
     await set_clock(conn, 7)
-    assert await plans.due(conn, 10) == []
+    assert await plans.due(conn, OWNER, 10) == []
     await schedules.change(conn, "report", lambda schedule: schedule, enabled=True)
     await planned(conn)
     assert await ledger(conn, report) == [Entry(5, "", "paused"), Entry(10, "", None), Entry(15, "", None)]

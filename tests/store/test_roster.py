@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.errors import NotFound
 from mainspring.model.floors import BOTTOM
@@ -34,7 +35,7 @@ async def connect(conn: Connection, name: str, *, lease: str = "1 min", slots: i
 
 async def claim(conn: Connection, session: int, job: str, count: int) -> None:
     pool = await conn.fetchval("select pool from mainspring.job where name = $1", job)
-    assert (await claims.claim(conn, pool, [session], count, [BOTTOM] * 10, ahead=0.0)).size == count
+    assert (await claims.claim(conn, OWNER, pool, [session], count, [BOTTOM] * 10, ahead=0.0)).size == count
 
 
 async def enqueue(conn: Connection, job: str, count: int = 1, *, delay: str = "0") -> list[int]:
@@ -165,7 +166,7 @@ async def test_what_is_armed_ahead_does_not_make_an_agent_busy(conn: Connection)
     alpha = await connect(conn, "alpha", slots=1)
     await enqueue(conn, "job", 5, delay="1 h")
     pool = await conn.fetchval("select pool from mainspring.job")
-    assert (await claims.claim(conn, pool, [alpha], 5, [BOTTOM] * 10, ahead=7200.0)).size == 5
+    assert (await claims.claim(conn, OWNER, pool, [alpha], 5, [BOTTOM] * 10, ahead=7200.0)).size == 5
     [task] = await enqueue(conn, "job")
     assert await roster.waits(conn, [task]) == {}
 

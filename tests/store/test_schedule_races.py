@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.cluster import standing
 from tests.schedules import at, create, planned, set_clock
 
 from mainspring.errors import Conflict
@@ -87,7 +88,7 @@ async def test_a_pause_needs_no_calendar(conn: Connection) -> None:
 
 
 async def plan(database: Database) -> None:
-    planner = Planner(database, None, {})
+    planner = Planner(database, standing(), None, {})
     while await planner.step():
         pass
     await planner.close()

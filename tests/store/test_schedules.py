@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.cluster import OWNER
 from tests.schedules import Entry, at, create, ledger, live, planned, set_clock
 
 from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound, ValidationError
@@ -54,7 +55,7 @@ async def test_a_disabled_schedule_has_no_cursor_and_is_never_due(conn: Connecti
     await create(conn, every=5, enabled=False)
     assert (await schedules.find(conn, "report")).next_plan_at is None
     await set_clock(conn, 100)
-    assert await plans.due(conn, 10) == []
+    assert await plans.due(conn, OWNER, 10) == []
 
 
 async def test_a_name_is_taken_once(dsn: str, conn: Connection) -> None:
@@ -150,7 +151,7 @@ async def test_a_pause_and_a_resume(conn: Connection) -> None:
     paused = await schedules.change(conn, "report", same, enabled=False)
     assert not paused.stored.enabled
     await set_clock(conn, 22)
-    assert await plans.due(conn, 10) == []
+    assert await plans.due(conn, OWNER, 10) == []
     resumed = await schedules.change(conn, "report", same, enabled=True)
     assert (resumed.stored.version, resumed.stored.next_plan_at) == (3, at(5))
     await planned(conn)
@@ -164,7 +165,7 @@ async def test_an_edit_while_it_is_paused_leaves_it_paused(conn: Connection) -> 
     edited = await schedules.change(conn, "report", every("7"))
     assert not edited.stored.enabled
     await set_clock(conn, 100)
-    assert await plans.due(conn, 10) == []
+    assert await plans.due(conn, OWNER, 10) == []
 
 
 async def test_edits_at_once_are_made_one_after_another(dsn: str, conn: Connection) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.cluster import OWNER
 
 from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.floors import BOTTOM
@@ -143,7 +144,7 @@ async def test_a_new_attempt_after_running_again_has_a_higher_token(conn: Connec
     pool = await conn.fetchval("select pool from mainspring.job")
     tokens = []
     for _ in range(3):
-        claim = await claims.claim(conn, pool, [1], 1, [BOTTOM] * 10, ahead=60.0)
+        claim = await claims.claim(conn, OWNER, pool, [1], 1, [BOTTOM] * 10, ahead=60.0)
         [armed] = claim.tasks[1]
         assert armed.attempt == 1
         tokens.append(armed.token)
@@ -222,7 +223,7 @@ async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection
         timedelta(hours=2),
     )
     pool = await conn.fetchval("select pool from mainspring.job")
-    await claims.claim(conn, pool, [session], 1, [BOTTOM] * 10, ahead=60.0)
+    await claims.claim(conn, OWNER, pool, [session], 1, [BOTTOM] * 10, ahead=60.0)
     assert await stats.stats(conn) == {
         "live": {"pending": 1, "assigned": 1},
         "last_hour": {"failed": 1},

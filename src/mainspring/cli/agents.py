@@ -27,6 +27,7 @@ _COLUMNS: dict[str, Callable[[AgentView], Any]] = {
     "MEMORY": lambda view: _percent(view.memory),
     "SKEW": lambda view: _milliseconds(view.skew, " ms"),
     "ACK MS": lambda view: _milliseconds(view.ack_time),
+    "SERVER": lambda view: view.server,
 }
 
 
@@ -108,6 +109,7 @@ def _fields(view: AgentView) -> dict[str, Any]:
         "connected": view.connected_at,
         "heard": view.heard_at,
         "lease until": view.lease_until,
+        "server": view.server,
         "host": view.host,
         "version": view.version,
     }

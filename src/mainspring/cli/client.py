@@ -1,7 +1,8 @@
 """The client: what commands ask for, and its implementation straight on the database.
 
 Uses   store.jobs, store.tasks, store.submit
-Next:  cli/schedule_client.py for schedules, cli/agent_client.py for agents; cli/render.py
+Next:  cli/schedule_client.py for schedules, cli/agent_client.py for agents, cli/cluster_client.py
+       for servers and segments; cli/render.py
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import asyncpg
 import msgspec
 
 from mainspring.cli.agent_client import Agents, DatabaseAgents
+from mainspring.cli.cluster_client import Cluster, DatabaseCluster
 from mainspring.cli.daemon_client import Daemons, DatabaseDaemons
 from mainspring.cli.schedule_client import DatabaseSchedules, Schedules
 from mainspring.compose import Settings, load, open_database
@@ -90,6 +92,8 @@ class Client(Protocol):
     def daemons(self) -> Daemons: ...
     @property
     def agents(self) -> Agents: ...
+    @property
+    def cluster(self) -> Cluster: ...
     async def stats(self) -> dict[str, Any]: ...
 
 
@@ -104,6 +108,7 @@ class DatabaseClient:
         self._schedules = DatabaseSchedules(self._conn, keep)
         self.daemons: Daemons = DatabaseDaemons(self._conn)
         self._agents = DatabaseAgents(self._conn, settings.skew_limit)
+        self.cluster: Cluster = DatabaseCluster(self._conn)
 
     @property
     def schedules(self) -> Schedules:

@@ -20,7 +20,9 @@ from mainspring.cli.errors import INTERRUPTED, USAGE, report
 from mainspring.cli.jobs import job
 from mainspring.cli.run import up, worker
 from mainspring.cli.schedules import schedule
+from mainspring.cli.segments import segments
 from mainspring.cli.serve import agent, server
+from mainspring.cli.servers import servers
 from mainspring.cli.status import migrate, stats
 from mainspring.cli.tasks import task
 from mainspring.cli.tokens import token
@@ -43,7 +45,9 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task, agents, token, stats):
+for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task):
+    cli.add_command(command)
+for command in (agents, servers, segments, token, stats):
     cli.add_command(command)
 
 

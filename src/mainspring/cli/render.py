@@ -32,14 +32,24 @@ def note(text: str) -> None:
         click.echo(text, file=sys.stderr)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, unbroken: Sequence[str] = ()) -> None:
-    """Rows under headers; on a terminal, `empty` is what to say when there are none; `unbroken` columns stay whole."""
+def table(
+    headers: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    empty: str,
+    unbroken: Sequence[str] = (),
+    fitted: bool = False,
+) -> None:
+    """Rows under headers; on a terminal, `empty` is what to say when there are none; `unbroken` columns stay whole.
+
+    Of a `fitted` one, a terminal shows as many columns as have room.
+    """
     cells = [[visible(cell(value)) for value in row] for row in rows]
     if not on_terminal():
         for line in ([header.lower().replace(" ", "_") for header in headers], *cells):
             click.echo("\t".join(line))
     elif cells:
-        _draw(headers, cells, unbroken)
+        _draw(headers[: _room(headers, cells)] if fitted else headers, cells, unbroken)
     else:
         note(empty)
 
@@ -55,8 +65,17 @@ def _draw(headers: Sequence[str], cells: list[list[str]], unbroken: Sequence[str
         numeric = all(_is_number(row[number]) for row in cells)
         drawn.add_column(header, justify="right" if numeric else "left", overflow="fold", no_wrap=header in unbroken)
     for row in cells:
-        drawn.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in row))
+        drawn.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in row[: len(headers)]))
     Console().print(drawn)
+
+
+def _room(headers: Sequence[str], cells: list[list[str]]) -> int:
+    """How many columns fit a terminal side by side."""
+    from itertools import accumulate
+    from shutil import get_terminal_size
+
+    widths = [max(map(len, column)) + 2 for column in zip(headers, *cells, strict=True)]
+    return max(1, sum(end <= get_terminal_size().columns for end in accumulate(widths)))
 
 
 _STYLES = {
@@ -67,6 +86,10 @@ _STYLES = {
     "lost": "red",
     "cancelled": "yellow",
     "skipped": "yellow",
+    "draining": "yellow",
+    "dead": "red",
+    "silent": "bold red",
+    "unowned": "bold red",
 }
 
 
@@ -132,6 +155,15 @@ def headline(text: str | None) -> str:
 
 def milliseconds(value: float | None) -> str:
     return "" if value is None else f"{value:.1f} ms"
+
+
+def age(seconds: float) -> str:
+    """0.4 s, 90 s, 15 min, 30 h, 12 d: as exactly as anybody wants to know it."""
+    seconds = max(0.0, seconds)  # a clock that was set back
+    for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
+        if seconds < length * most:
+            return f"{seconds:.1f} s" if seconds < 10 else f"{seconds // length:.0f} {unit}"
+    return f"{seconds // 86400:.0f} d"
 
 
 def counted(count: int, noun: str) -> str:

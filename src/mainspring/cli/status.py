@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.render import counted, fields, note, print_json, table
+from mainspring.cli.render import cell, counted, fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
+    from mainspring.store.cluster_views import Leader
     from mainspring.store.migrate import Migration
 
 
@@ -69,6 +70,8 @@ async def stats(client: Client) -> None:
             "live": ", ".join(f"{count} {state}" for state, count in found["live"].items()) or "none",
             "last hour": ", ".join(f"{count} {state}" for state, count in found["last_hour"].items()) or "none",
             "lateness": ", ".join(f"{name} {value:g} ms" for name, value in (lateness or {}).items()) or "none",
+            "servers": ", ".join(f"{count} {status}" for status, count in found["servers"].items()) or "none",
+            "leader": "none" if (leader := found["leader"]) is None else _leader(leader),
         }
     )
     click.echo()
@@ -79,3 +82,7 @@ async def stats(client: Client) -> None:
     )
     for waiting in found["waiting"]:
         note(f"{counted(waiting['tasks'], 'task')} of {', '.join(waiting['jobs'])} cannot start: {waiting['reason']}")
+
+
+def _leader(leader: Leader) -> str:
+    return f"{leader.name}, term {leader.term}, since {cell(leader.since)}, lease until {cell(leader.lease_until)}"

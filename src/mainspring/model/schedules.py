@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from mainspring.model.segments import SEGMENTS
+
 Kind = Literal["cron", "every", "once", "daemon"]
 Gap = Literal["skip", "shift"]
 Fold = Literal["first", "second", "both"]
 CatchUp = Literal["skip", "latest", "all"]
 Overlap = Literal["allow", "skip", "queue", "queue_all", "cancel_running", "terminate_running"]
 
-SEGMENTS = 100
 FILLED = ("scope", "day", "plan_time")  # arguments that a plan gives by itself to a handler that names them
 
 

@@ -7,6 +7,7 @@ Next:   server/reception.py
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 from mainspring.errors import ValidationError
 from mainspring.model.messages import Armed, Hello
@@ -29,9 +30,9 @@ class Arrival(NamedTuple):
 
 
 async def arrive(
-    conn: Connection, hello: Hello, lease: float, *, process: str | None, token: int | None
+    conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
 ) -> Arrival | str:
-    """The session of an agent that said hello, or why it cannot have one."""
+    """The session with `server` of an agent that said hello, or why it cannot have one."""
     try:
         _check(hello)
         if process is None and not hello.instance:
@@ -46,7 +47,7 @@ async def arrive(
             return "this token serves one agent, and has served another; make a new one"
         token, credential = admission
     newcomer = Newcomer(
-        hello.name, hello.slots, hello.labels, process, instance, token, hello.host, hello.version, hello.offers
+        hello.name, hello.slots, hello.labels, process, instance, token, hello.host, hello.version, hello.offers, server
     )
     if hello.session is None:
         return Arrival(await agents.begin(conn, newcomer, lease), instance, [], 0, credential)

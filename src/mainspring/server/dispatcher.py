@@ -20,6 +20,7 @@ from mainspring.server.gateway import Gateway
 from mainspring.server.placer import Placer
 from mainspring.server.recorder import Recorder
 from mainspring.server.roster import Roster
+from mainspring.server.standing import Standing
 from mainspring.store import claims, sticky
 from mainspring.store.database import Connection, Database, Line
 from mainspring.store.submit import Submission, submit_and_claim
@@ -37,6 +38,7 @@ class Dispatcher:
     def __init__(
         self,
         database: Database,
+        standing: Standing,
         catalogue: Catalogue,
         gateway: Gateway,
         recorder: Recorder,
@@ -46,6 +48,7 @@ class Dispatcher:
         self._database = database
         self._line = database.line()
         self._slow_line = database.line()
+        self._standing = standing
         self._catalogue = catalogue
         self._gateway = gateway
         self._recorder = recorder
@@ -53,6 +56,7 @@ class Dispatcher:
         self._clock = clock
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = {}  # pools whose last claim was full
+        self.rooms: dict[int, tuple[int, int]] = {}  # by pool: free places here and the windows, at the last look
         self._settled_at = 0.0
         self._looked_ahead_at = 0.0
         self._looked_below_until = 0.0
@@ -78,7 +82,7 @@ class Dispatcher:
     async def step(self) -> int:
         """Claim what is due and what will be soon, for every pool that some agent can serve."""
         self._wants_room = True
-        if self._recorder.backlog > BACKLOG:
+        if self._recorder.backlog > BACKLOG or not self._standing.may_act:
             return 0
         if self._gateway.doubts.any_unanswered:
             if self._gateway.doubts.any_under_way:
@@ -105,6 +109,7 @@ class Dispatcher:
     async def _claim_due(self, pool: int, requirements: Requirements) -> int:
         room, window = self._gateway.room(requirements)
         free = sum(room.values())
+        self.rooms[pool] = (free, window)
         flowing = self._flowing.get(pool, False)
         if not free or (flowing and free < window // 4):  # in full flow, wait for a batch that is worth it
             self._wants_room |= window > 0  # else nobody here can serve it
@@ -124,7 +129,7 @@ class Dispatcher:
     async def _lower_to_what_is_left(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim leaves tasks between those it takes: the next one must find them."""
         async with self._line as conn:
-            for priority, position in await sticky.left(conn, pool, start):
+            for priority, position in await sticky.left(conn, self._standing.id, pool, start):
                 floors.lower(priority, position)
 
     async def _claim_ahead(self, pool: int, requirements: Requirements) -> int:
@@ -152,11 +157,12 @@ class Dispatcher:
         with self._gateway.claiming():
             async with self._line as conn:
                 if contest is not None:
-                    claim = await sticky.claim(conn, pool, contest, limit, floors, ahead=ahead)
+                    claim = await sticky.claim(conn, self._standing.id, pool, contest, limit, floors, ahead=ahead)
                 else:
-                    claim = await claims.claim(conn, pool, places, limit, floors, ahead=ahead)
+                    claim = await claims.claim(conn, self._standing.id, pool, places, limit, floors, ahead=ahead)
                     self._placer.placed(pool, places, claim.size)
             await self._arm_new(claim)
+        self._standing.tally.dispatched += claim.size
         return claim
 
     async def _arm_new(self, claim: claims.Claim) -> None:
@@ -209,7 +215,9 @@ class Dispatcher:
     async def submit(self, submission: Submission) -> int | None:
         """Insert a plain task and claim it in the same statement. None: something waits, let it wait its turn."""
         job = self._catalogue.named(submission.job)
-        if job is None or not submission.is_plain or self._flowing.get(job.pool) or self._gateway.doubts.any_unanswered:
+        if job is None or not submission.is_plain or not self._standing.may_act:
+            return None
+        if self._flowing.get(job.pool) or self._gateway.doubts.any_unanswered:
             return None
         requirements = self._catalogue.pools.get(job.pool)
         if requirements is None or not requirements.is_plain:
@@ -227,6 +235,11 @@ class Dispatcher:
             await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
         return id
 
+    def segments_moved(self) -> None:
+        """Segments have come, or pools were opened to us: what waits there may lie below what was claimed here."""
+        self._floors.clear()
+        self.wake.set()
+
     def released(self, released: list[Released]) -> None:
         """Tasks that waited for their turn may be claimed: they lie where they would have run."""
         for pool, priority, position in released:
@@ -242,7 +255,7 @@ class Dispatcher:
         found = 0
         for pool, floors in list(self._floors.items()):
             async with self._slow_line as conn:
-                stragglers = await claims.stragglers(conn, pool, floors.mark)
+                stragglers = await claims.stragglers(conn, self._standing.id, pool, floors.mark)
             for priority, position in stragglers:
                 floors.lower(priority, position)
             found += len(stragglers)

@@ -1,5 +1,6 @@
 """Door: where agents on other machines come in, over WebSockets. Who shows no valid token is not let in.
 
+Whoever asks for /healthz or /readyz is told how the server is, and nothing else: a load balancer has no token.
 Reads   store.tokens
 Next:   server/reception.py
 """
@@ -7,10 +8,12 @@ Next:   server/reception.py
 from __future__ import annotations
 
 import http
+import json
 import logging
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -25,20 +28,31 @@ from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
 
+HEALTH, READINESS = "/healthz", "/readyz"
 TRY_AGAIN_LATER = 1013
 GOING_AWAY = 1001
 WRITE_LIMIT = 16 << 20  # bytes that wait for an agent which does not read, before they hold up the others
 
 
 class Door:
+    """`why_not_ready` tells why the server may not act, if it may not."""
+
     def __init__(
-        self, database: Database, reception: Reception, *, host: str, port: int, tls: ssl.SSLContext | None = None
+        self,
+        database: Database,
+        reception: Reception,
+        *,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        why_not_ready: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._line = database.line()
         self._reception = reception
         self._host = host
         self._port = port
         self._tls = tls
+        self._why_not_ready = why_not_ready
         # The tokens of those who have not said hello yet. Some never do: their handshake fails, and nobody tells us.
         self._admitted = WeakKeyDictionary[ServerConnection, int]()
         self._server: Server | None = None
@@ -75,7 +89,10 @@ class Door:
 
     async def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """None lets the handshake go on."""
-        if request.path.partition("?")[0] != PATH:
+        path = request.path.partition("?")[0]
+        if path in (HEALTH, READINESS):
+            return self._tell(connection, path)
+        if path != PATH:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"agents connect to {PATH}\n")
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         try:
@@ -88,6 +105,20 @@ class Door:
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "no valid token; `mainspring token create`\n")
         self._admitted[connection] = token
         return None
+
+    def _tell(self, connection: ServerConnection, path: str) -> Response:
+        """Asks nobody: an answer must come while PostgreSQL does not answer."""
+        reason = self._why_not_ready()
+        good, bad = ("healthy", "degraded") if path == HEALTH else ("ready", "not_ready")
+        told = {"status": good} if reason is None else {"status": bad, "reason": reason}
+        # Whoever sees no health starts the server again, which would mend nothing: it lives, and waits.
+        is_refused = reason is not None and path == READINESS
+        status = http.HTTPStatus.SERVICE_UNAVAILABLE if is_refused else http.HTTPStatus.OK
+        response = connection.respond(status, json.dumps(told) + "\n")
+        del response.headers["Content-Type"]  # a second one would be added to it
+        response.headers["Content-Type"] = "application/json"
+        response.headers["Cache-Control"] = "no-store"
+        return response
 
     async def _talk(self, connection: ServerConnection) -> None:
         token = self._admitted.pop(connection)

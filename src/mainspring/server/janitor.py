@@ -25,6 +25,11 @@ class Janitor:
         self._keep_succeeded = keep_succeeded
         self._keep_failed = keep_failed
 
+    async def prepare(self) -> None:
+        """What must be there before anything is written."""
+        async with self._database.acquire() as conn:
+            await partitions.make_ahead(conn, DAYS_AHEAD)
+
     async def step(self) -> int:
         """One round; returns how many rows were forgotten, so that a backlog of them is worked off."""
         async with self._database.acquire() as conn:

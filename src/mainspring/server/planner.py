@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.planning import Decision, arguments, decide, run_at
 from mainspring.server.scopes import Provider, Providers
+from mainspring.server.standing import Standing
 from mainspring.store import plans
 from mainspring.store.database import Connection, Database
 from mainspring.store.plans import Due, Fire, Move
+from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
@@ -36,8 +38,11 @@ TOLD_AT_ONCE = 20
 class Planner:
     """`providers` are the functions of the application `app` that tell scopes, by schedule."""
 
-    def __init__(self, database: Database, app: str | None, providers: Mapping[str, Provider]) -> None:
+    def __init__(
+        self, database: Database, standing: Standing, app: str | None, providers: Mapping[str, Provider]
+    ) -> None:
         self._line = database.line(hash_joins=True)
+        self._standing = standing
         self._app = app
         self._providers = Providers(providers)
         self._asking: dict[int, asyncio.Task[None]] = {}  # by schedule: a slow provider holds up nobody else
@@ -56,10 +61,13 @@ class Planner:
 
     async def step(self) -> int:
         """Plan a batch; returns how many schedules moved. What somebody else holds or has done is no work of ours."""
+        if not self._standing.may_act:
+            return 0
         if self._providers:
             self.provider_wake.set()  # who was told of a change was told for both
+        began = boottime()
         async with self._line as conn:
-            found = await plans.due(conn, BATCH, behind=self._behind)
+            found = await plans.due(conn, self._standing.id, BATCH, behind=self._behind)
             decisions: list[tuple[Due, Decision]] = []
             fires: list[Fire] = []
             for number, due in enumerate(found, 1):
@@ -72,6 +80,7 @@ class Planner:
                 if number % BREATH == 0:
                     await asyncio.sleep(0)
             moved = await self._write(conn, decisions, fires)
+        self._standing.tally.scan(len(found), began, boottime())
         self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0
         return moved or self._behind
 
@@ -87,10 +96,11 @@ class Planner:
             return None
 
     async def _write(self, conn: Connection, decisions: list[tuple[Due, Decision]], fires: list[Fire]) -> int:
-        moves = [Move(due.id, due.number, due.cursor, made.cursor, made.look_at) for due, made in decisions]
-        moved = await plans.plan(conn, moves, fires) if moves else set()
+        moves = [Move(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch) for due, made in decisions]
+        moved = await plans.plan(conn, self._standing.id, moves, fires) if moves else set()
         for due, decision in decisions:
             if due.id in moved:  # else somebody else decided, and tells
+                self._standing.tally.planned += len(decision.plan_times)
                 self._tell_of_skips(due, decision)
         if moved and fires:
             for on_planned in self.on_planned:
@@ -101,10 +111,10 @@ class Planner:
 
     async def ask_providers(self) -> int:
         """Start to plan the schedules whose scopes our application tells, each by itself."""
-        if not self._providers or self._app is None:
+        if not self._providers or self._app is None or not self._standing.may_act:
             return 0
         async with self._line as conn:
-            found = await plans.due(conn, BATCH, providers=[self._app])
+            found = await plans.due(conn, self._standing.id, BATCH, providers=[self._app])
         for due in found:
             if due.id not in self._asking:
                 asking = self._asking[due.id] = asyncio.create_task(self._plan_with_provider(due))

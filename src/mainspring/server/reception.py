@@ -31,6 +31,7 @@ from mainspring.server.flood import Slowed
 from mainspring.server.gateway import Gateway
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import Seat
+from mainspring.server.standing import Standing
 from mainspring.store import agents
 from mainspring.store.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
@@ -47,6 +48,7 @@ class Reception:
     def __init__(
         self,
         database: Database,
+        standing: Standing,
         gateway: Gateway,
         recorder: Recorder,
         clock: Clock,
@@ -54,6 +56,7 @@ class Reception:
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
         self._line = database.line()
+        self._standing = standing
         self._gateway = gateway
         self._recorder = recorder
         self._clock = clock
@@ -106,7 +109,9 @@ class Reception:
     ) -> Seat | None:
         asked_at = boottime()
         async with self._line as conn:
-            arrival = await arrivals.arrive(conn, hello, self._lease, process=process, token=token)
+            arrival = await arrivals.arrive(
+                conn, hello, self._lease, server=self._standing.id, process=process, token=token
+            )
         if isinstance(arrival, str):
             await self._refuse(channel, arrival)
             return None

@@ -1,6 +1,6 @@
 """Server: the loops that plan, dispatch, record, rescue and tidy, and how they start and stop together.
 
-Next: server/planner.py
+Next: server/membership.py, then server/planner.py
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ from datetime import timedelta
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import run_every
 from mainspring.model.lead import Lead
+from mainspring.model.messages import Ending
 from mainspring.model.skew import DEFAULT_LIMIT, alarm
 from mainspring.server.broadcaster import LOOK_EVERY, Broadcaster
 from mainspring.server.catalogue import Catalogue
+from mainspring.server.coordinator import LOOK_EVERY as ASSIGN_EVERY
+from mainspring.server.coordinator import Coordinator
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
 from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
+from mainspring.server.leader import Leader
+from mainspring.server.lender import LOOK_EVERY as LEND_EVERY
+from mainspring.server.lender import Lender
 from mainspring.server.listener import Listener
+from mainspring.server.membership import Membership
 from mainspring.server.planner import Planner
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
@@ -28,13 +35,16 @@ from mainspring.server.rescuer import Rescuer
 from mainspring.server.roster import Roster
 from mainspring.server.scopes import Provider
 from mainspring.server.settler import Settler
+from mainspring.server.standing import Standing
 from mainspring.server.turnstile import Turnstile
 from mainspring.store import clock as store_clock
 from mainspring.store.database import Database
+from mainspring.store.servers import Newcomer
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
+MOVED_EVERY = 30.0  # seconds between looks at what may be ours, where no hint of a move came
 PLAN_EVERY = 1.0  # seconds between looks of the planner, and of the turnstile, where nothing wakes them
 
 
@@ -42,6 +52,7 @@ class Server:
     def __init__(
         self,
         database: Database,
+        newcomer: Newcomer,
         *,
         poll: float,
         lead: Lead,
@@ -49,10 +60,10 @@ class Server:
         keep_succeeded: timedelta,
         keep_failed: timedelta,
         skew_limit: float = DEFAULT_LIMIT,
-        app: str | None = None,
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.clock = Clock()
+        self.standing = standing = Standing(newcomer.id)
         self._poll = poll
         self._lease = lease
         self._clock_line = database.line()
@@ -61,18 +72,25 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
-        self.reception = Reception(database, self.gateway, self.recorder, self.clock, lease, skew_limit)
+        self.membership = Membership(database, standing, newcomer, lease, lambda: len(self.gateway.seats))
+        self.leader = Leader(database, standing, lease)
+        self.coordinator = Coordinator(database, standing, self.leader, lease)
+        self.reception = Reception(database, standing, self.gateway, self.recorder, self.clock, lease, skew_limit)
         self.roster = Roster(database, self.catalogue, self.gateway)
-        self.dispatcher = Dispatcher(database, self.catalogue, self.gateway, self.recorder, self.roster, self.clock)
+        self.dispatcher = Dispatcher(
+            database, standing, self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+        )
+        self.lender = Lender(database, standing, self.dispatcher)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
         self.settler = Settler(database)
         self.broadcaster = Broadcaster(
             database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
         )
-        self.planner = Planner(database, app, providers or {})
-        self.turnstile = Turnstile(database, lead.default)
+        self.planner = Planner(database, standing, newcomer.app, providers or {})
+        self.turnstile = Turnstile(database, standing, lead.default)
         self.keeper = Keeper(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
+        self.segments_wake = asyncio.Event()
         self.listener = Listener(
             database,
             {
@@ -83,9 +101,13 @@ class Server:
                 "dependency": self.settler.wake,
                 "schedule": self.planner.wake,
                 "armed": self.broadcaster.armed_wake,
+                "server": self.coordinator.wake,
+                "leader": self.leader.wake,
+                "segment": self.segments_wake,
             },
         )
         self.listener.also("schedule", self.keeper.wake)
+        self.recorder.on_ended.append(self._count)
         self.recorder.on_restarted.append(self.keeper.wake.set)
         self.keeper.on_stopping.append(self.gateway.cancel_wake.set)
         self.recorder.on_ended.append(self.settler.ended)
@@ -99,24 +121,33 @@ class Server:
         self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 
     async def start(self) -> None:
-        """Look around once, then keep the loops running until `stop`."""
+        """Look around once, take a share of the segments, then keep the loops running until `stop`."""
         for _ in range(8):
             await self.follow_clock()
-        await self.janitor.step()
+        await self.janitor.prepare()
         await self.catalogue.refresh()
         await self.roster.look()
         await self.listener.step()
+        await self.membership.join()
+        await self.leader.step()
+        await self.coordinator.step()  # if nobody else leads
         self.loops = asyncio.create_task(self._run(), name="mainspring server")
 
     async def _run(self) -> None:
+        only = self.leader.only
         async with asyncio.TaskGroup() as group:
+            group.create_task(run_every(self.membership.beat_every, self.membership.beat))
+            group.create_task(run_every(self.leader.look_every, self.leader.step, self.leader.wake))
+            group.create_task(run_every(ASSIGN_EVERY, only(self.coordinator.step), self.coordinator.wake))
+            group.create_task(run_every(LEND_EVERY, self.lender.step))
+            group.create_task(run_every(MOVED_EVERY, self._segments_moved, self.segments_wake))
             group.create_task(run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True))
             group.create_task(run_every(self._poll, self.dispatcher.look_below, adaptive=True))
             group.create_task(run_every(1.0, self.recorder.flush, self.recorder.wake))
             group.create_task(run_every(self._lease / 6, self.gateway.renew))
             group.create_task(run_every(1.0, self.gateway.compact))
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
-            group.create_task(run_every(1.0, self.rescuer.step))
+            group.create_task(run_every(1.0, only(self.rescuer.step)))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake))
@@ -131,7 +162,7 @@ class Server:
             group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
             group.create_task(run_every(2.0, self.listener.step))
             group.create_task(run_every(1.0, self.follow_clock))
-            group.create_task(run_every(60.0, self.janitor.step))
+            group.create_task(run_every(60.0, only(self.janitor.step)))
 
     async def follow_clock(self) -> int:
         """Measure the database's time by a round trip."""
@@ -145,8 +176,25 @@ class Server:
         self._is_skewed = told is not None
         return 0
 
+    def _count(self, endings: list[Ending]) -> None:
+        self.standing.tally.recorded += len(endings)
+
+    async def _segments_moved(self) -> int:
+        """Segments changed hands, or pools were opened: look at what may be ours now."""
+        self.dispatcher.segments_moved()
+        self.planner.wake.set()
+        self.turnstile.wake.set()
+        return 0
+
+    async def leave(self) -> None:
+        """Take nothing new: others have the segments, and the lead."""
+        if not self.standing.is_draining:
+            await self.membership.drain()
+            await self.leader.close()
+
     async def stop(self, *, patience: float) -> None:
         """Take nothing new, let agents give back what has not started, record what they report."""
+        await self.leave()
         try:
             async with asyncio.timeout(patience):
                 await self.gateway.drain()
@@ -170,6 +218,10 @@ class Server:
             self.planner,
             self.turnstile,
             self.keeper,
+            self.lender,
+            self.coordinator,
+            self.leader,
+            self.membership,
         ):
             await part.close()
         await self._clock_line.close()

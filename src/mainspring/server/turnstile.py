@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from mainspring.model.messages import Ending
 from mainspring.model.overlap import decide
+from mainspring.server.standing import Standing
 from mainspring.store import turns
 from mainspring.store.database import Connection, Database
 from mainspring.store.turns import Released
@@ -21,8 +22,9 @@ JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
 
 class Turnstile:
-    def __init__(self, database: Database, lead: float) -> None:
+    def __init__(self, database: Database, standing: Standing, lead: float) -> None:
         self._line = database.line()
+        self._standing = standing
         self._lead = lead
         self._any = False  # whether anything waited at the last look
         self._alarm: asyncio.TimerHandle | None = None  # for the next instant of one that waits
@@ -36,9 +38,11 @@ class Turnstile:
             self.wake.set()
 
     async def step(self) -> int:
-        """Look at all lanes where somebody waits; returns how many tasks were moved."""
+        """Look at all lanes of our segments where somebody waits; returns how many tasks were moved."""
+        if not self._standing.may_act:
+            return 0
         async with self._line as conn:
-            waiting = await turns.lanes(conn, within=self._lead)
+            waiting = await turns.lanes(conn, self._standing.id, within=self._lead)
             self._any = bool(waiting)
             moved = await self._move(conn, waiting) if waiting else 0
         self._be_there_at(min((lane.due_in for lane in waiting if lane.due_in is not None), default=None))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -17,8 +18,8 @@ from mainspring.store.database import Connection
 
 _NEW = """
     insert into mainspring.agent
-        (name, slots, labels, process, lease_until, instance, token_id, host, version, offers, heard_at)
-    values ($1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, mainspring.now())
+        (name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server, heard_at)
+    values ($1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11, mainspring.now())
     returning session
 """
 
@@ -35,10 +36,11 @@ class Newcomer(NamedTuple):
     host: str = ""
     version: str = ""
     offers: Mapping[str, float] = MappingProxyType({})
+    server: UUID | None = None  # that it is connected to
 
     def values(self, lease: float) -> tuple[Any, ...]:
         labels, offers = (msgspec.json.encode(dict(given)).decode() for given in (self.labels, self.offers))
-        described = (self.instance, self.token, self.host, self.version, offers)
+        described = (self.instance, self.token, self.host, self.version, offers, self.server)
         return (self.name, self.slots, labels, self.process, lease, *described)
 
 
@@ -52,25 +54,26 @@ async def begin(conn: Connection, agent: Newcomer, lease: float) -> int:
 # and however often, each attempt is of one session. It may not know the last one, if the welcome was lost.
 _GO_ON = f"""
     with old as (
-        update mainspring.agent set ended_at = mainspring.now(), successor = $11
+        update mainspring.agent set ended_at = mainspring.now(), successor = $12
          where instance = $6 and ended_at is null and lease_until > mainspring.now()
         returning session
     ), given as (
-        select * from unnest($12::bigint[], $13::bigint[]) as given(id, token)
+        select * from unnest($13::bigint[], $14::bigint[]) as given(id, token)
     ), taken as (
-        update mainspring.task t set session = $11
+        update mainspring.task t set session = $12
           from given
          where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
            and t.session in (select session from old)
         returning t.*
     ), noted as (
         insert into mainspring.claim (session, batch, tasks)
-        select $11, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
+        select $12, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
         returning batch
     ), new as (
         insert into mainspring.agent
-            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, heard_at)
-        values ($11, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10,
+            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
+             heard_at)
+        values ($12, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11,
                 mainspring.now())
     )
     select (select batch from noted) as batch, {ARMED_COLUMNS} from taken t

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from mainspring.model.floors import Floor
 from mainspring.model.jobs import PRIORITY_LEVELS
 from mainspring.model.messages import Armed
 from mainspring.store.database import Connection
+from mainspring.store.segments import holds, owned_or_open
 
 LEVELS = list(PRIORITY_LEVELS)
 BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
@@ -44,10 +46,10 @@ TAKE = f"""
     returning {COLUMNS}
 """
 
-# One index descent per priority level, which stops as soon as there are enough. The rows take the sessions in
-# turn; FOR UPDATE SKIP LOCKED passes over those that others claim.
+# One index descent per priority level, which stops as soon as there are enough. Tasks of segments that others own are
+# passed over. The rows take the sessions in turn; FOR UPDATE SKIP LOCKED passes over those that others claim.
 _CLAIM = f"""
-    with due as materialized (
+    with {owned_or_open(server="$8", pool="$1")}, due as materialized (
         select found.ctid as place, found.id
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (
@@ -55,7 +57,7 @@ _CLAIM = f"""
               where pool = $1 and priority = level.priority
                 and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and run_at <= (select mainspring.now()) + make_interval(secs => $5)
-                and state = 1
+                and state = 1 and {holds("id % 100")}
               order by run_at, id
               limit $7
                 for update skip locked
@@ -114,15 +116,23 @@ def as_claim(rows: Sequence[Any]) -> Claim:
 
 
 async def claim(
-    conn: Connection, pool: int, sessions: Sequence[int], limit: int, floors: Sequence[Floor], *, ahead: float
+    conn: Connection,
+    server: UUID,
+    pool: int,
+    sessions: Sequence[int],
+    limit: int,
+    floors: Sequence[Floor],
+    *,
+    ahead: float,
 ) -> Claim:
     """Give up to `limit` tasks of `pool`, due within `ahead` seconds, to `sessions` in turn.
 
-    `floors` has one lower bound per priority level, in the order of PRIORITY_LEVELS.
+    Only of segments that `server` owns, or whose owner has opened the pool to others. `floors` has one lower bound
+    per priority level, in the order of PRIORITY_LEVELS.
     """
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
-    return as_claim(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit))
+    return as_claim(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit, server))
 
 
 _UNANSWERED = f"""
@@ -212,21 +222,22 @@ async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int
     return len(await conn.fetch(_GIVE_BACK, tasks, tokens))
 
 
-_STRAGGLERS = """
+_STRAGGLERS = f"""
+    with {owned_or_open(server="$5", pool="$1")}
     select level.priority, date_part('epoch', found.run_at) as run_at, found.id
       from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
      cross join lateral (
          select run_at, id from mainspring.task
           where pool = $1 and priority = level.priority
             and (run_at, id) < (to_timestamp(level.floor_at), level.floor_id)
-            and state = 1
+            and state = 1 and {holds("id % 100")}
           order by run_at, id
           limit 1
      ) found
 """
 
 
-async def stragglers(conn: Connection, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
+async def stragglers(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
     """The first pending task below the floor of each level, if any: (priority, position)."""
-    rows = await conn.fetch(_STRAGGLERS, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors])
+    rows = await conn.fetch(_STRAGGLERS, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors], server)
     return [(priority, (run_at, id)) for priority, run_at, id in rows]

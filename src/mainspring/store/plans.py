@@ -2,7 +2,8 @@
 
 `plan` is one statement. It acts only for schedules whose version and cursor are still what the caller
 computed from, and only for plan times that are not in the ledger yet: any number of planners may do the same
-at once, and each plan time is decided once.
+at once, and each plan time is decided once. A planner looks at the segments that its server owns, and what it writes
+names the epoch in which it has looked: one that lost a segment meanwhile writes nothing for it.
 Next: server/planner.py
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -20,6 +22,7 @@ from mainspring.model.planning import Version
 from mainspring.model.schedules import Policies, Schedule
 from mainspring.model.timing import timing
 from mainspring.store.database import Connection
+from mainspring.store.segments import holds, owned
 
 
 class Due(NamedTuple):
@@ -32,23 +35,34 @@ class Due(NamedTuple):
     since: datetime
     runs: int
     now: datetime
+    epoch: int | None  # of its segment; None: whoever has its application may plan it
     problem: str | None = None  # it cannot be read: a newer version may have written it
 
 
-_DUE = """
+# The epoch is read by a probe per row: a join might sort all that is due.
+_DUE = f"""
+    with {owned(server="$4")}
     select s.id, s.version, s.name, s.kind, s.expression, s.timezone, s.policies, s.next_plan_at, s.since, s.runs,
-           (select mainspring.now()) as now
+           (select mainspring.now()) as now,
+           case when $1::text[] is null then (select g.epoch from mainspring.segment g where g.id = s.segment) end
+               as epoch
       from mainspring.schedule s
      where s.look_at <= (select mainspring.now()) and s.next_plan_at is not null and s.enabled
-       and case when $1::text[] is null then s.provider_app is null else s.provider_app = any($1) end
+       and case when $1::text[] is null then s.provider_app is null and {holds("s.segment")}
+                else s.provider_app = any($1) end
      order by s.look_at
      limit $2 offset $3
 """
 
 
-async def due(conn: Connection, limit: int, *, behind: int = 0, providers: Sequence[str] | None = None) -> list[Due]:
-    """Schedules to look at now, behind the first so many; those whose scopes these applications tell, or the others."""
-    return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind)]
+async def due(
+    conn: Connection, server: UUID, limit: int, *, behind: int = 0, providers: Sequence[str] | None = None
+) -> list[Due]:
+    """Schedules to look at now, behind the first so many: those in segments of `server`.
+
+    With `providers` those whose scopes these applications tell, in any segment: its owner may not have their code.
+    """
+    return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind, server)]
 
 
 def _due(row: Any) -> Due:
@@ -58,7 +72,17 @@ def _due(row: Any) -> Due:
     except ValidationError as error:
         problem = error.message
     schedule = Schedule(row["name"], "", row["kind"], row["expression"], row["timezone"], its)
-    return Due(row["id"], row["version"], schedule, row["next_plan_at"], row["since"], row["runs"], row["now"], problem)
+    return Due(
+        row["id"],
+        row["version"],
+        schedule,
+        row["next_plan_at"],
+        row["since"],
+        row["runs"],
+        row["now"],
+        row["epoch"],
+        problem,
+    )
 
 
 def policies(text: str) -> Policies:
@@ -104,6 +128,7 @@ class Move(NamedTuple):
     cursor: datetime
     next: datetime | None
     look_at: datetime | None
+    epoch: int | None = None  # of its segment, which must still be the planner's; None: planned by its application
 
 
 class Fire(NamedTuple):
@@ -122,13 +147,16 @@ class Fire(NamedTuple):
 # `= any (array[…])` is a probe of an index per row; a plain `=` joins what was given by hashes (see store/database.py).
 _PLAN = """
     with given as materialized (
-        select * from unnest($1::integer[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[])
-            as given(id, version, cursor, next, look_at)
+        select * from unnest($1::integer[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
+                             $12::bigint[])
+            as given(id, version, cursor, next, look_at, epoch)
     ), held as materialized (
         select s.id, s.job_id, s.policies, given.next, given.look_at,
                coalesce(s.policies->>'overlap', 'allow') <> 'allow' as takes_turns
           from given join mainspring.schedule s on s.id = any (array[given.id])
          where s.version = any (array[given.version]) and s.next_plan_at = any (array[given.cursor]) and s.enabled
+           and (given.epoch is null
+                or (select g.owner = $13 and g.epoch = given.epoch from mainspring.segment g where g.id = s.segment))
          order by given.id                               -- by s.id PostgreSQL might walk all schedules in that order
            for update of s skip locked
     ), fire as materialized (
@@ -173,8 +201,11 @@ _PLAN = """
 """
 
 
-async def plan(conn: Connection, moves: Sequence[Move], fires: Sequence[Fire]) -> set[int]:
-    """Write what was decided; returns the schedules that moved. The others changed, or somebody else was quicker."""
+async def plan(conn: Connection, server: UUID, moves: Sequence[Move], fires: Sequence[Fire]) -> set[int]:
+    """Write what was decided; returns the schedules that moved.
+
+    The others changed, or are not the server's any more, or somebody else was quicker.
+    """
     rows = await conn.fetch(
         _PLAN,
         [m.schedule_id for m in moves],
@@ -188,6 +219,8 @@ async def plan(conn: Connection, moves: Sequence[Move], fires: Sequence[Fire]) -
         [f.run_at for f in fires],
         [f.reason for f in fires],
         [f.args for f in fires],
+        [m.epoch for m in moves],
+        server,
     )
     return {row["id"] for row in rows}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -216,12 +217,16 @@ class AgentView(msgspec.Struct, frozen=True):
     lease_until: datetime
     host: str | None
     version: str | None
+    server: str | None  # that it is, or was, connected to
+    server_id: UUID | None
 
 
 # Those that live; and of each name the last one, if it was here within the hour.
 _LISTING = f"""
-    select a.*, {_LIVES} as lives, d.since as draining_since
-      from mainspring.agent a left join mainspring.draining d on d.name = a.name
+    select a.*, {_LIVES} as lives, d.since as draining_since, s.name as server_name
+      from mainspring.agent a
+      left join mainspring.draining d on d.name = a.name
+      left join mainspring.server s on s.id = a.server
      where ($1::text is null or a.name = $1)
        and ({_LIVES} or ($1::text is not null or a.lease_until > (select mainspring.now()) - interval '1 hour')
             and not exists (select from mainspring.agent b where b.name = a.name and b.session > a.session))
@@ -258,6 +263,8 @@ async def listing(conn: Connection, name: str | None = None) -> list[AgentView]:
                 used=load.used,
                 labels=msgspec.json.decode(row["labels"]),
                 offers=msgspec.json.decode(row["offers"]),
+                server=row["server_name"],
+                server_id=row["server"],
                 **{field: row[field] for field in (*plain, *_FIGURES)},
             )
         )

@@ -1,4 +1,4 @@
-"""Figures for people: what is live, what has ended, how late it was, who is there, what waits.
+"""Figures for people: what is live, what has ended, how late it was, who is there, who leads, what waits.
 
 Next: cli/status.py
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from mainspring.model.states import TaskState
 from mainspring.model.waits import why
-from mainspring.store import roster
+from mainspring.store import cluster_views, roster
 from mainspring.store.database import Connection
 
 
@@ -33,10 +33,13 @@ async def stats(conn: Connection) -> dict[str, Any]:
                  where c.session = a.session) as holds
           from mainspring.agent a where a.ended_at is null and a.lease_until > mainspring.now() order by a.session
     """)
+    cluster = await cluster_views.summary(conn)
     return {
         "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
         "last_hour": {TaskState(row["state"]).label: row["tasks"] for row in done},
         "lateness_ms": lateness and dict(zip(("p50", "p99", "max"), (round(ms, 3) for ms in lateness), strict=True)),
+        "servers": cluster.servers,
+        "leader": cluster.leader,
         "agents": [
             {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
         ],

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from mainspring.model.floors import Floor
 from mainspring.store.claims import BATCH_TOKENS, LEVELS, NOTED, TAKE, Claim, as_claim
 from mainspring.store.database import Connection
+from mainspring.store.segments import holds, owned_or_open
 
 
 class Contest(NamedTuple):
@@ -28,7 +30,7 @@ class Contest(NamedTuple):
 # session takes more than it has room; what it had to leave goes to the next in order with the next claim. A task
 # without the argument goes by its number, to anybody.
 _CLAIM = f"""
-    with due as materialized (
+    with {owned_or_open(server="$12", pool="$1")}, due as materialized (
         select found.ctid as place, found.id, found.session, found.room, row_number() over () as number
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (
@@ -46,7 +48,7 @@ _CLAIM = f"""
               where t.pool = $1 and t.priority = level.priority
                 and (t.run_at, t.id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and t.run_at <= (select mainspring.now()) + make_interval(secs => $5)
-                and t.state = 1
+                and t.state = 1 and {holds("t.id % 100")}
                 and winner.session is not null
               order by t.run_at, t.id
               limit $6
@@ -64,7 +66,7 @@ _CLAIM = f"""
 
 
 async def claim(
-    conn: Connection, pool: int, contest: Contest, limit: int, floors: Sequence[Floor], *, ahead: float
+    conn: Connection, server: UUID, pool: int, contest: Contest, limit: int, floors: Sequence[Floor], *, ahead: float
 ) -> Claim:
     """Give up to `limit` tasks of `pool`, due within `ahead` seconds, to those of ours who win them."""
     assert limit <= BATCH_TOKENS
@@ -83,25 +85,27 @@ async def claim(
             rooms,
             contest.argument,
             contest.courtesy,
+            server,
         )
     )
 
 
-_LEFT = """
+_LEFT = f"""
+    with {owned_or_open(server="$5", pool="$1")}
     select level.priority, date_part('epoch', found.run_at) as run_at, found.id
       from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
      cross join lateral (
          select run_at, id from mainspring.task
           where pool = $1 and priority = level.priority
             and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
-            and state = 1
+            and state = 1 and {holds("id % 100")}
           order by run_at, id
           limit 1
      ) found
 """
 
 
-async def left(conn: Connection, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
+async def left(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
     """The first pending task from the floor of each level on, if any: what a sticky claim had to leave lies there."""
-    rows = await conn.fetch(_LEFT, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors])
+    rows = await conn.fetch(_LEFT, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors], server)
     return [(priority, (run_at, id)) for priority, run_at, id in rows]

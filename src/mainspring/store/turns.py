@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
+from uuid import UUID
 
 from mainspring.model.floors import Floor
 from mainspring.model.overlap import Turn
@@ -19,6 +20,7 @@ from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history
 from mainspring.store.recalls import KILL, RECALL, RESTART
+from mainspring.store.segments import holds, owned
 
 WAITING_OF_A_LANE = 100  # looked at in one step
 
@@ -31,8 +33,8 @@ class Lane(NamedTuple):
 
 # Hops from lane to lane along the index, so that a long queue in one does not hide the others. Of each lane all
 # that was released, and the first of those that wait.
-_LANES = """
-    with recursive lane as (
+_LANES = f"""
+    with recursive {owned(server="$3")}, lane as (
         (select schedule_id, scope from mainspring.task
           where schedule_id is not null and pool < 0 order by schedule_id, scope limit 1)
         union all
@@ -51,7 +53,7 @@ _LANES = """
     )
     select soon.schedule_id, soon.scope, turn.*, coalesce(s.policies->>'overlap', 'allow') as overlap
       from soon
-      join mainspring.schedule s on s.id = any (array[soon.schedule_id])
+      join mainspring.schedule s on s.id = any (array[soon.schedule_id]) and {holds("s.segment")}
      cross join lateral (
         (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
                 t.cancel_at is not null and (t.state = 2 or coalesce(t.cancel_mode, 0) not in (1, 3)) as stopping,
@@ -70,9 +72,9 @@ _LANES = """
 """
 
 
-async def lanes(conn: Connection, *, within: float) -> list[Lane]:
-    """The lanes in which a task waits that is due within so many seconds."""
-    rows = await conn.fetch(_LANES, within, WAITING_OF_A_LANE)
+async def lanes(conn: Connection, server: UUID, *, within: float) -> list[Lane]:
+    """The lanes, in segments of `server`, in which a task waits that is due within so many seconds."""
+    rows = await conn.fetch(_LANES, within, WAITING_OF_A_LANE, server)
     return [
         Lane(
             tasks[0]["overlap"],

@@ -1,0 +1,150 @@
+"""Servers: `mainspring servers [--all] | show`.
+
+Next: cli/cluster_client.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.render import age, fields, note, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.store.server_views import OpenPool, ServerDetail, ServerView
+
+# What matters most comes first: a narrow terminal shows no more than fits.
+_COLUMNS: dict[str, Callable[[ServerView], Any]] = {
+    "NAME": lambda view: view.name,
+    "ID": lambda view: short(view.id),
+    "STATUS": lambda view: view.status,
+    "LEADER": lambda view: "" if view.leadership is None else f"term {view.leadership.term}",
+    "SEGMENTS": lambda view: len(view.segments),
+    "AGENTS": lambda view: view.agents,
+    "HEARTBEAT": lambda view: f"{age(view.heartbeat_age)} ago",
+    "UP": lambda view: age(view.uptime),
+    "VERSION": lambda view: view.version,
+    "SCANNED": lambda view: view.scanned,
+    "PLANNED": lambda view: view.planned,
+    "DISPATCHED": lambda view: view.dispatched,
+    "RECORDED": lambda view: view.recorded,
+    "LAST SCAN": lambda view: _last_scan(view),
+    "HOST": lambda view: view.host,
+    "URL": lambda view: view.url,
+}
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    epilog=examples(
+        "mainspring servers                   who plans and dispatches, and who leads",
+        "mainspring servers --all             also those that ended long ago",
+        "mainspring servers --json | jq '.[] | select(.leadership).name'",
+        "mainspring servers show alpha        all that is known of one",
+    ),
+)
+@click.option("--all", "everything", is_flag=True, help="Also servers that ended more than an hour ago.")
+@click.pass_context
+def servers(context: click.Context, everything: bool) -> None:
+    """See who plans, dispatches and records, and who leads.
+
+    A terminal shows as many columns as it has room for; `show` tells all of one server, and --json of all.
+    """
+    if context.invoked_subcommand is None:
+        _list_servers(everything)
+
+
+@with_client
+async def _list_servers(client: Client, everything: bool) -> None:
+    found = await client.cluster.servers(everything=everything)
+    if shared().json:
+        print_json(found)
+        return
+    table(
+        list(_COLUMNS),
+        [[show(view) for show in _COLUMNS.values()] for view in found],
+        empty="",
+        fitted=True,
+    )
+    _warn(found)
+
+
+def _warn(found: list[ServerView]) -> None:
+    """Say what somebody should see to."""
+    if not any(view.status == "active" for view in found):
+        note("no server is active, and nothing is dispatched; start one with `mainspring server`, `worker` or `up`")
+    elif not any(view.leadership for view in found):
+        note("there is no leader: one is being elected, and until then nobody takes over from the dead")
+    for view in found:
+        if view.status == "silent":
+            silence = age(view.heartbeat_age)
+            note(f"{view.name} ({short(view.id)}) has not been heard of for {silence}, and its lease is over")
+
+
+@servers.command("show", epilog=examples("mainspring servers show alpha", "mainspring servers show 3f2a91c0 --json"))
+@click.argument("name", metavar="NAME|ID")
+@with_client
+async def show_server(client: Client, name: str) -> None:
+    """Show all that is known of one server: by its name, or by the beginning of its id."""
+    found = await client.cluster.server(name)
+    if shared().json:
+        print_json(found)
+        return
+    fields(_fields(found))
+
+
+def _fields(found: ServerDetail) -> dict[str, Any]:
+    from mainspring.cli.render import cell
+    from mainspring.model.ranges import ranges
+
+    view = found.server
+    leads = view.leadership
+    return {
+        "name": view.name,
+        "id": str(view.id),
+        "status": view.status,
+        "leader": leads and f"term {leads.term}, since {cell(leads.since)}, lease until {cell(leads.lease_until)}",
+        "segments": f"{len(view.segments)}: {ranges(view.segments)}" if view.segments else "none",
+        "open pools": "\n".join(_pool(pool) for pool in found.open_pools),
+        "agents": ", ".join(agent.name for agent in found.agents) or "none",
+        "scanned": view.scanned,
+        "planned": view.planned,
+        "dispatched": view.dispatched,
+        "recorded": view.recorded,
+        "last scan": _last_scan(view),
+        "heartbeat": f"{age(view.heartbeat_age)} ago",
+        "lease until": view.lease_until,
+        "started": view.started_at,
+        "up": age(view.uptime),
+        "ended": view.ended_at,
+        "version": view.version,
+        "host": view.host,
+        "url": view.url,
+        "application": view.app,
+        "incarnation": view.incarnation,
+    }
+
+
+def _pool(pool: OpenPool) -> str:
+    """What its tasks ask for."""
+    asked = pool.requirements
+    wanted = [f"{name}={value}" for name, value in asked.labels.items()]
+    wanted += [f"{name}={amount:g}" for name, amount in asked.placement.needs.items()]
+    return f"{pool.pool}: {', '.join(wanted) or 'any agent'}"
+
+
+def _last_scan(view: ServerView) -> str:
+    if view.scan_age is None:
+        return ""
+    took = "" if view.scan_seconds is None else f", in {view.scan_seconds * 1000:.1f} ms"
+    return f"{age(view.scan_age)} ago{took}"
+
+
+def short(id: Any) -> str:
+    """What people read and type of an id."""
+    return str(id)[:8]

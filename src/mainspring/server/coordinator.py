@@ -1,0 +1,71 @@
+"""Coordinator: the leader gives each segment to a server that is there, in even shares, moving as few as can be.
+
+Reads   store.segments       who owns what, who is there
+Asks    model.segments       what moves
+Writes  store.segments       (servers that are dead, new owners), under the leader's term
+Next:   store/segments.py, model/segments.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from mainspring.model.segments import assign
+from mainspring.server.leader import Leader
+from mainspring.server.standing import Standing
+from mainspring.store import segments
+from mainspring.store.database import Database
+from mainspring.store.segments import Move, Segment
+
+log = logging.getLogger("mainspring")
+
+LOOK_EVERY = 1.0  # seconds
+# Of a lease: until a new leader declares anybody dead. The database may have been away, and all leases be over.
+PATIENCE = 1 / 3
+
+
+class Coordinator:
+    def __init__(self, database: Database, standing: Standing, leader: Leader, lease: float) -> None:
+        self._line = database.line()
+        self._standing = standing
+        self._leader = leader
+        self._lease = lease
+        self.wake = asyncio.Event()  # somebody came or went
+
+    async def step(self) -> int:
+        """Bury the dead, and share out what has no owner, or is too much for one. Returns how many segments moved."""
+        term = self._leader.term
+        if term is None:
+            return 0
+        async with self._line as conn:
+            if self._leader.led_for > self._lease * PATIENCE:
+                for id, name in (await segments.bury(conn, self._standing.id, term)).items():
+                    log.warning("server %s (%s) is dead: its lease is over", name, id)
+            found, servers = await segments.look(conn)
+            owners = {segment.id: segment.owner for segment in found}
+            new = assign(owners, servers)
+            moves = [
+                Move(segment.id, segment.epoch, segment.owner, new[segment.id], _reason(segment))
+                for segment in found
+                if segment.id in new
+            ]
+            moved = await segments.move(conn, self._standing.id, term, moves) if moves else 0
+        if moved:
+            log.info("%d segments moved; %d servers share them", moved, len(servers))
+        return 0
+
+    async def close(self) -> None:
+        await self._line.close()
+
+
+def _reason(segment: Segment) -> str:
+    match segment.status:
+        case None:
+            return "free"
+        case "active":
+            return "balance"
+        case "dead":
+            return "dead"
+        case _:
+            return "stopped"

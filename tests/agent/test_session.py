@@ -22,6 +22,9 @@ class Executor(base.Executor):
     def __init__(self) -> None:
         self.began: list[int] = []
 
+    def prepare(self, attempt: Attempt) -> None:
+        return
+
     async def run(self, attempt: Attempt) -> str | None:
         self.began.append(attempt.armed.task)
         return None

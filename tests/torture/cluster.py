@@ -152,8 +152,8 @@ class Cluster:
         return ["worker", APP, "--name", name, "--slots", "20"]
 
     def _of(self, name: str) -> dict[str, str]:
-        own = {"MAINSPRING_DSN": self.dsn_through(name), "MAINSPRING_DATA_DIRECTORY": str(self.directory / name)}
-        return {**self._environment, **own}
+        own = {"DSN": self.dsn_through(name), "DATA_DIRECTORY": str(self.directory / name), "SERVER_NAME": name}
+        return {**self._environment, **{f"MAINSPRING_{setting}": value for setting, value in own.items()}}
 
     async def start(self, names: Iterable[str]) -> None:
         """Start these, and wait until they say that they are up."""

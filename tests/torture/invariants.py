@@ -195,7 +195,8 @@ def _is_of(happened: Happened, name: str) -> bool:
 def recovery(evidence: Evidence) -> Iterator[Violation]:
     """L9: once all is healed, all ends within the bound, by itself; and every process stops when asked."""
     if evidence.settled is None:
-        yield Violation("L9", f"{evidence.bound:g} s after the heal tasks or plan times are left")
+        what = "tasks, plan times or segments without an owner"
+        yield Violation("L9", f"{evidence.bound:g} s after the heal there are {what} left")
     for life in evidence.lives:
         if life.ended_by_itself:
             yield Violation("L9", f"{life.name} (process {life.pid}) ended by itself: {life.ended_by_itself}")

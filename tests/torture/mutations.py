@@ -123,16 +123,22 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "no unique fire",
         (
+            # Each server plans every schedule, whatever others have decided meanwhile.
             Edit(
                 "store/plans.py",
-                " and s.next_plan_at = any (array[given.cursor]) and s.enabled\n",
-                " and s.enabled\n",
+                's.provider_app is null and {holds("s.segment")}\n',
+                "s.provider_app is null and (select bits from owned) is not null\n",
             ),
             Edit(
-                "store/migrations/0005_planning.sql",
-                "    primary key (schedule_id, plan_time, scope),\n",
-                "",
+                "store/plans.py",
+                " and s.next_plan_at = any (array[given.cursor]) and s.enabled\n"
+                "           and (given.epoch is null\n"
+                "                or (select g.owner = $13 and g.epoch = given.epoch",
+                " and s.enabled\n"
+                "           and (given.epoch is null\n"
+                "                or (select $13::uuid is not null and g.epoch is not null",
             ),
+            Edit("store/migrations/0005_planning.sql", "    primary key (schedule_id, plan_time, scope),\n", ""),
         ),
         # One that is slow writes what others have decided long ago.
         (Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.5),),

@@ -103,8 +103,15 @@ async def _boot(cluster: Cluster) -> datetime:
     return since
 
 
+_LEFT = """
+    select (select count(*) from mainspring.task), (select count(*) from mainspring.fire),
+           (select count(*) from mainspring.segment s left join mainspring.server o on o.id = s.owner
+             where o.status is distinct from 'active' or o.lease_until <= mainspring.now())
+"""
+
+
 async def _settle(cluster: Cluster, evidence: Evidence, end: datetime) -> None:
-    """Wait until all has ended that was accepted or planned, for as long as is allowed."""
+    """Wait until all has ended that was accepted or planned, and every segment has an owner that lives."""
     evidence.bound = SETTLE_WITHIN
     healed = time.monotonic()
     async with cluster.connected() as conn:
@@ -112,10 +119,8 @@ async def _settle(cluster: Cluster, evidence: Evidence, end: datetime) -> None:
         await asyncio.sleep(max(0.0, left))
         began = time.monotonic()
         while time.monotonic() - began < SETTLE_WITHIN:
-            live, fires = await conn.fetchrow(
-                "select (select count(*) from mainspring.task), (select count(*) from mainspring.fire)"
-            )
-            if not live and fires >= len(evidence.expected):
+            live, fires, unowned = await conn.fetchrow(_LEFT)
+            if not live and not unowned and fires >= len(evidence.expected):
                 evidence.settled = round(time.monotonic() - healed, 2)
                 return
             await asyncio.sleep(0.2)

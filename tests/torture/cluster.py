@@ -20,7 +20,7 @@ from mainspring.store.database import Connection
 from tests.journey.network import Process
 from tests.journey.network_app import ROOT
 from tests.journey.processes import DEADLINE, command
-from tests.postgres import DATABASE, USER, Primary, free_port
+from tests.postgres import DATABASE, USER, PostgreSQL, Primary, free_port, standby_of
 from tests.stream_proxy import StreamProxy
 from tests.torture.evidence import Life
 from tests.torture.plan import LEASE, Sizes
@@ -99,7 +99,8 @@ class Cluster:
         self.directory = directory
         self.sizes = sizes
         self._environment = self._for_all(source, environment)
-        self.postgres: Primary
+        self.postgres: PostgreSQL
+        self._standby: PostgreSQL | None = None
         self.nodes: dict[str, Node] = {}
         self.lines: dict[str, StreamProxy] = {}  # by target: agent-1/server-2, server-1/postgres
         self._ports = {server: free_port() for server in sizes.names("server")}
@@ -127,15 +128,28 @@ class Cluster:
         finally:
             conn.terminate()
 
-    async def open(self) -> None:
-        """PostgreSQL and all lines; no process of ours yet."""
+    async def open(self, *, standby: bool) -> None:
+        """PostgreSQL, with a synchronous standby if asked for, and all lines; no process of ours yet."""
         self.postgres = await asyncio.to_thread(Primary, self.directory / "postgres")
         self._stack.callback(self.postgres.kill)
+        if standby:
+            self._standby = await asyncio.to_thread(standby_of, self.postgres, self.directory / "standby")
+            self._stack.callback(self._standby.kill)
+            await asyncio.to_thread(self.postgres.wait_for_standby)
         for target in self.sizes.lines:
             port = self._ports.get(target.partition("/")[2], self.postgres.port)
             self.lines[target] = await self._stack.enter_async_context(StreamProxy("127.0.0.1", port))
         for name in self.sizes.processes:
             self.nodes[name] = Node(name, self._arguments(name), self._of(name))
+
+    def fail_over(self) -> None:
+        """The primary is dead: the standby takes its place, and all lines lead to it."""
+        assert self._standby is not None
+        self.postgres, self._standby = self._standby, None
+        self.postgres.promote()
+        for target, line in self.lines.items():
+            if target.endswith("/postgres"):
+                line.lead_to(self.postgres.port)
 
     def dsn_through(self, name: str) -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.lines[f'{name}/postgres'].port}/{DATABASE}"

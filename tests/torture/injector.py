@@ -75,6 +75,10 @@ class Injector:
                 await asyncio.to_thread(self._cluster.postgres.kill)
                 yield ""
                 await asyncio.to_thread(self._cluster.postgres.start)
+            case "failover", _:
+                await asyncio.to_thread(self._cluster.postgres.kill)
+                yield ""
+                await asyncio.to_thread(self._cluster.fail_over)
             case "backend", _:
                 async with self._frozen_backend(fault) as note:
                     yield note

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from mainspring.model.states import TaskState
 from tests.torture.evidence import Ended, Evidence, Happened
+from tests.torture.plan import Fault
 from tests.torture.spans import SECOND, Violation, exclusive_runs, stale_writes, works_after_the_end
 from tests.torture.timetable import TIMETABLE
 
@@ -157,7 +158,7 @@ def _costs(evidence: Evidence) -> Iterator[Violation]:
         if row.token is not None:
             chains[row.id].append((row.token, row.attempt, row.code))
     for task, chain in chains.items():
-        chain.sort()
+        chain.sort(key=lambda attempt: attempt[0])
         for (_, number, code), (_, after, _) in pairwise(chain):
             if code == "shutdown" and after != number:
                 yield Violation("L8", f"task {task}: attempt {number} was stopped by a shutdown, and counted", task)
@@ -182,8 +183,14 @@ def _disturbed(evidence: Evidence, pid: int, at: int) -> bool:
     around = [each for each in evidence.faults if each.since <= window[1] and each.until >= window[0]]
     if any(_is_of(each, name) for each in around):
         return True
-    servers = [each for each in around if each.fault.target.startswith(("server", "leader"))]
-    return len(servers) > 1 or any(each.fault.kind not in ("kill", "restart") for each in servers)
+    faults = [each.fault for each in around if each.fault.target.startswith(("server", "leader"))]
+    touched = {fault.target.partition("/")[0] for fault in faults}
+    return len(touched) > 1 or not all(_is_harmless(fault, evidence.lease) for fault in faults)
+
+
+def _is_harmless(fault: Fault, lease: float) -> bool:
+    """Where there is another server: this one ends, or is slow, but answers within a third of the lease."""
+    return fault.kind in ("kill", "restart") or (fault.kind == "slow" and 2 * fault.amount < lease / 3)
 
 
 def _is_of(happened: Happened, name: str) -> bool:

@@ -36,6 +36,7 @@ class Mutation(NamedTuple):
     plan: tuple[Fault, ...]
     caught_by: frozenset[str]  # any of these invariants
     sizes: Sizes = SMALL
+    seconds: float = SECONDS
 
 
 # An agent that is out of reach past its lease, and comes back with what it has to say.
@@ -43,11 +44,12 @@ AWAY = (
     Fault(3.0, 5.0, "partition", "agent-1/servers", "both"),
     Fault(10.0, 5.0, "partition", "agent-2/servers", "both"),
 )
-# One server after another dies at once, and its agents go on with the other.
-SERVERS_DIE = (
-    Fault(4.0, 3.0, "kill", "server-1"),
-    Fault(9.0, 3.0, "kill", "server-2"),
-    Fault(14.0, 3.0, "kill", "server-1"),
+# A server dies while reports are on their way into the database; its agents go on with the other one.
+REPORTS_UNDER_WAY = (
+    Fault(3.0, 5.0, "slow", "server-1/postgres", amount=0.45),
+    Fault(7.5, 2.0, "kill", "server-1"),
+    Fault(20.0, 5.0, "slow", "server-2/postgres", amount=0.45),
+    Fault(24.5, 2.0, "kill", "server-2"),
 )
 AGENTS_DIE = (Fault(4.0, 2.0, "kill", "agent-1"), Fault(9.0, 2.0, "kill", "agent-2"))
 
@@ -86,13 +88,10 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "        try:\n            async with self._line as conn:\n                if batch.foreign:",
             ),
         ),
-        # Slow statements leave time between the acknowledgement and the commit.
-        (
-            Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.4),
-            Fault(3.1, 14.0, "slow", "server-2/postgres", amount=0.4),
-            *SERVERS_DIE,
-        ),
+        REPORTS_UNDER_WAY,
         frozenset({"L1", "L8"}),
+        seconds=30.0,
+        sizes=Sizes(servers=2, agents=4, workers=0),
     ),
     Mutation(
         "local clock for leases",
@@ -166,13 +165,10 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "if not isinstance(message, (Hello, Finished))]\n",
             ),
         ),
-        # Reports take a while to be acknowledged, so that some are under way when the server dies.
-        (
-            Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.3),
-            Fault(3.1, 14.0, "slow", "server-2/postgres", amount=0.3),
-            *SERVERS_DIE,
-        ),
+        REPORTS_UNDER_WAY,
         frozenset({"L8"}),
+        seconds=30.0,
+        sizes=Sizes(servers=2, agents=4, workers=0),
     ),
     Mutation(
         "rescue before the lease is over",
@@ -291,7 +287,7 @@ async def prove(only: str = "") -> int:
 
 
 async def _broken(mutation: Mutation, source: Path, *, quiet: bool = False) -> set[str]:
-    evidence = await torture(Trial(SEED, SECONDS, mutation.plan, mutation.sizes, source))
+    evidence = await torture(Trial(SEED, mutation.seconds, mutation.plan, mutation.sizes, source))
     violations = check_all(evidence)
     if violations and not quiet:
         print(*tell(evidence, violations), sep="\n", file=sys.stderr)

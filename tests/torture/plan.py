@@ -15,7 +15,7 @@ LEASE = 3.0  # seconds, of agents and servers
 EVERY = 2.0  # seconds between the beginnings of two faults, on average
 QUIET = 3.0  # seconds without faults at the beginning
 DRIFT = 8.0  # seconds by which the database's clock may be off
-GROUPS = ("kill", "restart", "stop", "partition", "clock", "postgres")
+GROUPS = ("kill", "restart", "stop", "partition", "clock", "postgres", "failover")
 
 
 class Fault(NamedTuple):
@@ -57,22 +57,23 @@ def make_plan(seed: int, seconds: float, sizes: Sizes, groups: Sequence[str] = G
     busy: dict[str, float] = {}
     plan: list[Fault] = []
     drift, at = 0.0, QUIET
-    while at < seconds:
+    while at < seconds and groups:
         fault = _one(chance, round(at, 3), sizes, groups, drift)
-        if fault.at + fault.lasts <= seconds and all(busy.get(each, 0.0) <= fault.at for each in _touches(fault)):
+        touched = _touches(fault, sizes)
+        if fault.at + fault.lasts <= seconds and all(busy.get(each, 0.0) <= fault.at for each in touched):
             plan.append(fault)
+            busy |= dict.fromkeys(touched, fault.at + fault.lasts + 1.0)
             drift += fault.amount if fault.target == "database" else 0.0
-            for each in _touches(fault):
-                busy[each] = fault.at + fault.lasts + 1.0
+            if fault.kind == "failover":  # there is one standby
+                groups = [group for group in groups if group != "failover"]
         at += chance.expovariate(1 / EVERY)
     return plan
 
 
-def _touches(fault: Fault) -> list[str]:
+def _touches(fault: Fault, sizes: Sizes) -> list[str]:
     """What must have no other fault meanwhile. The guardian of an agent is the agent's: without both, commands stay."""
-    if fault.kind in ("backend", "postgres"):
-        return ["postgres"]
-    return fault.target.split() if "/" not in fault.target else [fault.target]
+    agent, _, end = fault.target.partition("/")
+    return [f"{agent}/{server}" for server in sizes.names("server")] if end == "servers" else [fault.target]
 
 
 def _one(chance: random.Random, at: float, sizes: Sizes, groups: Sequence[str], drift: float) -> Fault:
@@ -93,6 +94,8 @@ def _one(chance: random.Random, at: float, sizes: Sizes, groups: Sequence[str], 
             return _clock(chance, at, sizes, drift)
         case "postgres":
             return Fault(at, min(lasts, LEASE), chance.choice(("postgres", "backend", "backend")), "postgres")
+        case "failover":
+            return Fault(at, min(lasts, LEASE), "failover", "postgres")
     raise ValueError(f"faults: {groups}; there are {', '.join(GROUPS)}")
 
 

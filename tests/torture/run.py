@@ -68,7 +68,7 @@ async def _run(trial: Trial, directory: Path) -> Evidence:
     injector = Injector(cluster)
     evidence = Evidence(trial.seed, LEASE, exclusive_keys=False)
     try:
-        await cluster.open()
+        await cluster.open(standby=any(fault.kind == "failover" for fault in trial.plan))
         since = await _boot(cluster)
         load = Load(cluster.dsn_through("client"), trial.seed)
         await load.prepare(cluster.postgres.dsn)

@@ -257,9 +257,11 @@ def test_a_run_before_its_plan_time_is_found_on_the_databases_clock(
 # ── L6, L7 ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_token_of_two_attempts_is_found() -> None:
+@pytest.mark.parametrize("tried", [[], [Tried(1, 11, 1, LOST, "lost")]])
+def test_a_token_of_two_attempts_is_found(tried: list[Tried]) -> None:
     evidence = good()
     evidence.lines.insert(0, Line(1, 1, 11, OTHER, "start", SECOND // 2))
+    evidence.tried = tried
     assert broken(evidence) == {"L6"}
 
 
@@ -327,6 +329,7 @@ def test_a_shutdown_that_counts_as_an_attempt_is_found() -> None:
         (happened("partition", "agent-1/servers", 2, 3), set()),
         (happened("postgres", "postgres", 2, 3), set()),
         (happened("stop", "server-1", 2, 3), set()),
+        (happened("slow", "server-1/postgres", 2, 3), {"L8"}),
         (happened("kill", "agent-1", 90, 91), {"L8"}),
     ],
 )

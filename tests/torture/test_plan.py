@@ -35,6 +35,7 @@ def test_a_group_alone_makes_faults_of_its_kind_only(group: str) -> None:
         "partition": {"partition", "slow", "cut"},
         "clock": {"clock"},
         "postgres": {"postgres", "backend"},
+        "failover": {"failover"},
     }
     assert {fault.kind for fault in make_plan(1, 600.0, SIZES, [group])} == kinds[group]
 

@@ -24,7 +24,7 @@ from tests.torture.run import Trial, torture
 def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     if options.mutations:
-        from tests.torture.mutations import prove
+        from tests.torture.prove import prove
 
         return asyncio.run(prove(options.only))
     if options.check:

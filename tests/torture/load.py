@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -32,27 +33,28 @@ class Submission(NamedTuple):
     args: dict[str, Any]
 
 
-def submissions(seed: int, submitter: int) -> Any:
+def submissions(seed: int, submitter: int, jobs: Mapping[str, int] = JOBS) -> Any:
     """Endless, and the same for the same seed."""
     chance = random.Random(f"load {seed} {submitter}")
     number = 0
     while True:
         number += 1
-        job = _pick(chance, JOBS)
+        job = _pick(chance, jobs)
         args = {"number": number, "wait": _pick(chance, WAITS), "fails": _pick(chance, FAILS)}
         if job == "exclusive":
             args |= {"key": f"k{chance.randrange(KEYS)}", "wait": min(args["wait"], 2.0)}
         yield Submission(f"{submitter}-{number}", job, args)
 
 
-def _pick(chance: random.Random, weights: dict[Any, int]) -> Any:
+def _pick(chance: random.Random, weights: Mapping[Any, int]) -> Any:
     return chance.choices(list(weights), list(weights.values()))[0]
 
 
 class Load:
-    def __init__(self, dsn: str, seed: int) -> None:
+    def __init__(self, dsn: str, seed: int, jobs: Mapping[str, int]) -> None:
         self._dsn = dsn
         self._seed = seed
+        self._jobs = jobs
         self.accepted: dict[str, int] = {}
         self.exclusive_keys = False
         self.repeated = 0  # submissions whose first answer did not come
@@ -72,7 +74,7 @@ class Load:
     async def _submit_all(self, submitter: int, until: float) -> None:
         conn: Any = None
         pace = random.Random(f"pace {self._seed} {submitter}")
-        for submission in submissions(self._seed, submitter):
+        for submission in submissions(self._seed, submitter, self._jobs):
             if time.monotonic() >= until:
                 break
             while submission.key not in self.accepted:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.torture.app import END, LEDGER, START
 from tests.torture.cluster import Cluster
 from tests.torture.evidence import Evidence
 from tests.torture.injector import Injector
-from tests.torture.load import Load
+from tests.torture.load import JOBS, Load
 from tests.torture.oracle import expected
 from tests.torture.plan import LEASE, Fault, Sizes
 from tests.torture.timetable import TIMETABLE
@@ -43,6 +43,7 @@ class Trial(NamedTuple):
     plan: Sequence[Fault]
     sizes: Sizes = Sizes()
     source: Path = SOURCE
+    jobs: Mapping[str, int] = JOBS  # that are submitted, with their weights
 
 
 async def torture(trial: Trial, keep: Path | None = None) -> Evidence:
@@ -70,7 +71,7 @@ async def _run(trial: Trial, directory: Path) -> Evidence:
     try:
         await cluster.open(standby=any(fault.kind == "failover" for fault in trial.plan))
         since = await _boot(cluster)
-        load = Load(cluster.dsn_through("client"), trial.seed)
+        load = Load(cluster.dsn_through("client"), trial.seed, trial.jobs)
         await load.prepare(cluster.postgres.dsn)
         cluster.watch()
         async with asyncio.TaskGroup() as group:

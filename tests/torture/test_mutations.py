@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.mutations import MUTATIONS, Mutation, apply, names
+from tests.torture.mutations import MUTATIONS, Mutation
+from tests.torture.prove import apply
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=names())
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
 def test_what_a_mutation_changes_is_there_once(mutation: Mutation, tmp_path: Path) -> None:
     source = apply(mutation, tmp_path)
     for edit in mutation.edits:
@@ -27,4 +28,4 @@ def test_a_mutation_whose_code_has_moved_on_says_so(tmp_path: Path) -> None:
 
 
 def test_no_two_mutations_have_one_name() -> None:
-    assert len(set(names())) == len(MUTATIONS)
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)

@@ -30,7 +30,7 @@ from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
 from mainspring.model.schedules import Schedule
 from mainspring.model.states import TaskState
 from mainspring.server.identity import Identity
-from mainspring.server.rescuer import process_identity
+from mainspring.server.neighbours import process_identity
 from mainspring.server.scopes import Provider
 from mainspring.server.server import Server
 from mainspring.store import jobs, outcomes, synchronise

@@ -175,12 +175,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "rescue before the lease is over",
         (
             Edit(
-                "store/agents.py",
+                "store/rescue.py",
                 "where ended_at is null and lease_until <= mainspring.now()\n           and session in",
                 "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n and session in",
             ),
             Edit(
-                "store/agents.py",
+                "store/rescue.py",
                 "where ended_at is null and lease_until <= mainspring.now()\n                            order by",
                 "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n order by",
             ),
@@ -198,7 +198,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "model/verdict.py",
-                '    if definition is not None and definition.delivery == "at_most_once":\n'
+                '    if definition.delivery == "at_most_once":\n'
                 "        return replace(ending, state=TaskState.LOST)\n"
                 "    crash =",
                 "    crash =",

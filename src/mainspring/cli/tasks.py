@@ -159,7 +159,7 @@ async def show(client: Client, id: int) -> None:
         table(
             ["ATTEMPT", "STATE", "AGENT", "STARTED", "ENDED", "LATE MS", "ERROR"],
             [
-                [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)[:60]]
+                [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)]
                 for a in attempts
             ],
             empty="",

@@ -28,6 +28,7 @@ from mainspring.server.lender import LOOK_EVERY as LEND_EVERY
 from mainspring.server.lender import Lender
 from mainspring.server.listener import Listener
 from mainspring.server.membership import Membership
+from mainspring.server.neighbours import Neighbours
 from mainspring.server.planner import Planner
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
@@ -81,7 +82,8 @@ class Server:
             database, standing, self.catalogue, self.gateway, self.recorder, self.roster, self.clock
         )
         self.lender = Lender(database, standing, self.dispatcher)
-        self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
+        self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock, lease)
+        self.neighbours = Neighbours(database)
         self.settler = Settler(database)
         self.broadcaster = Broadcaster(
             database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
@@ -148,6 +150,7 @@ class Server:
             group.create_task(run_every(1.0, self.gateway.compact))
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, only(self.rescuer.step)))
+            group.create_task(run_every(1.0, self.neighbours.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake))
@@ -212,12 +215,14 @@ class Server:
             self.dispatcher,
             self.recorder,
             self.rescuer,
+            self.neighbours,
             self.settler,
             self.broadcaster,
             self.listener,
             self.planner,
             self.turnstile,
             self.keeper,
+            self.janitor,
             self.lender,
             self.coordinator,
             self.leader,

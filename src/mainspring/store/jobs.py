@@ -119,10 +119,15 @@ def _job(row: Any) -> Job:
     )
 
 
-async def load(conn: Connection) -> list[Job]:
-    """All jobs, for the servers."""
-    rows = await conn.fetch("select id, name, version, pool, definition, namespace from mainspring.job")
-    return [_job(row) for row in rows]
+async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
+    """All jobs, for the servers; and by name what is wrong with those whose definition cannot be read."""
+    found, unreadable = [], {}
+    for row in await conn.fetch("select id, name, version, pool, definition, namespace from mainspring.job"):
+        try:
+            found.append(_job(row))
+        except msgspec.ValidationError as error:
+            unreadable[row["name"]] = str(error)  # such as one that a newer version has written
+    return found, unreadable
 
 
 async def pools(conn: Connection) -> dict[int, Requirements]:

@@ -100,7 +100,7 @@ _RETRY = """
                -- What was armed ahead and never started keeps its time.
                run_at = greatest(t.run_at, (select mainspring.now()) + make_interval(secs => was.delay)),
                attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
-               cancel_mode = null, paused_at = null
+               cancel_mode = null, paused_at = null, paused_for = null
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
            -- Somebody wants it cancelled: it does not run again. One that was only asked back has started, and one

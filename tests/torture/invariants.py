@@ -189,8 +189,8 @@ def _disturbed(evidence: Evidence, pid: int, at: int) -> bool:
 
 
 def _is_harmless(fault: Fault, lease: float) -> bool:
-    """Where there is another server: this one ends, or is a little slow, by less than a sixth of the lease."""
-    return fault.kind in ("kill", "restart") or (fault.kind == "slow" and 2 * fault.amount < lease / 6)
+    """Where there is another server: this one ends, or is away from PostgreSQL for less than a third of the lease."""
+    return fault.kind in ("kill", "restart") or ("/" in fault.target and fault.lasts < lease / 3)
 
 
 def _is_of(happened: Happened, name: str) -> bool:

@@ -38,12 +38,14 @@ AWAY = (
     Fault(3.0, 5.0, "partition", "agent-1/servers", "both"),
     Fault(10.0, 5.0, "partition", "agent-2/servers", "both"),
 )
-# A server dies while reports are on their way into the database; its agents go on with the other one.
+# A server dies while what it writes does not come to the database, and never will; its agents go on with the other one.
 REPORTS_UNDER_WAY = (
-    Fault(3.0, 5.0, "slow", "server-1/postgres", amount=0.2),
+    Fault(6.7, 0.95, "partition", "server-1/postgres", "up"),
     Fault(7.5, 2.0, "kill", "server-1"),
-    Fault(20.0, 5.0, "slow", "server-2/postgres", amount=0.2),
+    Fault(7.6, 0.0, "cut", "server-1/postgres"),
+    Fault(23.7, 0.95, "partition", "server-2/postgres", "up"),
     Fault(24.5, 2.0, "kill", "server-2"),
+    Fault(24.6, 0.0, "cut", "server-2/postgres"),
 )
 AGENTS_DIE = (
     Fault(4.0, 1.0, "kill", "agent-1"),

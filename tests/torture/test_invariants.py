@@ -329,7 +329,8 @@ def test_a_shutdown_that_counts_as_an_attempt_is_found() -> None:
         (happened("partition", "agent-1/servers", 2, 3), set()),
         (happened("postgres", "postgres", 2, 3), set()),
         (happened("stop", "server-1", 2, 3), set()),
-        (happened("slow", "server-1/postgres", 2, 3), {"L8"}),
+        (happened("partition", "server-1/postgres", 2, 2.5), {"L8"}),
+        (happened("partition", "server-1/postgres", 2, 5), set()),
         (happened("kill", "agent-1", 90, 91), {"L8"}),
     ],
 )

@@ -15,6 +15,8 @@ from mainspring.server.janitor import Chore, Janitor
 from mainspring.store import agents, chores, upkeep
 from mainspring.store.database import Connection, Database
 
+pytestmark = pytest.mark.usefixtures("no_servers")
+
 DAY = timedelta(days=1)
 
 

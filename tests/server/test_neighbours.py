@@ -13,6 +13,8 @@ from mainspring.store import agents, rescue
 from mainspring.store import neighbours as store_neighbours
 from mainspring.store.database import Connection, Database
 
+pytestmark = pytest.mark.usefixtures("no_servers")
+
 _SERVER = """
     insert into mainspring.server (id, name, version, status, process, lease_until)
     values ($1, 'server', '1', 'active', $2, mainspring.now() + interval '1 hour')

@@ -203,7 +203,7 @@ async def test_the_attempt_tells_which_agent_it_was_where_and_since_when_it_was_
     await conn.execute("""
         insert into mainspring.server (id, name, version, status) values (gen_random_uuid(), 'server-2', '1', 'active');
         update mainspring.agent set host = 'north', heard_at = '2026-11-15 09:00:01.5+00',
-               server = (select id from mainspring.server)
+               server = (select id from mainspring.server where name = 'server-2')
     """)
     await rescuer.step()
     [attempt] = await tasks.attempts(conn, task)

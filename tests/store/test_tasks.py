@@ -230,6 +230,8 @@ async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection
         "live": {"pending": 1, "assigned": 1},
         "last_hour": {"failed": 1},
         "lateness_ms": None,
+        "servers": {},
+        "leader": None,
         "agents": [{"name": "worker-1", "session": session, "slots": 10, "holds": 1}],
         "waiting": [],
         "maintenance": [],

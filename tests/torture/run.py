@@ -16,7 +16,7 @@ from typing import NamedTuple
 import psutil
 
 import mainspring
-from tests.conftest import directory_for_servers
+from tests.conftest import directory_for_a_server
 from tests.ledger import read_ledger
 from tests.torture import evidence as gathered
 from tests.torture.app import END, LEDGER, START
@@ -48,7 +48,7 @@ class Trial(NamedTuple):
 
 async def torture(trial: Trial, keep: Path | None = None) -> Evidence:
     """Run it, and return what is left behind. With `keep`, logs and evidence stay there."""
-    with directory_for_servers() if keep is None else _kept(keep) as directory:
+    with directory_for_a_server() if keep is None else _kept(keep) as directory:
         evidence = await _run(trial, directory)
         gathered.save(evidence, directory / "evidence.json")
     return evidence

@@ -100,7 +100,8 @@ _RETRY = """
     ), moved as (
         update mainspring.task t
            set state = 1, session = null, started_at = null,
-               run_at = (select mainspring.now()) + make_interval(secs => was.delay),
+               -- What was armed ahead and never started keeps its time.
+               run_at = greatest(t.run_at, (select mainspring.now()) + make_interval(secs => was.delay)),
                attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
                cancel_mode = null, paused_at = null, paused_for = null,
                pool = coalesce(t.gate, t.pool), job_slot = null, key_slot = null

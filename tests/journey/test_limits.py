@@ -6,7 +6,8 @@ import time
 from collections import Counter
 
 from mainspring.store.database import Connection
-from tests.journey.conftest import Line, Story
+from tests.journey.conftest import Story
+from tests.ledger import Line
 
 KEYS = 20
 EACH = 30

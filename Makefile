@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check torture torture-mutations bench clean
 
 setup: .venv/.ready
 
@@ -24,6 +24,17 @@ test: check
 	./scripts/debian-postgres
 	./scripts/debian-network
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Kills, stops, partitions and wrong clocks, and what must hold after them: docs/torture.md. A seed replays a run.
+SEED ?= 1
+SECONDS ?= 120
+
+torture: setup
+	$(BIN)/python -m tests.torture --seed $(SEED) --seconds $(SECONDS)
+
+# The same against code that is broken on purpose: each of the mutations must be noticed.
+torture-mutations: setup
+	$(BIN)/python -m tests.torture --mutations
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -16,6 +16,7 @@ NAMES = (
     "broadcast",
     "backlog",
     "pinned",
+    "limits",
     "planner",
     "wheel",
     "footprint",

@@ -38,7 +38,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 @contextmanager
-def _server_directory() -> Iterator[Path]:
+def directory_for_a_server() -> Iterator[Path]:
     """A temporary directory that a PostgreSQL server of ours can run in."""
     parent = "/var/lib" if os.geteuid() == 0 else None  # where the server's own account can reach it
     directory = Path(tempfile.mkdtemp(prefix="mainspring-test-", dir=parent))
@@ -52,7 +52,7 @@ def _server_directory() -> Iterator[Path]:
 @pytest.fixture
 def server_directory() -> Iterator[Path]:
     """For a server of the test's own."""
-    with _server_directory() as directory:
+    with directory_for_a_server() as directory:
         yield directory
 
 
@@ -63,14 +63,15 @@ def server_dsn() -> Iterator[str]:
     if given:
         yield given
         return
-    with _server_directory() as directory:
+    with directory_for_a_server() as directory:
         embedded = Embedded.start(directory)
         asyncio.run(_execute(embedded.dsn, "alter system set fsync = off", "select pg_reload_conf()"))  # thrown away
+        os.environ["MAINSPRING_DATA_DIRECTORY"] = str(directory / "servers")
         os.environ["MAINSPRING_TEST_DSN"] = embedded.dsn  # for mainspring.testing, here and in child processes
         try:
             yield embedded.dsn
         finally:
-            del os.environ["MAINSPRING_TEST_DSN"]
+            del os.environ["MAINSPRING_TEST_DSN"], os.environ["MAINSPRING_DATA_DIRECTORY"]
             embedded.stop()
 
 

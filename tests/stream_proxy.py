@@ -45,6 +45,11 @@ class StreamProxy:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
+    def lead_to(self, port: int) -> None:
+        """Connections from now on go there; those that there are end."""
+        self._target_port = port
+        self.cut()
+
     def black_hole(self) -> None:
         """Half-open: each side believes that the other is there."""
         self.up.stall()
@@ -65,7 +70,8 @@ class StreamProxy:
         self._connections.add(task)
         writers = {writer}
         try:
-            with suppress(OSError):
+            # Cancelled only by our own end, after which asyncio would complain about each connection.
+            with suppress(OSError, asyncio.CancelledError):
                 server_reader, server_writer = await asyncio.open_connection(self._host, self._target_port)
                 writers.add(server_writer)
                 self._writers |= writers
@@ -91,6 +97,7 @@ class StreamProxy:
                 await queue.put((loop.time() + way.delay + way.chance.random() * way.jitter, data))
 
         reading = asyncio.create_task(read())
+        reading.add_done_callback(lambda over: over.cancelled() or over.exception())  # a reset is no surprise
         try:
             while True:
                 due, data = await queue.get()

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from mainspring import loops
+from mainspring.errors import StoreUnavailable
 
 
 @pytest.mark.parametrize(("adaptive", "slower"), [(False, False), (True, True)])
@@ -29,3 +30,23 @@ async def test_only_an_adaptive_loop_slows_down_when_it_finds_nothing(
         await loops.run_every(5.0, nothing, adaptive=adaptive)
     assert all(4.5 <= wait <= 5.5 for wait in waits[:4])
     assert (waits[-1] > 15.0) is slower
+
+
+async def test_a_long_outage_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause that doubled without end would be no number any more."""
+    pauses: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def no_pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await real_sleep(0)
+
+    async def away() -> int:
+        if len(pauses) == 3000:
+            raise LookupError  # enough
+        raise StoreUnavailable("PostgreSQL does not answer")
+
+    monkeypatch.setattr("mainspring.loops.asyncio.sleep", no_pause)
+    with pytest.raises(LookupError):
+        await loops.run_every(5.0, away)
+    assert max(pauses) < 1.0, "whoever waits is soon back"

@@ -30,7 +30,7 @@ from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
 from mainspring.model.schedules import Schedule
 from mainspring.model.states import TaskState
 from mainspring.server.identity import Identity
-from mainspring.server.rescuer import process_identity
+from mainspring.server.neighbours import process_identity
 from mainspring.server.scopes import Provider
 from mainspring.server.server import Server
 from mainspring.store import jobs, outcomes, synchronise
@@ -46,16 +46,23 @@ log = logging.getLogger("mainspring")
 __all__ = ["Engine", "Settings", "engine", "load", "open_database"]
 
 
+def data_directory(settings: Settings) -> Path:
+    return Path(settings.data_directory) if settings.data_directory else default_directory()
+
+
 @asynccontextmanager
 async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIterator[Database]:
-    """The database of these settings, the embedded one if there is no DSN; its schema up to date."""
-    embedded = None
-    dsn = settings.dsn
-    if dsn is None:
-        directory = Path(settings.data_directory) if settings.data_directory else None
+    """The database of these settings, the embedded one if there is no DSN; its schema up to date.
+
+    Who prepares it is a server, and keeps in mind where PostgreSQL failed over to.
+    """
+    directory = data_directory(settings)
+    if settings.dsn is None:
         embedded = await asyncio.to_thread(Embedded.start, directory)
-        dsn = embedded.dsn
-    database = Database(dsn, revive=None if embedded is None else embedded.revive)
+        database = Database(embedded.dsn, revive=embedded.revive)
+    else:
+        embedded = None
+        database = Database(settings.dsn, memory=directory / "timelines.json" if prepare else None)
     try:
         if prepare:
             await migrate(database)
@@ -94,7 +101,7 @@ async def register(
 
 def identity_of(settings: Settings) -> Identity:
     """Which server this process is."""
-    return Identity.of(Path(settings.data_directory) if settings.data_directory else default_directory())
+    return Identity.of(data_directory(settings))
 
 
 def make_server(

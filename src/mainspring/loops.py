@@ -40,7 +40,8 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
             faults += 1
             if faults == 1:
                 log.warning("%s: %s; trying again", name, error)
-            await asyncio.sleep(min(0.1 * 2**faults, 2.0) * random.uniform(0.5, 1.5))
+            # Short: while PostgreSQL is away, store/entrance.py says how often it is asked.
+            await asyncio.sleep(min(0.1 * faults, 0.3) * random.uniform(0.5, 1.5))
             continue
         wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)
         if not found:

@@ -85,8 +85,16 @@ class Bench:
         self.executor = Executor()
         self.confirmed = asyncio.Event()
         self.confirms = 0
+        self.lapsed = False
         self.runner = Runner(
-            slots, self.clock, self.timers, self.timers, self.outbox, {Python: self.executor}, self._confirm
+            slots,
+            self.clock,
+            self.timers,
+            self.timers,
+            self.outbox,
+            {Python: self.executor},
+            self._confirm,
+            lambda: self.lapsed,
         )
         self.reports: list[Any] = []
 
@@ -177,6 +185,17 @@ async def test_an_attempt_ahead_of_its_time_starts_at_it(bench: Bench) -> None:
     bench.pass_time(3600.5)
     await bench.until(lambda: bench.executor.began)
     assert bench.executor.began == [1]
+
+
+async def test_what_comes_due_past_the_lease_takes_no_step(bench: Bench) -> None:
+    """A process that was stopped finds the instants of its attempts gone by, and its lease too."""
+    bench.arm(1, due=3600)
+    bench.lapsed = True
+    bench.pass_time(3600.5)
+    bench.arm(2)
+    await bench.until(bench.runner.empty.is_set)
+    assert bench.executor.began == []
+    assert sorted(bench.ended()) == [(1, "lost", "lost"), (2, "lost", "lost")]
 
 
 async def test_a_success_is_told_with_its_times_and_its_result(bench: Bench) -> None:

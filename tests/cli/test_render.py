@@ -31,6 +31,8 @@ def test_fields_without_a_value_are_left_out(capsys: pytest.CaptureFixture[str])
         ("postgresql://me:p@ss:w@db/shop", "postgresql://me:***@db/shop"),
         ("postgresql://db/shop?user=me&password=secret&sslmode=require", None),
         ("postgresql://me@db/shop", "postgresql://me@db/shop"),
+        ("postgresql://me:secret@a:5432,b:5433/shop", "postgresql://me:***@a:5432,b:5433/shop"),
+        ("postgresql://a,b/shop?sslpassword=secret", "postgresql://a,b/shop?sslpassword=***"),
         ("postgresql:///shop?host=/run/x", "postgresql:///shop?host=/run/x"),
     ],
 )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
+from mainspring.store import chores
+from mainspring.store.chores import Done
+from mainspring.store.database import Database
 from tests.cli.conftest import Cli
 
 
@@ -132,6 +136,7 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
     _submit(cli, job)
     found = cli("stats", "--json").json
     [waiting] = found.pop("waiting")
+    assert {"task", "claim", "agent"} <= {table["table"] for table in found.pop("tables")}
     assert found == {
         "live": {"pending": 1},
         "last_hour": {},
@@ -139,9 +144,26 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
         "servers": {},
         "leader": None,
         "agents": [],
+        "maintenance": [],
     }
     assert (waiting["jobs"], waiting["tasks"], waiting["code"]) == ([job], 1, "no_agents")
     assert cli("stats").out.startswith("live\t1 pending\nlast hour\tnone\n")
+
+
+def test_stats_show_what_the_maintenance_came_to(cli: Cli, dsn: str) -> None:
+    async def tell() -> None:
+        conn = await Database(dsn).connect()
+        await chores.tell(conn, [Done("forget keys", 2, 7, 1, 0.25, 3, "LockNotAvailableError: somebody reads")])
+        await chores.tell(conn, [Done("forget keys", 1, 1, 0, 0.5, 1, None)])
+        await conn.close()
+
+    asyncio.run(tell())
+    [chore] = cli("stats", "--json").json["maintenance"]
+    assert (chore["runs"], chore["rows"], chore["failures"], chore["last_rows"]) == (3, 8, 1, 1)
+    assert (chore["last_seconds"], chore["last_error"]) == (0.5, None)
+    shown = cli("stats").out
+    assert "maintenance\truns\trows\tfailures\tlast\tms\terror\nforget keys\t3\t8\t1\t" in shown
+    assert "table\tlive\tdead\tin_page_%\tvacuumed\tanalyzed\nagent\t" in shown
 
 
 def test_migrate_shows_its_plan_applies_it_and_has_nothing_left(cli: Cli, empty_dsn: str) -> None:

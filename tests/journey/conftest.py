@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -21,17 +20,9 @@ from mainspring import App
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 from tests.journey.worker import make_app
+from tests.ledger import Line, read_ledger
 
 ROOT = Path(__file__).parents[2]
-
-
-class Line(NamedTuple):
-    task: int
-    attempt: int
-    token: int
-    pid: int
-    event: str
-    at: int
 
 
 class Worker:
@@ -90,11 +81,7 @@ class Story:
         return worker
 
     def ledger(self) -> list[Line]:
-        """All that was written, up to the last whole line."""
-        if not self._ledger.exists():
-            return []
-        text = self._ledger.read_bytes()
-        return [Line(**json.loads(line)) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+        return read_ledger(self._ledger)
 
     def written(self) -> int:
         return self._ledger.read_bytes().count(b"\n") if self._ledger.exists() else 0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from mainspring.model.states import TaskState
 from mainspring.store.database import Connection
 from tests.conftest import eventually
-from tests.journey.conftest import Line
+from tests.ledger import Line
 
 # One attempt at work: task, token, process, and how often the process had been thawed, as it does nothing while it
 # is frozen. A command knows no token; what was rescued before its start was known keeps the attempt's number.

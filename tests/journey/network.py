@@ -7,7 +7,6 @@ may block it.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -22,9 +21,9 @@ from mainspring import App, Task
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants
-from tests.journey.conftest import Line
 from tests.journey.network_app import LEDGER, ROOT, make_app
 from tests.journey.processes import DEADLINE, Running, command
+from tests.ledger import Line, read_ledger
 from tests.namespaces import Host
 from tests.proxy import Proxy
 
@@ -46,6 +45,11 @@ class Process:
     @property
     def pid(self) -> int:
         return self._running.child.pid
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has said so, where nobody waits for `ready`."""
+        return self._running.has_spoken
 
     @property
     def alive(self) -> bool:
@@ -177,11 +181,7 @@ class Network:
     # ── the ledger and the database ─────────────────────────────────────────────────────────────
 
     def ledger(self) -> list[Line]:
-        """All that was written, up to the last whole line."""
-        if not self._ledger.exists():
-            return []
-        text = self._ledger.read_bytes()
-        return [Line(**json.loads(line)) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+        return read_ledger(self._ledger)
 
     async def until_begun(self, tasks: Iterable[Task[Any]], attempt: int = 1) -> None:
         """Each of them has begun, by its own word."""

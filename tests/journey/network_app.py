@@ -9,7 +9,6 @@ no token. As a program this module is that command:
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -17,27 +16,11 @@ import time
 from pathlib import Path
 
 from mainspring import App, current_task
+from tests.ledger import Ledger
 
 LEDGER = "MAINSPRING_TEST_LEDGER"
 BEAT = 0.05  # seconds
 ROOT = Path(__file__).parents[2]
-
-
-class Ledger:
-    def __init__(self, path: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-
-    def write(self, event: str, task: int, attempt: int, token: int) -> None:
-        line = {
-            "task": task,
-            "attempt": attempt,
-            "token": token,
-            "pid": os.getpid(),
-            "event": event,
-            "at": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
-        }
-        os.write(self._file, json.dumps(line).encode() + b"\n")
-        os.fsync(self._file)
 
 
 def make_app(dsn: str | None = None) -> App:

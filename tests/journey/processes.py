@@ -59,6 +59,11 @@ class Running:
         told: dict[str, Any] = json.loads(self.line())
         return told
 
+    @property
+    def has_spoken(self) -> bool:
+        """Whether there is a line that nobody has read yet."""
+        return not self._lines.empty()
+
     def signal(self, number: int) -> None:
         self.child.send_signal(number)
 

@@ -12,7 +12,8 @@ from mainspring.model.define_schedule import define_schedule
 from mainspring.store import schedules
 from mainspring.store.database import Connection
 from tests.conftest import eventually
-from tests.journey.conftest import Line, Story
+from tests.journey.conftest import Story
+from tests.ledger import Line
 
 
 def lives(story: Story) -> dict[int, list[list[Line]]]:

@@ -25,7 +25,8 @@ BIN = Path("/usr/lib/postgresql/15/bin")
 AS_ROOT = os.geteuid() == 0
 ACCOUNT = "nobody"  # PostgreSQL refuses to run as root
 PART = ["tests/store", *(f"tests/sdk/test_{name}.py" for name in ("submit", "drivers", "once", "cancel"))]
-LEFT_OUT = ["tests/store/test_embedded.py", "tests/store/test_plans.py"]  # of the embedded server, and slow
+OTHERS = ("embedded", "failover", "outages", "plans")  # slow, or with servers of their own
+LEFT_OUT = [f"tests/store/test_{name}.py" for name in OTHERS]
 
 pytestmark = pytest.mark.skipif(
     not (BIN / "initdb").exists(), reason="PostgreSQL 15 is not installed; scripts/debian-postgres does that"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.journey.conftest import Line
 from tests.journey.invariants import check_at_most_once, check_no_overlap
+from tests.ledger import Line
 
 
 def run(task: int, token: int, pid: int, first: int, last: int) -> list[Line]:

@@ -75,6 +75,13 @@ def make_app(dsn: str, ledger: Ledger | None = None, **settings: Any) -> App:
         note("effect")
         return current_task().attempt
 
+    @app.job(retries=3, retry_delay="10ms", concurrency_key="{key}", max_running=12)
+    async def exclusive(key: str) -> None:
+        """Alone with its key, and one of twelve."""
+        note(f"enter {key}")
+        await asyncio.sleep(0.005)
+        note(f"leave {key}")
+
     @app.job(retries=3, retry_delay="10ms")
     async def copy_in_steps() -> list[int]:
         """Dies once, after its first checkpoint is durable."""

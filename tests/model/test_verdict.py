@@ -11,7 +11,7 @@ from mainspring.model.jobs import Definition, Delivery, Python
 from mainspring.model.messages import Ending
 from mainspring.model.retry import Retry
 from mainspring.model.states import TERMINAL, TaskState
-from mainspring.model.verdict import Again, after_attempt, after_crash
+from mainspring.model.verdict import Again, after_attempt, after_crash, at_least_after
 
 JOB = Definition(Python("job"), retry=Retry(retries=2, backoff="fixed", delay=7.0))
 AT_MOST_ONCE = replace(JOB, delivery="at_most_once")
@@ -142,9 +142,20 @@ def test_a_crash_of_the_last_attempt_fails_the_task() -> None:
     assert (verdict.state, verdict.code) == (TaskState.FAILED, "lost")
 
 
-def test_a_started_task_without_a_definition_fails_and_an_unstarted_one_runs_again() -> None:
-    assert isinstance(crashed(None), Ending)
-    assert isinstance(crashed(None, started=False), Again)
+@pytest.mark.parametrize("started", [True, False])
+def test_a_task_without_a_definition_fails_for_nobody_can_tell_whether_it_may_run_twice(started: bool) -> None:
+    verdict = crashed(None, started=started)
+    assert isinstance(verdict, Ending)
+    assert verdict.state is TaskState.FAILED
+    assert "cannot be read" in (verdict.error or "")
+
+
+def test_what_follows_can_be_put_off_and_an_end_cannot() -> None:
+    again = crashed()
+    assert isinstance(again, Again)
+    assert at_least_after(5.0, again) == again._replace(delay=max(again.delay, 5.0))
+    assert at_least_after(0.0, again) == again
+    assert at_least_after(5.0, ending()) == ending()
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from mainspring.model.gates import Rate
 from mainspring.model.jobs import Placement
 from mainspring.model.placement import Requirements
-from mainspring.model.waits import Known, able_names, why
+from mainspring.model.waits import Known, Limited, able_names, why, why_limited
 
 
 def agent(name: str, *, slots: int = 10, due: int = 0, draining: bool = False, **facts: Any) -> Known:
@@ -108,3 +109,36 @@ def test_a_long_list_of_agents_is_cut_short() -> None:
     wait = why(ASKED, [agent(f"a{number}") for number in range(8)])
     assert wait is not None
     assert wait.reason.endswith("agents there are: a0, a1, a2, a3, a4 and 3 more")
+
+
+@pytest.mark.parametrize(
+    ("limited", "code", "reason"),
+    [
+        (
+            Limited(key="shop:7", key_limit=1, holders=[41]),
+            "concurrency_key",
+            "concurrency key 'shop:7': task 41 has it",
+        ),
+        (Limited(key="k", key_limit=2, holders=[1, 2]), "concurrency_key", "concurrency key 'k': tasks 1, 2 have it"),
+        (Limited(max_running=5, running=5), "max_running", "max_running: 5 of 5 run"),
+        (Limited(rate=Rate(100, 60.0), next_in=0.6), "rate", "rate 100/minute: next in 0.6 s"),
+    ],
+)
+def test_a_task_at_a_gate_says_which_limit_it_waits_for(limited: Limited, code: str, reason: str) -> None:
+    wait = why_limited(limited)
+    assert wait is not None
+    assert (wait.code, wait.reason, wait.is_unrunnable) == (code, reason, False)
+
+
+@pytest.mark.parametrize(
+    "limited",
+    [
+        Limited(),
+        Limited(key="k", key_limit=2, holders=[1]),
+        Limited(key="k", key_limit=None, holders=[1]),
+        Limited(max_running=5, running=4),
+        Limited(rate=Rate(1, 1.0), next_in=-0.1),
+    ],
+)
+def test_a_task_that_is_about_to_pass_waits_for_nothing(limited: Limited) -> None:
+    assert why_limited(limited) is None

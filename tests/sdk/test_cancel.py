@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, InvalidTransition, Task, TaskFailed, current_task
+from mainspring.server import rescuer
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 
@@ -213,3 +214,32 @@ async def test_a_cancelled_task_may_be_run_again(app: App) -> None:
         gate.set()
         await task.retry()
         assert await task.result(timeout=10) == 1
+
+
+async def test_an_attempt_that_the_database_takes_from_a_living_agent_is_stopped_there(
+    app: App, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent knows of no timeout: so it does not end what, for the server, should have ended."""
+    monkeypatch.setattr(rescuer, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(rescuer, "MARGIN", -30.0)  # two leases
+    monkeypatch.setattr(rescuer, "STOPS_WITHIN", 0.5)
+    stopped = []
+
+    @app.job(retries=1, retry_delay=0)
+    async def hang() -> int:
+        if current_task().attempt == 1:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                stopped.append(time.monotonic())
+        return len(stopped)
+
+    async with app.running():
+        task = await hang.enqueue()
+        await in_state(task, "running")
+        await conn.execute("""update mainspring.job set definition = definition || '{"timeout": 0.2, "grace": 0}'""")
+        assert await task.result(timeout=10) == 1, "it had stopped before it ran again"
+    first = await conn.fetchrow("select state, error, session from mainspring.attempt where task_id = $1", task.id)
+    assert first["state"] == 12
+    assert first["error"].endswith("did not end it either")
+    assert await conn.fetchval("select count(*) from mainspring.stop_order") == 0

@@ -17,7 +17,7 @@ from mainspring.server.arrivals import Arrival
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer
-from mainspring.store import agents, claims, jobs, outcomes, tasks, tokens
+from mainspring.store import agents, claims, jobs, outcomes, rescue, tasks, tokens
 from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock
 
@@ -53,7 +53,7 @@ async def rescuer(database: Database, conn: Connection) -> Rescuer:
     catalogue = Catalogue(database)
     await jobs.register(conn, {"job": Definition(Python("job"))})
     await catalogue.refresh()
-    return Rescuer(database, catalogue, Recorder(database, catalogue), Clock())
+    return Rescuer(database, catalogue, Recorder(database, catalogue), Clock(), 60.0)
 
 
 async def test_what_the_agent_still_has_is_its_new_sessions_under_the_same_token(conn: Connection) -> None:
@@ -61,8 +61,8 @@ async def test_what_the_agent_still_has_is_its_new_sessions_under_the_same_token
     kept, lost = await claimed(conn, first.session, 2)
     second = await arrive(conn, hello(first.session, kept))
     assert [(a.task, a.token, a.attempt) for a in second.tasks] == [(kept.task, kept.token, 1)]
-    assert [h.task for h in await agents.held(conn, second.session, 10)] == [kept.task]
-    assert [h.task for h in await agents.held(conn, first.session, 10)] == [lost.task]
+    assert [h.task for h in await rescue.held(conn, second.session, 10)] == [kept.task]
+    assert [h.task for h in await rescue.held(conn, first.session, 10)] == [lost.task]
     assert await outcomes.finish(conn, []) == 0
 
 
@@ -94,7 +94,7 @@ async def test_nobody_goes_on_with_a_session_that_is_another_process_s(conn: Con
     [armed] = await claimed(conn, first.session, 1)
     thief = await arrive(conn, hello(first.session, armed, instance="guessed"))
     assert thief.tasks == []
-    assert [h.task for h in await agents.held(conn, first.session, 10)] == [armed.task]
+    assert [h.task for h in await rescue.held(conn, first.session, 10)] == [armed.task]
 
 
 async def test_nobody_goes_on_with_a_session_whose_lease_is_over(conn: Connection) -> None:
@@ -118,7 +118,7 @@ async def test_a_hello_that_is_repeated_after_a_lost_answer_goes_on_from_the_one
     unheard = await arrive(conn, hello(first.session, armed))
     again = await arrive(conn, hello(first.session, armed))
     assert [a.task for a in again.tasks] == [armed.task]
-    assert await agents.held(conn, unheard.session, 10) == []
+    assert await rescue.held(conn, unheard.session, 10) == []
 
 
 async def test_of_two_reconnects_at_once_each_attempt_is_of_one_session(conn: Connection, other: Connection) -> None:
@@ -126,7 +126,7 @@ async def test_of_two_reconnects_at_once_each_attempt_is_of_one_session(conn: Co
     first = await arrive(one, hello())
     armed = await claimed(one, first.session, 5)
     both = await asyncio.gather(arrive(one, hello(first.session, *armed)), arrive(two, hello(first.session, *armed)))
-    holders = [h.task for arrival in both for h in await agents.held(one, arrival.session, 10)]
+    holders = [h.task for arrival in both for h in await rescue.held(one, arrival.session, 10)]
     assert sorted(holders) == sorted(a.task for a in armed)
 
 

@@ -31,7 +31,7 @@ from mainspring.model.retry import Retry
 from mainspring.model.states import TaskState
 from mainspring.server.broadcaster import NOTICE
 from mainspring.server.server import Server
-from mainspring.store import agents, broadcasts, claims, control, jobs, tasks
+from mainspring.store import agents, broadcasts, claims, control, jobs, rescue, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.store.servers import Newcomer
 from mainspring.store.submit import Submission
@@ -318,11 +318,11 @@ async def test_a_claim_that_was_not_taken_up_is_not_compacted_away(cluster: Clus
     agent = await cluster.agent("a", server=cluster.other)
     await claimed_between(cluster, dsn, agent)
     await cluster.other.gateway.compact()
-    assert len(await agents.held(cluster.conn, agent.session, 10)) == 2, "the rescuer would find it"
+    assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2, "the rescuer would find it"
     await cluster.other.broadcaster.take_up()
     await agent.has(2)
     await cluster.other.gateway.compact()
-    assert len(await agents.held(cluster.conn, agent.session, 10)) == 2
+    assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2
     assert await cluster.conn.fetchval("select count(*) from mainspring.claim") == 1, "all is in one row now"
 
 

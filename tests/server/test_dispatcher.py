@@ -345,11 +345,11 @@ async def test_a_plain_submission_is_claimed_as_it_is_made(
     conn: Connection, server: Server, join: Callable[..., Any]
 ) -> None:
     agent = await join(slots=1)
-    id = await server.dispatcher.submit(Submission("job", '{"a": 1}', hint=False))
+    id = await server.dispatcher.submit(Submission("job", '{"a": 1}'))
     assert await agent.has(1) == [id]
     assert (agent.armed[0].args, agent.armed[0].attempt) == ('{"a": 1}', 1)
     assert (await tasks.get(conn, agent.armed[0].task)).state == "assigned"
-    assert await server.dispatcher.submit(Submission("job", "{}", hint=False)) is None, "no room: it waits its turn"
+    assert await server.dispatcher.submit(Submission("job", "{}")) is None, "no room: it waits its turn"
     await agent.finish(agent.armed[0])
     assert (await tasks.get(conn, agent.armed[0].task)).state == "succeeded"
 
@@ -362,4 +362,4 @@ async def test_a_submission_does_not_overtake_what_waits_in_full_flow(
     await server.dispatcher.step()
     await agent.has(2)
     await agent.finish(*agent.armed)
-    assert await server.dispatcher.submit(Submission("job", "{}", hint=False)) is None
+    assert await server.dispatcher.submit(Submission("job", "{}")) is None

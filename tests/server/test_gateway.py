@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.cluster import OWNER, standing
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.floors import BOTTOM
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import (
@@ -25,20 +26,23 @@ from mainspring.model.messages import (
     Heartbeat,
     Held,
     Hello,
+    Holding,
     Refused,
     ServerMessage,
     Welcome,
 )
 from mainspring.model.placement import Requirements
 from mainspring.model.states import TaskState
+from mainspring.model.verdict import Again
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import ARM_LIMIT
-from mainspring.store import agents, claims, jobs, tasks
+from mainspring.store import agents, claims, jobs, outcomes, rescue, tasks
 from mainspring.store.claims import Claim
 from mainspring.store.database import Connection, Database
+from mainspring.store.rescue import Order
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
 from mainspring.wire.clock import Clock
 
@@ -391,6 +395,66 @@ async def test_an_agent_that_goes_while_it_is_told_to_cancel_harms_nobody(
     await staying.leave()
 
 
+async def test_what_was_taken_from_an_agent_is_stopped_there_at_once_and_told_once(
+    conn: Connection, server: Server
+) -> None:
+    agent = await Agent(server).join()
+    taken, kept = await arm(conn, server, agent, 2)
+    elsewhere = Order(agent.session + 1, taken.task, taken.token)
+    await rescue.order_stops(conn, [Order(agent.session, taken.task, taken.token), elsewhere])
+    await server.gateway.cancel()
+    assert await agent.hear() == [Cancel([Held(taken.task, taken.token)], kill=True)]
+    await server.gateway.cancel()
+    await tasks.cancel(conn, kept.task)
+    await server.gateway.cancel()
+    assert await agent.hear() == [Cancel([Held(kept.task, kept.token)])]
+    assert await rescue.stop_orders(conn, [agent.session, agent.session + 1]) == [elsewhere]
+    await agent.leave()
+
+
+async def test_an_order_to_stop_is_forgotten_only_after_it_was_passed_on(
+    conn: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await Agent(server).join()
+    [taken] = await arm(conn, server, agent, 1)
+    await rescue.order_stops(conn, [Order(agent.session, taken.task, taken.token)])
+
+    async def lost(conn: object, orders: object) -> None:
+        raise StoreUnavailable("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rescue, "told", lost)
+        with pytest.raises(StoreUnavailable):
+            await server.gateway.cancel()
+    assert await agent.hear() == [Cancel([Held(taken.task, taken.token)], kill=True)]
+    await server.gateway.cancel()
+    assert await agent.hear() == [Cancel([Held(taken.task, taken.token)], kill=True)], "twice is harmless"
+    await agent.leave()
+
+
+@pytest.mark.parametrize("how", ["its lease was over", "its attempt was taken away"])
+async def test_an_agent_that_comes_back_may_not_keep_what_was_taken_from_it(
+    conn: Connection, server: Server, how: str
+) -> None:
+    """Whether or not anybody could tell it: its server may have died with the order in hand."""
+    agent = await Agent(server).join()
+    taken, kept = await arm(conn, server, agent, 2)
+    await agent.leave()
+    if how == "its lease was over":
+        await agents.end(conn, [agent.session])
+        await rescue.gone(conn)
+    ending = Ending(taken.task, taken.token, taken.job, 1, TaskState.TIMED_OUT, 1.0, 2.0)
+    await outcomes.retry(conn, [Again(ending, 0.0, costs=True)])
+    back = Agent(server)
+    held = [Holding(armed.task, armed.token, TaskState.RUNNING) for armed in (taken, kept)]
+    await back.say(Hello("agent", 10, {}, session=agent.session, held=held))
+    [welcome] = await back.hear()
+    assert isinstance(welcome, Welcome)
+    is_over = how == "its lease was over"
+    assert welcome.kept == ([] if is_over else [Held(kept.task, kept.token)]), "it stops all else: Runner.keep_only"
+    await back.leave()
+
+
 async def test_a_session_whose_lease_is_over_is_closed(conn: Connection, server: Server) -> None:
     over, living = await Agent(server).join(), await Agent(server).join()
     await agents.end(conn, [over.session])
@@ -426,7 +490,7 @@ async def test_what_a_session_holds_is_noted_in_place_of_its_claims(conn: Connec
     await server.gateway.compact()
     rows = await conn.fetch("select tasks from mainspring.claim")
     assert [sorted(row["tasks"]) for row in rows] == [[first[1].task, second[0].task, second[1].task]]
-    assert sorted(h.task for h in await agents.held(conn, agent.session, 10)) == rows[0]["tasks"]
+    assert sorted(h.task for h in await rescue.held(conn, agent.session, 10)) == rows[0]["tasks"]
     await agent.leave()
 
 
@@ -434,5 +498,5 @@ async def test_closing_ends_the_sessions_here_at_once(conn: Connection, server: 
     agent = await Agent(server).join()
     await arm(conn, server, agent, 1)
     await server.gateway.close()
-    assert await agents.gone(conn) == [agent.session]
+    assert await rescue.gone(conn) == [agent.session]
     await agent.serving

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,10 +15,11 @@ from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Start
 from mainspring.model.retry import Retry
 from mainspring.server import rescuer as rescuer_module
+from mainspring.server import salvage as salvage_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
-from mainspring.server.rescuer import Rescuer, is_dead_neighbour, process_identity
-from mainspring.store import agents, claims, daemons, jobs, outcomes, replicas, schedules, tasks
+from mainspring.server.rescuer import Rescuer
+from mainspring.store import agents, claims, daemons, jobs, outcomes, replicas, rescue, schedules, tasks
 from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock
 
@@ -40,7 +39,7 @@ async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer
     catalogue = Catalogue(database)
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
-    rescuer = Rescuer(database, catalogue, recorder, Clock())
+    rescuer = Rescuer(database, catalogue, recorder, Clock(), 60.0)
     yield rescuer
     await rescuer.close()
     await recorder.close()
@@ -88,7 +87,7 @@ async def test_what_had_started_costs_an_attempt_and_counts_as_a_crash(conn: Con
     [attempt] = await tasks.attempts(conn, task)
     assert (attempt.number, attempt.state, attempt.error_code, attempt.agent) == (1, "lost", "lost", "agent")
     assert await rescuer.step() == 0
-    assert await agents.gone(conn) == [], "buried"
+    assert await rescue.gone(conn) == [], "buried"
 
 
 async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(
@@ -154,7 +153,7 @@ async def test_many_are_rescued_in_batches_and_the_session_is_buried_after_the_l
 
 async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, database: Database, rescuer: Rescuer) -> None:
     made = await dies_with(conn, *["job"] * 20)
-    other = Rescuer(database, rescuer._catalogue, rescuer._recorder, Clock())
+    other = Rescuer(database, rescuer._catalogue, rescuer._recorder, Clock(), 60.0)
     await asyncio.gather(rescuer.step(), other.step())
     await other.close()
     assert {(await view(conn, task)).attempt for task in made} == {1}
@@ -165,83 +164,13 @@ async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, databa
 async def test_what_was_claimed_for_a_session_after_its_burial_is_rescued(conn: Connection, rescuer: Rescuer) -> None:
     session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), -1.0)
     await rescuer.step()
-    assert await agents.gone(conn) == []
+    assert await rescue.gone(conn) == []
     task = await conn.fetchval("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
     assert await rescuer.step() == 1
     assert (await view(conn, task)).state == "pending"
     assert await rescuer.step() == 0
-
-
-# ── neighbours ──────────────────────────────────────────────────────────────────────────────────
-
-here = pytest.mark.skipif(process_identity() is None, reason="this system does not show its processes")
-
-
-@here
-def test_a_process_that_lives_is_no_dead_neighbour() -> None:
-    own = process_identity()
-    assert own is not None
-    assert not is_dead_neighbour(own)
-
-
-@here
-async def test_a_neighbour_that_died_is_seen_before_its_lease_is_over(conn: Connection, rescuer: Rescuer) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    identity = process_identity(child.pid)
-    assert identity is not None
-    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, identity), 3600.0)
-    task = await conn.fetchval("select mainspring.enqueue('job')")
-    pool = await conn.fetchval("select pool from mainspring.job limit 1")
-    await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
-    assert not is_dead_neighbour(identity)
-    assert await rescuer.step() == 0
-    child.kill()
-    child.wait()
-    if child.stdin is not None:
-        child.stdin.close()
-    assert is_dead_neighbour(identity)
-    assert await rescuer.step() == 1
-    assert (await view(conn, task)).state == "pending"
-
-
-@here
-def test_another_process_with_the_same_number_is_another() -> None:
-    own = process_identity()
-    assert own is not None
-    boot, namespace, pid, started = own.split()
-    assert is_dead_neighbour(f"{boot} {namespace} {pid} {int(started) - 1}")
-
-
-@here
-@pytest.mark.parametrize("place", [0, 1], ids=["another boot", "another namespace"])
-def test_a_process_that_cannot_be_seen_from_here_is_never_called_dead(place: int) -> None:
-    own = process_identity()
-    assert own is not None
-    parts = own.split()
-    parts[2] = str(2**22 + 1)  # nobody
-    assert is_dead_neighbour(" ".join(parts))
-    parts[place] = "elsewhere"
-    assert not is_dead_neighbour(" ".join(parts))
-
-
-@here
-def test_a_name_with_blanks_and_brackets_does_not_confuse() -> None:
-    name = "import ctypes; ctypes.CDLL(None).prctl(15, b') R 1 (x', 0, 0, 0); print(flush=True); input()"
-    child = subprocess.Popen([sys.executable, "-c", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    assert child.stdin is not None
-    child.stdout.readline()
-    identity = process_identity(child.pid)
-    assert identity is not None
-    assert len(identity.split()) == 4
-    assert identity.split()[3].isdigit()
-    assert not is_dead_neighbour(identity)
-    child.kill()
-    child.wait()
-    child.stdin.close()
-    child.stdout.close()
 
 
 async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Connection, rescuer: Rescuer) -> None:
@@ -260,4 +189,140 @@ async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Co
         waits.append(await conn.fetchval("select date_part('epoch', run_at - mainspring.now()) from mainspring.task"))
     assert waits[0] <= 0 < waits[1] < waits[3] < waits[4]
     assert await crashes(conn, armed.task) == 5
-    assert await agents.gone(conn) == []
+    assert await rescue.gone(conn) == []
+
+
+# ── the reason ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("started", [True, False])
+async def test_the_attempt_tells_which_agent_it_was_where_and_since_when_it_was_silent(
+    conn: Connection, rescuer: Rescuer, started: bool
+) -> None:
+    [task] = await dies_with(conn, "job", started=started)
+    await conn.execute("""
+        insert into mainspring.server (id, name, version, status) values (gen_random_uuid(), 'server-2', '1', 'active');
+        update mainspring.agent set host = 'north', heard_at = '2026-11-15 09:00:01.5+00',
+               server = (select id from mainspring.server where name = 'server-2')
+    """)
+    await rescuer.step()
+    [attempt] = await tasks.attempts(conn, task)
+    session = await conn.fetchval("select session from mainspring.agent")
+    assert attempt.error == (
+        f"its agent agent (session {session}, host north, server server-2) is gone, "
+        f"silent since 2026-11-15 09:00:01 UTC; {'it had started' if started else 'it is not known to have started'}"
+    )
+
+
+async def test_quarantine_is_told_in_words_with_the_last_reason_and_a_retry_by_hand_begins_anew(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    [task] = await dies_with(conn, "job")
+    await rescuer.step()
+    for _ in range(2):
+        await crash(conn)
+        await rescuer.step()
+    error = (await view(conn, task)).error
+    assert error.startswith(
+        "its agent died 3 times while it ran; retry it by hand when that is mended. The last time: "
+    )
+    assert error.endswith("it had started")
+    await tasks.run_again(conn, task)
+    assert ((await view(conn, task)).attempt, await crashes(conn, task)) == (0, 0)
+
+
+# ── rows that others have, and bad ones ─────────────────────────────────────────────────────────
+
+
+async def test_a_row_that_a_recorder_has_is_passed_over_and_looked_at_again(
+    dsn: str, conn: Connection, rescuer: Rescuer
+) -> None:
+    held, free = await dies_with(conn, "job", "job")
+    other = await Database(dsn).connect()
+    async with other.transaction():
+        await other.execute("update mainspring.task set progress = '1' where id = $1", held)
+        assert await asyncio.wait_for(rescuer.step(), 5) == 1
+    await other.close()
+    assert [(await view(conn, task)).state for task in (held, free)] == ["running", "pending"]
+    assert await rescuer.step() == 1
+    assert (await view(conn, held)).state == "pending"
+
+
+async def refuse(conn: Connection, table: str, task: int) -> None:
+    column = "id" if table == "task_history" else "task_id"
+    await conn.execute(f"alter table mainspring.{table} add constraint bad check ({column} <> {task}) not valid")
+
+
+async def test_one_whose_attempt_cannot_be_written_ends_as_failed_and_the_others_move(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    good, bad, other = await dies_with(conn, "job", "job", "job")
+    await refuse(conn, "attempt", bad)
+    assert await rescuer.step() == 3
+    assert [(await view(conn, task)).state for task in (good, bad, other)] == ["pending", "failed", "pending"]
+    assert (await view(conn, bad)).error_code == "rescue_failed"
+    assert await rescue.gone(conn) == []
+
+
+async def test_one_that_cannot_be_written_at_all_is_told_of_once_and_tried_again_later_and_later(
+    conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(salvage_module, "boottime", lambda: now)
+    good, bad = await dies_with(conn, "job", "job")
+    for table in ("attempt", "task_history"):
+        await refuse(conn, table, bad)
+    assert await rescuer.step() == 1
+    assert [(await view(conn, task)).state for task in (good, bad)] == ["pending", "running"]
+    told = caplog.text.count(f"task {bad} cannot be rescued")
+    tries = []
+    for now in range(1001, 1041):
+        caplog.clear()
+        assert await rescuer.step() == 0
+        if "each is written by itself" in caplog.text:
+            tries.append(now - 1000)
+        told += caplog.text.count(f"task {bad} cannot be rescued")
+    assert tries == [5, 15, 35]
+    assert told == 1
+    for table in ("attempt", "task_history"):
+        await conn.execute(f"alter table mainspring.{table} drop constraint bad")
+    now = 2000.0
+    assert await rescuer.step() == 1
+    assert (await view(conn, bad)).state == "pending"
+    assert await rescue.gone(conn) == []
+
+
+async def test_bad_ones_keep_no_others_from_being_found(
+    conn: Connection, rescuer: Rescuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rescuer_module, "BATCH", 2)
+    *bad, good = await dies_with(conn, *["job"] * 5)
+    for table, column in (("attempt", "task_id"), ("task_history", "id")):
+        await conn.execute(f"alter table mainspring.{table} add constraint bad check ({column} >= {good}) not valid")
+    assert sum([await rescuer.step() for _ in range(4)]) == 1
+    assert (await view(conn, good)).state == "pending"
+    assert {(await view(conn, task)).state for task in bad} == {"running"}
+
+
+async def test_a_job_that_cannot_be_read_ends_no_loop_and_its_task_fails(
+    conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = await dies_with(conn, "job", "brittle", started=False)
+    await conn.execute(
+        """update mainspring.job set definition = '{"run": {"type": "oracle"}}' where name = 'brittle'"""
+    )
+    for _ in range(2):
+        await rescuer._catalogue.refresh()
+    assert caplog.text.count("job 'brittle' cannot be read") == 1
+    assert await rescuer.step() == 2
+    assert [(await view(conn, task)).state for task in (good, bad)] == ["pending", "failed"]
+    assert "its job cannot be read" in (await view(conn, bad)).error
+
+
+async def test_a_job_that_is_newer_than_what_the_server_knows_is_looked_up_first(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    await jobs.register(conn, {"new": Definition(Python("new"), PATIENT)})
+    [task] = await dies_with(conn, "new")
+    await rescuer.step()
+    assert (await view(conn, task)).state == "pending"

@@ -1,16 +1,14 @@
-"""Settler and janitor: steps of their own on a real database."""
+"""Settler: a step of its own on a real database."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import pytest
 
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Ending
 from mainspring.model.states import TaskState
-from mainspring.server.janitor import Janitor
 from mainspring.server.settler import Settler
 from mainspring.store import jobs, outcomes, tasks
 from mainspring.store.database import Connection, Database
@@ -77,37 +75,3 @@ async def test_a_parent_that_nobody_remembers_is_not_waited_for_forever(conn: Co
     await settler.step()
     assert await settler.step() == 0
     assert await state(conn, child) == "skipped"
-
-
-async def test_a_round_of_the_janitor_makes_drops_and_forgets(conn: Connection, database: Database) -> None:
-    janitor = Janitor(database, keep_succeeded=timedelta(days=1), keep_failed=timedelta(days=2))
-    await conn.execute("""
-        insert into mainspring.task_key (job_id, key, task_id, expires_at) values (1, 'old', 1, mainspring.now());
-        insert into mainspring.agent (name, slots, lease_until, ended_at)
-        values ('old', 1, now(), now() - interval '3 days'), ('new', 1, now(), now());
-        create or replace function mainspring.now() returns timestamptz language sql volatile
-            as 'select clock_timestamp() + interval ''10 days''';
-    """)
-    partitions = "select relname from pg_class where relname ~ '^task_history_succeeded_[0-9]+$' order by 1"
-    before = [row["relname"] for row in await conn.fetch(partitions)]
-    assert await janitor.step() == 1
-    after = [row["relname"] for row in await conn.fetch(partitions)]
-    assert len(after) == 5
-    assert not set(after) & set(before)
-    assert await conn.fetchval("select count(*) from mainspring.task_key") == 0
-    assert await janitor.step() == 0
-
-
-async def test_the_janitor_lets_a_reader_finish(dsn: str, conn: Connection, database: Database) -> None:
-    janitor = Janitor(database, keep_succeeded=timedelta(days=1), keep_failed=timedelta(days=1))
-    await conn.execute("""
-        create or replace function mainspring.now() returns timestamptz language sql volatile
-            as 'select clock_timestamp() + interval ''10 days'''
-    """)
-    reader = await Database(dsn).connect()
-    async with reader.transaction():
-        await reader.fetch("select * from mainspring.task_history")
-        await janitor.step()
-    await reader.close()
-    left = await conn.fetchval("select count(*) from pg_class where relname ~ '^task_history_succeeded_[0-9]+$'")
-    assert left > 5, "made ahead, and nothing dropped yet"

@@ -15,7 +15,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.retry import Retry
 from mainspring.model.states import TERMINAL, TaskState
 from mainspring.model.verdict import Again, after_attempt
-from mainspring.store import agents, broadcast_ends, broadcasts, control, jobs, outcomes, tasks, turns
+from mainspring.store import agents, broadcast_ends, broadcasts, control, jobs, outcomes, rescue, tasks, turns
 from mainspring.store.database import Connection
 
 Act = Callable[[Connection, int], Awaitable[None]]
@@ -164,7 +164,7 @@ async def test_a_task_whose_agent_dies_while_it_is_restarted_is_rescued_and_not_
 ) -> None:
     await conn.execute("insert into mainspring.claim (session, batch, tasks) values (1, 1, array[$1::bigint])", running)
     await control.restart(conn, running)
-    [held] = await agents.held(conn, 1, 10)
+    [held] = await rescue.held(conn, 1, 10)
     assert not held.cancelled
     assert not held.recalled
 

@@ -22,6 +22,9 @@ def postgres_error(sqlstate: str, message: str = "boom") -> BaseException:
         (postgres_error("MSV01", "delay: too long"), ValidationError),
         (postgres_error("MSJ01"), JobNotFound),
         (postgres_error("57P01"), StoreUnavailable),  # the server shuts down
+        (postgres_error("57P02"), StoreUnavailable),  # another backend was killed
+        (postgres_error("57P03"), StoreUnavailable),  # it starts, or recovers
+        (postgres_error("57P05"), StoreUnavailable),  # a connection was idle for longer than somebody allows
         (postgres_error("57014"), StoreUnavailable),  # a statement was cancelled
         (postgres_error("08006"), StoreUnavailable),
         (postgres_error("53300"), StoreUnavailable),  # too many connections
@@ -29,6 +32,8 @@ def postgres_error(sqlstate: str, message: str = "boom") -> BaseException:
         (postgres_error("40P01"), StoreUnavailable),  # a deadlock was broken
         (postgres_error("40001"), StoreUnavailable),
         (postgres_error("25006"), StoreUnavailable),  # a standby
+        (postgres_error("25P03"), StoreUnavailable),  # we slept inside a transaction
+        (postgres_error("58030"), StoreUnavailable),  # its disk fails
         (ConnectionRefusedError(), StoreUnavailable),
         (TimeoutError(), StoreUnavailable),
         (asyncpg.InterfaceError("connection is closed"), StoreUnavailable),
@@ -62,6 +67,31 @@ async def test_a_value_that_cannot_be_sent_is_not_taken_for_an_outage(database: 
 async def test_nobody_listens_there(dsn: str) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await Database("postgresql://localhost:1/x?connect_timeout=1").connect()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "error", "advice"),
+    [
+        ("postgresql://localhost/x?target_session_attrs=standby", ValidationError, "use read-write"),
+        ("postgresql://me:secret@localhost:port,b/x", ValidationError, "cannot be read"),
+        (
+            "postgresql://me:secret@localhost:1,localhost:2/x",
+            StoreUnavailable,
+            "localhost:1 does not answer .*localhost:2 does not answer .*; one of them must be",
+        ),
+    ],
+)
+async def test_a_dsn_that_leads_nowhere_is_told_without_its_password(
+    dsn: str, error: type[MainspringError], advice: str
+) -> None:
+    with pytest.raises(error, match=advice) as told:
+        await Database(dsn).connect()
+    assert "secret" not in told.value.message
+
+
+async def test_a_setting_that_postgresql_does_not_know_is_an_error_of_the_dsn(dsn: str) -> None:
+    with pytest.raises(ValidationError, match='"connect_timeout"; take it out of the DSN'):
+        await Database(f"{dsn}&connect_timeout=3").connect()
 
 
 async def kill(conn: Connection, pid: int) -> None:
@@ -133,6 +163,51 @@ async def test_a_line_is_kept_after_an_error_of_the_statement_and_dropped_after_
     async with line as mine:
         assert await mine.fetchval("select pg_backend_pid()") != first
     await line.close()
+
+
+@pytest.mark.parametrize("sqlstate", ["53100", "40P01"])  # a full disk, a deadlock
+async def test_a_connection_is_kept_after_a_fault_that_is_not_its_own(database: Database, sqlstate: str) -> None:
+    """A full disk must not make everybody connect anew, again and again."""
+    line, pids = database.line(), set[int]()
+    for users in (lambda: line, database.acquire):
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                async with users() as mine:
+                    pids.add(await mine.fetchval("select pg_backend_pid()"))
+                    async with mine.transaction():
+                        await mine.execute(f"do $$ begin raise sqlstate '{sqlstate}'; end $$")
+    assert len(pids) == 2, "one of the line, one of the pool"
+    await line.close()
+
+
+async def test_a_line_that_is_shared_may_be_closed_by_each_owner_and_while_another_uses_it(dsn: str) -> None:
+    line = Database(dsn).line()
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def use() -> int:
+        async with line as mine:
+            entered.set()
+            await leave.wait()
+            return int(await mine.fetchval("select 1"))
+
+    using = asyncio.create_task(use())
+    await entered.wait()
+    closing = [asyncio.create_task(line.close()) for _ in range(3)]
+    await asyncio.sleep(0)
+    leave.set()
+    assert await using == 1, "its user may end"
+    await asyncio.gather(*closing)
+    async with line as mine:
+        assert await mine.fetchval("select 1") == 1
+    await line.close()
+
+
+async def test_a_line_is_closed_in_the_end_whatever_its_user_does(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.store.database.CLOSE_TIMEOUT", 0.1)
+    line = Database(dsn).line()
+    with pytest.raises(StoreUnavailable):
+        async with line as mine:
+            await asyncio.gather(mine.execute("select pg_sleep(10)"), line.close())
 
 
 async def test_a_line_serves_one_at_a_time(dsn: str) -> None:

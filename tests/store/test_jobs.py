@@ -18,7 +18,7 @@ REPORT = Definition(Python("report"))
 
 
 async def versions(conn: Connection) -> dict[str, int]:
-    return {job.name: job.version for job in await jobs.load(conn)}
+    return {job.name: job.version for job in (await jobs.load(conn))[0]}
 
 
 async def test_registering_the_same_again_changes_nothing(conn: Connection) -> None:
@@ -54,7 +54,7 @@ async def test_jobs_with_the_same_requirements_share_a_pool(conn: Connection) ->
     zone = Definition(Python("x"), requires={"zone": "a", "gpu": "yes"})
     same = Definition(Python("y"), requires={"gpu": "yes", "zone": "a"})
     await jobs.register(conn, {"a": REPORT, "b": zone, "c": same, "d": REPORT})
-    pools = {job.name: job.pool for job in await jobs.load(conn)}
+    pools = {job.name: job.pool for job in (await jobs.load(conn))[0]}
     assert pools["a"] == pools["d"] != pools["b"] == pools["c"]
 
 
@@ -94,9 +94,9 @@ async def test_a_job_with_live_tasks_is_not_deleted(conn: Connection) -> None:
     assert not await jobs.delete(conn, "report")
     await conn.execute("delete from mainspring.task")
     assert await jobs.delete(conn, "report")
-    assert await jobs.load(conn) == []
+    assert await jobs.load(conn) == ([], {})
 
 
 async def test_nothing_to_register_is_nothing(conn: Connection) -> None:
     await jobs.register(conn, {})
-    assert await jobs.load(conn) == []
+    assert await jobs.load(conn) == ([], {})

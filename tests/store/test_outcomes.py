@@ -179,6 +179,18 @@ async def test_a_retry_counts_what_it_costs(
     assert (kept["error_code"], kept["error"], kept["run_at"]) == ("handler_error", "boom", was["run_at"])
 
 
+async def test_what_was_armed_ahead_and_lost_keeps_its_time(conn: Connection, make_task: MakeTask) -> None:
+    """Its agent died before the instant: whoever takes it next must not run it early."""
+    task = await make_task(TaskState.ASSIGNED, token=TOKEN)
+    due = await conn.fetchval(
+        "update mainspring.task set run_at = mainspring.now() + interval '4 s' where id = $1 returning run_at", task
+    )
+    await outcomes.retry(conn, [again(task, costs=False, crash=True)])
+    row = await live(conn, task)
+    assert row is not None
+    assert row["run_at"] == due
+
+
 async def test_a_repeated_retry_is_harmless(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=TOKEN, attempt=2)
     assert [await outcomes.retry(conn, [again(task)]) for _ in range(2)] == [1, 0]

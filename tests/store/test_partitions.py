@@ -11,7 +11,7 @@ import pytest
 
 from mainspring.model.messages import Ending
 from mainspring.model.states import TaskState
-from mainspring.store import outcomes, partitions
+from mainspring.store import forgetting, outcomes, partitions
 from mainspring.store.database import Connection, Database
 from mainspring.store.partitions import PARENTS
 
@@ -123,6 +123,8 @@ async def test_a_reader_of_an_old_day_makes_the_drop_give_up_soon(dsn: str, conn
     async with reader.transaction():
         await reader.fetch("select * from mainspring.task_history")
         await set_clock(conn, datetime(2035, 1, 1, tzinfo=UTC))
+        dropped = await asyncio.wait_for(partitions.drop_old(conn, keep_succeeded=DAY, keep_failed=DAY), 10)
+        assert {name.rpartition("_")[0] for name in dropped} == {"attempt", "output", "fire"}, "the others are"
         with pytest.raises(asyncpg.LockNotAvailableError):
             await asyncio.wait_for(partitions.drop_old(conn, keep_succeeded=DAY, keep_failed=DAY), 10)
     await reader.close()
@@ -134,9 +136,9 @@ async def test_only_expired_keys_are_forgotten(conn: Connection) -> None:
         insert into mainspring.task_key (job_id, key, task_id, expires_at)
         select 1, n::text, n, mainspring.now() + make_interval(secs => n * 60 - 180) from generate_series(1, 5) n
     """)
-    assert await partitions.forget_keys(conn, 2) == 2
-    assert await partitions.forget_keys(conn, 2) == 1
-    assert await partitions.forget_keys(conn, 2) == 0
+    assert await forgetting.keys(conn, 2) == 2
+    assert await forgetting.keys(conn, 2) == 1
+    assert await forgetting.keys(conn, 2) == 0
     assert await conn.fetchval("select count(*) from mainspring.task_key") == 2
 
 
@@ -145,5 +147,5 @@ async def test_sessions_that_ended_long_ago_are_forgotten(conn: Connection) -> N
         insert into mainspring.agent (name, slots, lease_until, ended_at)
         values ('old', 1, now(), now() - interval '10 days'), ('new', 1, now(), now()), ('alive', 1, now(), null)
     """)
-    await partitions.forget_sessions(conn, 5 * DAY)
+    assert await forgetting.sessions(conn, 5 * DAY, 10) == 1
     assert [r["name"] for r in await conn.fetch("select name from mainspring.agent order by 1")] == ["alive", "new"]

@@ -384,13 +384,14 @@ async def test_a_confirmation_and_a_planner_do_not_wait_for_each_other(dsn: str,
 # ── an agent that is gone ───────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.parametrize("fits", [True, False], ids=["", "which cannot be written: then it runs"])
 async def test_an_agent_that_dies_with_what_was_asked_back_has_given_it_back(
-    database: Database, conn: Connection, report: int
+    database: Database, conn: Connection, report: int, fits: bool
 ) -> None:
     catalogue = Catalogue(database)
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
-    rescuer = Rescuer(database, catalogue, recorder, Clock())
+    rescuer = Rescuer(database, catalogue, recorder, Clock(), 60.0)
     session = await agents.begin(conn, agents.Newcomer("agent", 5, {}, None), 60.0)
     [armed] = await claimed(conn)
     await conn.execute("update mainspring.task set session = $1 where id = $2", session, armed.task)
@@ -398,11 +399,16 @@ async def test_an_agent_that_dies_with_what_was_asked_back_has_given_it_back(
     await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, jitter=1.0)))
     await planned(conn)
     await agents.end(conn, [session])
+    if not fits:
+        await conn.execute("alter table mainspring.task_history add constraint bad check (state <> 13) not valid")
     assert await rescuer.step() == 1
+    if not fits:
+        assert (await tasks.get(conn, armed.task)).state == "pending"
     await planned(conn)
     assert await ledger(conn, report) == [Entry(5, "", None), Entry(10, "", None)]
     assert await live(conn, report) == [(5, TaskState.PENDING), (10, TaskState.PENDING)]
-    assert await conn.fetchval("select count(*) from mainspring.attempt") == 0, "it never started"
+    kept = 0 if fits else 1
+    assert await conn.fetchval("select count(*) from mainspring.attempt") == kept, "it never started"
     await rescuer.close()
     await recorder.close()
 

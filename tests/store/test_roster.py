@@ -214,7 +214,7 @@ async def test_a_pool_is_labels_and_placement_together(conn: Connection) -> None
             "sticky": Definition(Python("x"), requires={"zone": "b"}, placement=Placement(sticky="customer")),
         },
     )
-    pools = {job.name: job.pool for job in await jobs.load(conn)}
+    pools = {job.name: job.pool for job in (await jobs.load(conn))[0]}
     assert pools["needs"] == pools["same"]
     assert len(set(pools.values())) == 3 == await conn.fetchval("select count(*) from mainspring.pool")
     known = await jobs.pools(conn)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID, uuid4
 
 import asyncpg
 import psycopg
@@ -14,12 +15,13 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from mainspring.errors import JobNotFound, StoreUnavailable, ValidationError
+from mainspring.model.define import define
 from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Ending
 from mainspring.model.states import TaskState
 from mainspring.store import jobs, outcomes
 from mainspring.store.database import Connection, Database, translate
-from mainspring.store.submit import Submission, Submissions, submit, submit_sync
+from mainspring.store.submit import Submission, Submissions, submit, submit_and_claim, submit_sync
 
 
 @pytest.fixture(autouse=True)
@@ -279,6 +281,57 @@ async def test_a_hint_goes_out_once_and_only_when_something_is_due_soon(
     await conn.execute(f"select mainspring.{call}")
     await conn.execute("select 1")  # what was sent before its answer has arrived
     assert heard == (["due"] if hinted else [])
+
+
+NOW = Submission("report", "{}")
+
+
+# ── claimed as they are made ────────────────────────────────────────────────────────────────────
+
+
+async def owner_of(conn: Connection, *segments: int) -> UUID:
+    server = uuid4()
+    await conn.execute(
+        "insert into mainspring.server (id, name, version, status) values ($1, 'one', '1', 'active')", server
+    )
+    await conn.execute("update mainspring.segment set owner = $1 where id = any($2::smallint[])", server, segments)
+    return server
+
+
+async def test_a_claim_at_birth_takes_a_number_of_the_servers_own_segments(conn: Connection) -> None:
+    server = await owner_of(conn, 7, 42)
+    for _ in range(5):
+        task, batch = await submit_and_claim(conn, NOW, 11, server)
+        assert task % 100 in (7, 42)
+        stored = await row(conn, task)
+        assert (stored["state"], stored["session"], stored["token"]) == (2, 11, batch and batch * 1024)
+    assert await conn.fetchval("select count(*) from mainspring.claim") == 5
+
+
+async def test_a_server_without_segments_claims_nothing_at_birth_and_others_are_told(conn: Connection) -> None:
+    server = await owner_of(conn)
+    heard: list[object] = []
+    await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
+    task, batch = await submit_and_claim(conn, NOW, 11, server)
+    stored = await row(conn, task)
+    assert (batch, stored["state"], stored["session"], stored["attempt"]) == (None, 1, None, 0)
+    assert heard == ["due"]
+    assert await conn.fetchval("select count(*) from mainspring.claim") == 0
+
+
+async def test_without_a_server_every_number_will_do(conn: Connection) -> None:
+    await owner_of(conn, 7)
+    task, batch = await submit_and_claim(conn, NOW, 11)
+    stored = await row(conn, task)
+    assert (stored["state"], stored["token"]) == (2, batch and batch * 1024)
+    old = await conn.fetchval("select mainspring.enqueue('report', '{}', null, hint => false, claimer => 12)")
+    assert (await row(conn, old))["session"] == 12, "a server of the version before calls it so"
+
+
+async def test_a_task_with_limits_is_not_claimed_at_birth(conn: Connection) -> None:
+    await jobs.register(conn, {"report": define(Python("report"), {"max_running": 1})})
+    task, batch = await submit_and_claim(conn, NOW, 11)
+    assert (batch, (await row(conn, task))["state"]) == (None, 1)
 
 
 # ── drivers ─────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus
+from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 
 from mainspring.errors import AccessDenied, ValidationError
 from mainspring.model.messages import AgentMessage, ServerMessage
@@ -87,7 +87,7 @@ class Connector:
             ) from None
         except ssl.SSLError:
             raise ChannelClosed(f"{url} does not speak TLS; is it ws://?") from None
-        except (OSError, TimeoutError, InvalidHandshake) as error:
+        except (OSError, TimeoutError, WebSocketException) as error:  # also one that is reset before we say a word
             raise ChannelClosed(f"{url} cannot be reached ({str(error) or type(error).__name__})") from None
         self._refusals = 0
         log.info("connected to %s", url)

@@ -93,8 +93,8 @@ class Session:
         runner = self._agent.runner
         match message:
             case Dispatch(jobs, tasks, session):
-                if session != self._number:
-                    log.warning("a dispatch for session %d came to session %d; ignored", session, self._number)
+                if session != self._agent.session:  # also one that we have given up, and whose frames still come
+                    log.warning("a dispatch for session %d came to session %s; ignored", session, self._agent.session)
                     return
                 for job in jobs:
                     self._jobs[job.id] = job

@@ -63,6 +63,7 @@ class Slots:
         while True:
             began = boottime()
             while True:
+                self._is_void(attempt)  # then it ends before its first step
                 await in_context(copy_context(), self._run(attempt), partial(self._is_void, attempt))
                 if task.cancelling():
                     await self._forget_cancels(task)

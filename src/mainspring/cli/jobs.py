@@ -11,6 +11,7 @@ import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.http_options import http_fields, http_options, take_http
+from mainspring.cli.limit_options import limit_fields, limit_options, take_limits
 from mainspring.cli.parse import pairs
 from mainspring.cli.render import fields, note, print_json, table
 from mainspring.errors import ValidationError
@@ -70,6 +71,7 @@ async def show_job(client: Client, name: str) -> None:
             "priority": definition.priority,
             "requires": definition.requires or None,
             **_placement_fields(definition.placement),
+            **limit_fields(definition.gate),
             "agents": ", ".join(able) or (wait and wait.reason),
         }
     )
@@ -133,6 +135,7 @@ def _details(run: Run) -> dict[str, Any]:
         "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
         "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
         "mainspring job create quotes --python --warm pandas -- quotes.py --all",
+        "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
     ),
 )
 @click.argument("name")
@@ -166,6 +169,7 @@ def _details(run: Run) -> dict[str, Any]:
 @click.option("--prefer", multiple=True, metavar="LABEL=VALUE", help="Agents with this label first; repeatable.")
 @click.option("--sticky", metavar="ARGUMENT", help="Tasks with the same value of it go to the same agent.")
 @click.option("--placement", metavar="HOW", help="round_robin, least_tasks, resources or capability.")
+@limit_options
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
 @with_client
@@ -192,6 +196,7 @@ async def create_job(
     """
     from mainspring.model.define import command, define
 
+    limits = take_limits(policies)
     run: Run | None = take_http(policies)
     if run is None and not argv:
         raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
@@ -209,7 +214,7 @@ async def create_job(
         )
     elif argv or shell or cwd or env or stdin or user or limit or python or warm:
         raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
-    changed = await client.create_job(name, define(run, _options(policies)), replace=replace)
+    changed = await client.create_job(name, define(run, _options(policies) | limits), replace=replace)
     if shared().json:
         print_json({"name": name, "changed": changed})
     else:

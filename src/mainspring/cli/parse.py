@@ -77,10 +77,12 @@ def submission(
     run_at: str | None,
     priority: str | None,
     key: str | None,
+    concurrency_key: str | None,
     after: Sequence[int],
 ) -> Submission:
     """One task to submit."""
     from mainspring.model.define import priority_level
+    from mainspring.model.define_gate import check_concurrency_key
     from mainspring.model.instants import parse_instant
     from mainspring.model.names import check_name
     from mainspring.store.submit import Submission
@@ -95,6 +97,7 @@ def submission(
         delay=None if delay is None else timedelta(seconds=duration(delay, field="delay")),
         key=None if key is None else check_name(key, field="key"),
         after=list(after) or None,
+        concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
     )
 
 

@@ -18,7 +18,7 @@ from mainspring.cli.render import note, print_json
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
 
-_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&]password=)[^&#]*")
+_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
 
 def sizes(command: Any) -> Any:

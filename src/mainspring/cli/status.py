@@ -5,7 +5,7 @@ Next: store/migrate.py, store/tasks.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -80,9 +80,32 @@ async def stats(client: Client) -> None:
         [[agent["name"], agent["session"], agent["slots"], agent["holds"]] for agent in found["agents"]],
         empty="no agent runs; start one with `mainspring up`",
     )
+    _show_maintenance(found)
     for waiting in found["waiting"]:
         note(f"{counted(waiting['tasks'], 'task')} of {', '.join(waiting['jobs'])} cannot start: {waiting['reason']}")
 
 
 def _leader(leader: Leader) -> str:
     return f"{leader.name}, term {leader.term}, since {cell(leader.since)}, lease until {cell(leader.lease_until)}"
+
+
+def _show_maintenance(found: dict[str, Any]) -> None:
+    """What the chores came to, and what PostgreSQL counts of the hot tables."""
+    click.echo()
+    table(
+        ["MAINTENANCE", "RUNS", "ROWS", "FAILURES", "LAST", "MS", "ERROR"],
+        [
+            [c["name"], c["runs"], c["rows"], c["failures"], c["last_at"], c["last_seconds"] * 1000, c["last_error"]]
+            for c in found["maintenance"]
+        ],
+        empty="no maintenance yet; a server does it once a minute",
+    )
+    click.echo()
+    table(
+        ["TABLE", "LIVE", "DEAD", "IN PAGE %", "VACUUMED", "ANALYZED"],
+        [
+            [t["table"], t["live"], t["dead"], t["in_page"] and t["in_page"] * 100, t["vacuumed_at"], t["analyzed_at"]]
+            for t in found["tables"]
+        ],
+        empty="",
+    )

@@ -50,6 +50,7 @@ for command in (logs, cancel, kill, pause, resume, restart, retry):
 @click.option("--run-at", metavar="INSTANT", help="Run it then; ISO 8601 with an offset.")
 @click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
 @click.option("--key", help="A second submission with the same key gives the first task, for a day.")
+@click.option("--concurrency-key", metavar="TEXT", help="Tasks with the same key run one at a time.")
 @click.option(
     "--after", type=task_id, metavar="ID", multiple=True, help="Wait until this task has succeeded; repeatable."
 )
@@ -137,6 +138,7 @@ async def show(client: Client, id: int) -> None:
     fields(
         {
             **{name: getattr(view, name) for name in ("id", "job", "state", "priority", "key")},
+            "concurrency key": view.concurrency_key,
             "paused": None if view.paused_at is None else f"since {cell(view.paused_at)}",
             "broadcast": view.parent,
             "only on": view.agent,
@@ -159,7 +161,7 @@ async def show(client: Client, id: int) -> None:
         table(
             ["ATTEMPT", "STATE", "AGENT", "STARTED", "ENDED", "LATE MS", "ERROR"],
             [
-                [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)[:60]]
+                [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)]
                 for a in attempts
             ],
             empty="",

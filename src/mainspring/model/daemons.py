@@ -23,8 +23,18 @@ _FREE = ("shutdown", "restarted", "lease_over")  # somebody else's wish
 _GONE = ("lost", "quarantined")  # its agent went, or could not renew its lease
 
 
-def check_can_stay_up(job: str, kind: str, *, broadcast: bool) -> None:
+def limits_of_a_daemon(job: str) -> ValidationError:
+    return ValidationError(
+        f"daemon: job {job!r} has limits (max_running, concurrency_key or rate), which a daemon cannot have; "
+        "`replicas` says how many of it run",
+        field="daemon",
+    )
+
+
+def check_can_stay_up(job: str, kind: str, *, broadcast: bool, limited: bool = False) -> None:
     """A daemon is a process or a handler that goes on, on an agent that is chosen for it."""
+    if limited:
+        raise limits_of_a_daemon(job)
     if broadcast:
         raise ValidationError(
             f"daemon: job {job!r} is a broadcast, which runs on every agent once; use a job without it", field="daemon"

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
+from mainspring.model.define_gate import RatePer, define_gate
 from mainspring.model.define_health import define_health
 from mainspring.model.define_placement import check_labels, define_placement
 from mainspring.model.durations import Duration, seconds
@@ -57,6 +58,12 @@ class Options(TypedDict, total=False):
     needs: Mapping[str, float]
     prefer: Mapping[str, str]
     sticky: str
+    max_running: int
+    concurrency_key: str
+    concurrency_limit: int | None
+    rate: str
+    burst: int
+    rate_per: RatePer
     description: str
 
 
@@ -96,6 +103,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
             options.get("sticky"),
             options.get("broadcast", False),
         ),
+        gate=define_gate(options, broadcast=options.get("broadcast", False) is True),
         description=check_text(options.get("description", ""), field="description"),
     )
 

@@ -44,6 +44,11 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
     return Again(ending, definition.retry.delay_after(ending.attempt, random) if delay is None else delay, costs=True)
 
 
+def at_least_after(seconds: float, verdict: Ending | Again) -> Ending | Again:
+    """The same verdict; another attempt follows not before so many seconds."""
+    return verdict._replace(delay=max(verdict.delay, seconds)) if isinstance(verdict, Again) else verdict
+
+
 def after_crash(
     definition: Definition | None,
     ending: Ending,
@@ -67,7 +72,10 @@ def after_crash(
         return replace(ending, state=TaskState.CANCELLED, code="cancelled")
     if handed_on and not started:
         return Again(ending, 0.0, costs=False)
-    if definition is not None and definition.delivery == "at_most_once":
+    if definition is None:
+        error = f"{ending.error}; its job cannot be read, so nobody can tell whether it may run again"
+        return replace(ending, state=TaskState.FAILED, error=error)
+    if definition.delivery == "at_most_once":
         return replace(ending, state=TaskState.LOST)
     crash = started or crashes == 0
     if crashes + crash >= MAX_CRASHES:
@@ -75,12 +83,13 @@ def after_crash(
             ending,
             state=TaskState.FAILED,
             code="quarantined",
-            error=f"its agent died {MAX_CRASHES} times while it ran; retry it by hand when that is mended",
+            error=f"its agent died {MAX_CRASHES} times while it ran; retry it by hand when that is mended. "
+            f"The last time: {ending.error}",
         )
     if not started:
         return Again(ending, 0.0, costs=False, crash=crash)
     if scheduled:
         return Again(ending, 0.0, costs=True, crash=True)
-    if definition is None or not definition.retry.allows(ending.attempt, ("lost",)):
+    if not definition.retry.allows(ending.attempt, ("lost",)):
         return replace(ending, state=TaskState.FAILED)
     return Again(ending, definition.retry.delay_after(ending.attempt, random), costs=True, crash=True)

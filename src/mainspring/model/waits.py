@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from mainspring.model.gates import Rate
 from mainspring.model.placement import Requirements, copies, fits
 
-_NAMED = 5  # agents at most, in a message
+_NAMED = 5  # agents or tasks at most, in a message
+_PASSING = {"all_busy", "concurrency_key", "max_running", "rate"}
 
 
 class Known(Struct, frozen=True):
@@ -32,7 +34,8 @@ class Known(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """`code` is for programs: no_agents, no_application, no_labels, no_amounts, all_draining, all_busy."""
+    """`code` is for programs: no_agents, no_application, no_labels, no_amounts, all_draining, all_busy; or the limit:
+    concurrency_key, max_running, rate."""
 
     code: str
     what: str  # in a few words
@@ -45,7 +48,7 @@ class Wait(Struct, frozen=True):
     @property
     def is_unrunnable(self) -> bool:
         """Whether it waits for more than for others to end."""
-        return self.code != "all_busy"
+        return self.code not in _PASSING
 
 
 def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
@@ -73,6 +76,32 @@ def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
         return None
     busy = _listed(f"{agent.name} ({_in_use(agent, requirements.placement.needs)})" for agent in taking)
     return Wait("all_busy", f"every agent that could run it is busy: {busy}")
+
+
+class Limited(Struct, frozen=True):
+    """A task that has not passed its gate, and the limits there as they are now."""
+
+    key: str | None = None
+    key_limit: int | None = None
+    holders: Sequence[int] = ()  # tasks that have slots of the key, the first of them
+    max_running: int | None = None
+    running: int = 0
+    rate: Rate | None = None
+    next_in: float | None = None  # seconds until the rate allows a start
+
+
+def why_limited(task: Limited) -> Wait | None:
+    """Which limit holds it back; None if it is about to go on."""
+    if task.key is not None and task.key_limit is not None and len(task.holders) >= task.key_limit:
+        named = "task" if len(task.holders) == 1 else "tasks"
+        verb = "has" if len(task.holders) == 1 else "have"
+        holders = _listed(str(holder) for holder in task.holders)
+        return Wait("concurrency_key", f"concurrency key {task.key!r}: {named} {holders} {verb} it")
+    if task.max_running is not None and task.running >= task.max_running:
+        return Wait("max_running", f"max_running: {task.running} of {task.max_running} run")
+    if task.rate is not None and task.next_in is not None and task.next_in > 0:
+        return Wait("rate", f"rate {task.rate.in_words}: next in {task.next_in:.1f} s")
+    return None
 
 
 def _in_use(agent: Known, needs: Mapping[str, float]) -> str:

@@ -24,6 +24,7 @@ from mainspring.model.names import check_name
 from mainspring.model.sizes import Size
 from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.job import Job, bind_command, check_command
+from mainspring.sdk.limits import bind_limits, check_limits
 from mainspring.sdk.schedules import JobOptions, Schedules, check_version
 from mainspring.sdk.signature import Signature, encode_result
 from mainspring.sdk.sync import SyncBridge
@@ -88,7 +89,7 @@ class App:
         definition = define(Python(name, signature.takes), options, requires={"app": self.name})
         if definition.placement.sticky is not None:
             signature.check_parameter(definition.placement.sticky, field="sticky")
-        self._define(name, definition)
+        self._define(name, bind_limits(definition, signature))
         self.handlers[name] = Handler(
             name, function, inspect.iscoroutinefunction(function), signature.decode, encode_result
         )
@@ -157,6 +158,7 @@ class App:
             raise ValidationError(
                 f"a job named {name!r} is defined already; give one of them another name", field="name"
             )
+        check_limits(name, definition, is_daemon=self.schedules.is_daemon(name))
         self.definitions[name] = definition
 
     def __getitem__(self, name: str) -> Job[..., Any]:

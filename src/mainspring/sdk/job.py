@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, 
 
 from mainspring.errors import ValidationError
 from mainspring.model.define import priority_level
+from mainspring.model.define_gate import check_concurrency_key
 from mainspring.model.define_schedule import When
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.instants import check_instant
 from mainspring.model.names import check_name
 from mainspring.model.payload import decode, encode
+from mainspring.sdk.limits import check_limits
 from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Task
 from mainspring.store.submit import Submission, Submissions
@@ -39,6 +41,7 @@ class Using(NamedTuple):
     key: str | None = None
     key_ttl: timedelta = timedelta(days=1)
     after: list[int] | None = None
+    concurrency_key: str | None = None
     conn: Any = None
 
 
@@ -73,7 +76,7 @@ class Submitter(Generic[P, R]):
         args = [self._bind_item(number, call) for number, call in enumerate(calls)]
         if not args:
             return []
-        many = Submissions(self.name, args, using.priority, using.run_at, using.delay)
+        many = Submissions(self.name, args, using.priority, using.run_at, using.delay, using.concurrency_key)
         ids = await self._app.submit(many, using.conn)
         return [Task(self._app, id, self.name, self._decode) for id in ids]
 
@@ -102,6 +105,7 @@ class Submitter(Generic[P, R]):
             using.key,
             using.key_ttl,
             using.after,
+            using.concurrency_key,
         )
 
 
@@ -117,7 +121,9 @@ class Job(Submitter[P, R]):
 
     def schedule(self, name: str, *, args: Mapping[str, Any] | None = None, **when: Unpack[When]) -> None:
         """A further schedule of this job, under a name of its own: `report.schedule("report-eu", cron=…)`."""
-        self._app.schedules.add(check_name(name, field="name"), self.name, when, args or {}, self._check)
+        schedules = self._app.schedules
+        schedules.add(check_name(name, field="name"), self.name, when, args or {}, self._check)
+        check_limits(self.name, self._app.definitions[self.name], is_daemon=schedules.is_daemon(name))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the handler itself, here and now: nothing is submitted."""
@@ -138,6 +144,7 @@ class Job(Submitter[P, R]):
         key: str | None = None,
         key_ttl: Duration = "1d",
         after: Task[Any] | int | Sequence[Task[Any] | int] | None = None,
+        concurrency_key: str | None = None,
         conn: Any = None,
     ) -> Submitter[P, R]:
         """The same job, submitted otherwise.
@@ -146,6 +153,7 @@ class Job(Submitter[P, R]):
         priority        low, normal, high, critical, or 0 to 9
         key             a second submission with the same key gives the first task, for `key_ttl`
         after           it waits until these tasks have succeeded
+        concurrency_key tasks with the same key run one at a time, or as many as the job says
         conn            a connection of yours: the task is part of your transaction
         """
         if delay is not None and run_at is not None:
@@ -159,6 +167,7 @@ class Job(Submitter[P, R]):
             key=None if key is None else check_name(key, field="key"),
             key_ttl=timedelta(seconds=seconds(key_ttl, field="key_ttl", at_least=0.001)),
             after=None if after is None else _task_ids(after),
+            concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
             conn=conn,
         )
         return Submitter(self._app, self.name, self._bind, using, self._decode)

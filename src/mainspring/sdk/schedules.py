@@ -58,6 +58,9 @@ class Schedules:
             self.providers[name] = scopes
         self.all[name] = define_schedule(name, job, when, args=check(args, has_scopes=bool(scopes)), provider=provider)
 
+    def is_daemon(self, name: str) -> bool:
+        return name in self.all and self.all[name].kind == "daemon"
+
     def calendar(self, name: str, days: Iterable[Any]) -> None:
         if isinstance(days, str) or not isinstance(days, Iterable):
             raise ValidationError(f"days: {days!r}; give a list of days such as ['2026-12-25', 'sun']", field="days")

@@ -6,7 +6,7 @@ Next: sdk/job.py
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -77,6 +77,17 @@ class Signature:
         """An option that names a parameter must name one there is."""
         if name not in self._names and not self._open:
             raise ValidationError(f"{field}: {self._job}{self._signature} has no parameter {name!r}", field=field)
+
+    def defaults(self, names: Iterable[str]) -> dict[str, str]:
+        """Of those of these parameters that have one, the default as a text."""
+        found = {}
+        for name in names:
+            parameter = self._signature.parameters.get(name)
+            if parameter is not None and parameter.default is not inspect.Parameter.empty:
+                text = encode(parameter.default, name)
+                value = msgspec.json.decode(text)
+                found[name] = value if isinstance(value, str) else text
+        return found
 
     @property
     def takes(self) -> tuple[str, ...]:

@@ -47,8 +47,12 @@ class Run:
                 create or replace function mainspring.now() returns timestamptz
                     language sql volatile parallel safe
                     as 'select clock_timestamp() + interval ''{self._shift:.6f} seconds''';
+                -- nobody has been silent for so long
                 update mainspring.agent set lease_until = lease_until + interval '{step:.6f} seconds'
-                 where ended_at is null;  -- no agent has been silent for so long
+                 where ended_at is null;
+                update mainspring.server set lease_until = lease_until + interval '{step:.6f} seconds'
+                 where ended_at is null;
+                update mainspring.leader set lease_until = lease_until + interval '{step:.6f} seconds';
             """)
             await partitions.make_ahead(conn, days=3)
         engine = self.app.engine

@@ -40,7 +40,7 @@ Written = tuple[list[Ending], int]  # what ended, and how many tasks are pending
 LATEST = 7_258_118_400.0  # the year 2200, in seconds since 1970
 _NO_TIME = ValueError("a time that no clock shows")
 
-_UNFIT = (
+UNFIT = (  # what PostgreSQL refuses for what is in it
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.exceptions.ProgramLimitExceededError,
@@ -111,14 +111,14 @@ async def in_parts(batch: Batch, write: Callable[[Batch], Awaitable[Written]]) -
     """Write a batch; if something in it does not fit into the database, write each report by itself."""
     try:
         return await write(batch)
-    except _UNFIT as error:
+    except UNFIT as error:
         log.warning("a report does not fit into the database (%s); the others are written one by one", error)
     ended: list[Ending] = []
     again = 0
     for part in batch.single():
         try:
             more_ended, more_again = await write(part)
-        except _UNFIT as error:
+        except UNFIT as error:
             part.endings = [_unfit(ending, error) for ending in part.endings]
             more_ended, more_again = await write(part) if part.endings else ([], 0)
         ended += more_ended

@@ -35,7 +35,7 @@ class Broadcaster:
         lead: float,
         lease: float,
     ) -> None:
-        self._line = database.line()
+        self._line = database.line("errands")
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._recorder = recorder

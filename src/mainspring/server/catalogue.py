@@ -6,6 +6,8 @@ Next: server/dispatcher.py
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterable
 
 from mainspring.model.jobs import Definition, Job
 from mainspring.model.placement import Requirements
@@ -13,12 +15,15 @@ from mainspring.model.strategies import DEFAULT_STRATEGY
 from mainspring.store import jobs, settings
 from mainspring.store.database import Database
 
+log = logging.getLogger("mainspring")
+
 
 class Catalogue:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._jobs: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
+        self._unreadable: dict[str, str] = {}  # by name, why: told of once
         self.pools: dict[int, Requirements] = {}  # that claims serve
         self.broadcast_pools: set[int] = set()  # that none serves
         self.needs: dict[int, dict[str, float]] = {}  # by job, of those who need any amounts
@@ -28,14 +33,22 @@ class Catalogue:
     async def refresh(self) -> int:
         """Read all jobs, pools and settings. Finds no work, ever: it only looks."""
         async with self._database.acquire() as conn:
-            self._jobs = {job.id: job for job in await jobs.load(conn)}
+            readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)
             self.strategy = await settings.strategy(conn)
+        self._jobs = {job.id: job for job in readable}
+        for name in unreadable.keys() - self._unreadable.keys():
+            log.error("job %r cannot be read, and its tasks do not run: %s", name, unreadable[name])
+        self._unreadable = unreadable
         self.broadcast_pools = {id for id, requirements in pools.items() if requirements.placement.broadcast}
         self.pools = {id: requirements for id, requirements in pools.items() if id not in self.broadcast_pools}
         self.needs = {job.id: needs for job in self._jobs.values() if (needs := job.definition.placement.needs)}
         self._by_name = {job.name: job for job in self._jobs.values() if job.namespace == "default"}
         return 0
+
+    @property
+    def jobs(self) -> Iterable[Job]:
+        return self._jobs.values()
 
     def job(self, id: int) -> Job | None:
         return self._jobs.get(id)

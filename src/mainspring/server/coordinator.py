@@ -27,7 +27,7 @@ PATIENCE = 1 / 3
 
 class Coordinator:
     def __init__(self, database: Database, standing: Standing, leader: Leader, lease: float) -> None:
-        self._line = database.line()
+        self._line = database.line("lead")
         self._standing = standing
         self._leader = leader
         self._lease = lease
@@ -60,6 +60,12 @@ class Coordinator:
 
 
 def _reason(segment: Segment) -> str:
-    if segment.owner is None:
-        return "free"
-    return "balance" if segment.is_owned else "dead"
+    match segment.status:
+        case None:
+            return "free"
+        case "active":
+            return "balance"
+        case "dead":
+            return "dead"
+        case _:
+            return "stopped"

@@ -47,7 +47,7 @@ class Dispatcher:
     ) -> None:
         self._database = database
         self._line = database.line()
-        self._slow_line = database.line()
+        self._slow_line = database.line("slow")
         self._standing = standing
         self._catalogue = catalogue
         self._gateway = gateway
@@ -230,7 +230,9 @@ class Dispatcher:
         session = places[0]
         with self._gateway.claiming():
             async with self._database.acquire() as conn:
-                id, batch = await submit_and_claim(conn, submission, session)
+                id, batch = await submit_and_claim(conn, submission, session, self._standing.id)
+            if batch is None:  # it waits its turn, and whoever may claim it was told
+                return id
             armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
             await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
         return id

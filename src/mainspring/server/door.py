@@ -47,7 +47,7 @@ class Door:
         tls: ssl.SSLContext | None = None,
         why_not_ready: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._line = database.line()
+        self._line = database.line("arrivals")
         self._reception = reception
         self._host = host
         self._port = port

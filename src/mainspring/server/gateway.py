@@ -16,6 +16,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.lead import Lead
 from mainspring.model.messages import (
     Armed,
+    Cancel,
     Drain,
     Ending,
     Held,
@@ -25,9 +26,9 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.doubts import Doubts
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import Seat, stop_message
-from mainspring.store import agents, broadcasts, claims
+from mainspring.store import agents, broadcasts, claims, rescue
 from mainspring.store.claims import Claim
-from mainspring.store.database import Database
+from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -44,7 +45,7 @@ class Gateway:
         lead: Lead = Lead(),  # noqa: B008 — frozen
     ) -> None:
         self._database = database
-        self._line = database.line()  # of its own: a full pool must not cost a lease
+        self._line = database.line("leases")  # of their own: a full pool must not cost a lease
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock
@@ -226,6 +227,7 @@ class Gateway:
                 await broadcasts.pass_on_cancels(conn)
             paused = await agents.paused(conn, list(self._seats))
             wanted = await agents.cancelled(conn, list(self._seats))
+            await self._pass_on_stops(conn)
         for seat in list(self._seats.values()):
             if messages := seat.pause(paused.get(seat.session, {})):
                 seat.link.post(messages)
@@ -241,6 +243,16 @@ class Gateway:
         for seat in self._seats.values():
             seat.cancelling &= live
         return 0
+
+    async def _pass_on_stops(self, conn: Connection) -> None:
+        """What was taken from agents that live: they stop it at once, for it may run elsewhere."""
+        orders = await rescue.stop_orders(conn, list(self._seats))
+        for order in orders:
+            seat = self._seats.get(order.session)
+            if seat is not None:  # else it has gone, and will be told when it comes back what it may keep
+                seat.link.post([Cancel([Held(order.task, order.token)], kill=True)])
+        if orders:
+            await rescue.told(conn, orders)
 
     async def drain(self) -> None:
         """Claim nothing more. Our own agent is to give back what has not started; others go on elsewhere."""

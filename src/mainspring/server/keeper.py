@@ -28,8 +28,8 @@ JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
 class Keeper:
     def __init__(self, database: Database, catalogue: Catalogue, gateway: Gateway) -> None:
-        self._line = database.line()
-        self._slow_line = database.line()
+        self._line = database.line("errands")
+        self._slow_line = database.line("slow")
         self._catalogue = catalogue
         self._gateway = gateway
         self._alarm: asyncio.TimerHandle | None = None  # for the next life that is to begin

@@ -31,7 +31,7 @@ SOON = 0.1  # seconds until a lock that was taken from somebody is free
 
 class Leader:
     def __init__(self, database: Database, standing: Standing, server_lease: float) -> None:
-        self._line = database.line()  # as a follower
+        self._line = database.line("leases")  # as a follower
         self._pinned = database.line()  # as the leader
         self._standing = standing
         self._lease = min(LEASE, server_lease / 3)

@@ -22,7 +22,7 @@ ROOM_FOR = 3.0  # seconds for which a pool stays open after they have room again
 
 class Lender:
     def __init__(self, database: Database, standing: Standing, dispatcher: Dispatcher) -> None:
-        self._line = database.line()
+        self._line = database.line("errands")
         self._standing = standing
         self._dispatcher = dispatcher
         self._full_since: dict[int, float] = {}

@@ -17,7 +17,7 @@ class Listener:
     """`wakes` maps the payload of a hint to the event it sets."""
 
     def __init__(self, database: Database, wakes: Mapping[str, asyncio.Event]) -> None:
-        self._line = database.line()
+        self._line = database.line("hints")
         self._wakes = {payload: [event] for payload, event in wakes.items()}
         self._listening: Connection | None = None
 

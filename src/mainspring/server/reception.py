@@ -55,7 +55,7 @@ class Reception:
         lease: float,
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
-        self._line = database.line()
+        self._line = database.line("arrivals")
         self._standing = standing
         self._gateway = gateway
         self._recorder = recorder

@@ -20,6 +20,8 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.coordinator import LOOK_EVERY as ASSIGN_EVERY
 from mainspring.server.coordinator import Coordinator
 from mainspring.server.dispatcher import Dispatcher
+from mainspring.server.gatekeeper import LOOK_EVERY as GATES_EVERY
+from mainspring.server.gatekeeper import SWEEP_EVERY, Gatekeeper
 from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
 from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
@@ -28,6 +30,7 @@ from mainspring.server.lender import LOOK_EVERY as LEND_EVERY
 from mainspring.server.lender import Lender
 from mainspring.server.listener import Listener
 from mainspring.server.membership import Membership
+from mainspring.server.neighbours import Neighbours
 from mainspring.server.planner import Planner
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
@@ -66,7 +69,7 @@ class Server:
         self.standing = standing = Standing(newcomer.id)
         self._poll = poll
         self._lease = lease
-        self._clock_line = database.line()
+        self._clock_line = database.line("hints")
         self._skew_limit = skew_limit
         self._is_skewed = False
         self.catalogue = Catalogue(database)
@@ -81,13 +84,15 @@ class Server:
             database, standing, self.catalogue, self.gateway, self.recorder, self.roster, self.clock
         )
         self.lender = Lender(database, standing, self.dispatcher)
-        self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock)
+        self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock, lease)
+        self.neighbours = Neighbours(database)
         self.settler = Settler(database)
         self.broadcaster = Broadcaster(
             database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
         )
         self.planner = Planner(database, standing, newcomer.app, providers or {})
         self.turnstile = Turnstile(database, standing, lead.default)
+        self.gatekeeper = Gatekeeper(database, lead.default)
         self.keeper = Keeper(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self.segments_wake = asyncio.Event()
@@ -104,8 +109,11 @@ class Server:
                 "server": self.coordinator.wake,
                 "leader": self.leader.wake,
                 "segment": self.segments_wake,
+                "gate": self.gatekeeper.wake,
             },
         )
+        self.listener.also("job", self.gatekeeper.wake)
+        self.listener.also("job", self.gatekeeper.sweep_wake)
         self.listener.also("schedule", self.keeper.wake)
         self.leader.on_elected.append(self.coordinator.wake.set)  # what the leader before let go of has no owner
         self.recorder.on_ended.append(self._count)
@@ -115,9 +123,10 @@ class Server:
         self.recorder.on_requeued.append(self.dispatcher.wake.set)
         self.recorder.on_ended += [self.turnstile.ended, self.broadcaster.ended]
         self.roster.on_back.append(self.dispatcher.wake.set)
-        self.settler.on_requeued.append(self.dispatcher.wake.set)
-        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set]
-        self.turnstile.on_released.append(self.dispatcher.released)
+        self.settler.on_requeued += [self.dispatcher.wake.set, self.gatekeeper.wake.set]
+        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set, self.gatekeeper.wake.set]
+        self.turnstile.on_released += [self.dispatcher.released, lambda _: self.gatekeeper.wake.set()]
+        self.gatekeeper.on_released.append(self.dispatcher.released)
         self.turnstile.on_stopping.append(self.gateway.cancel_wake.set)
         self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 
@@ -149,6 +158,7 @@ class Server:
             group.create_task(run_every(1.0, self.gateway.compact))
             group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
             group.create_task(run_every(1.0, only(self.rescuer.step)))
+            group.create_task(run_every(1.0, self.neighbours.step))
             group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake))
             group.create_task(run_every(LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake))
@@ -156,6 +166,8 @@ class Server:
             group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
             group.create_task(run_every(60.0, self.planner.tell_overdue))
             group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
+            group.create_task(run_every(GATES_EVERY, self.gatekeeper.step, self.gatekeeper.wake))
+            group.create_task(run_every(SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake))
             group.create_task(run_every(KEEP_EVERY, self.keeper.step, self.keeper.wake))
             group.create_task(run_every(TRIM_EVERY, self.keeper.trim))
             group.create_task(run_every(2.0, self.roster.look, self.roster.wake))
@@ -213,12 +225,15 @@ class Server:
             self.dispatcher,
             self.recorder,
             self.rescuer,
+            self.neighbours,
             self.settler,
             self.broadcaster,
             self.listener,
             self.planner,
             self.turnstile,
+            self.gatekeeper,
             self.keeper,
+            self.janitor,
             self.lender,
             self.coordinator,
             self.leader,

@@ -21,7 +21,7 @@ LOOK_EVERY = 0.9  # seconds between looks for what nobody told us of
 
 class Settler:
     def __init__(self, database: Database) -> None:
-        self._line = database.line()
+        self._line = database.line("turns")
         self._ended: list[int] = []
         self._looked_at = 0.0
         self._any = False  # whether anybody waits for anything, at the last look

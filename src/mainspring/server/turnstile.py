@@ -23,7 +23,7 @@ JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
 class Turnstile:
     def __init__(self, database: Database, standing: Standing, lead: float) -> None:
-        self._line = database.line()
+        self._line = database.line("turns")
         self._standing = standing
         self._lead = lead
         self._any = False  # whether anything waited at the last look

@@ -1,6 +1,6 @@
 """Agent sessions and their leases: one row per session, however many tasks it holds.
 
-Next: server/rescuer.py
+Next: store/rescue.py for what becomes of those that are gone
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.model.messages import Armed
 from mainspring.store.claims import ARMED_COLUMNS, as_armed
-from mainspring.store.database import Connection
+from mainspring.store.database import LEASE_TIMEOUT, Connection
 
 _NEW = """
     insert into mainspring.agent
@@ -96,21 +96,31 @@ async def go_on(conn: Connection, agent: Newcomer, lease: float, tasks: Sequence
     return Taken(session, [as_armed(row) for row in rows], batch)
 
 
+# Each session is found by a probe of its own, whatever the planner thinks of how many live.
 _RENEW = """
     with told as (
         select * from unnest($1::bigint[], $3::float8[], $4::integer[], $5::real[], $6::real[], $7::real[], $8::real[],
                              $9::real[], $10::real[], $11::real[])
                    as told(session, silent, running, cpu, memory, skew, round_trip, ack_time, reliability, lead)
+    ), living as materialized (
+        select told.*, found.place
+          from told
+         cross join lateral (
+             select a.ctid as place from mainspring.agent a
+              where a.session = told.session and a.ended_at is null and a.lease_until > mainspring.now()
+                and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
+                                 where k.id = a.token_id and (k.revoked_at is not null or p.revoked_at is not null))
+              limit 1
+                for update of a
+         ) found
     )
     update mainspring.agent a
        set lease_until = mainspring.now() + make_interval(secs => $2),
-           heard_at = mainspring.now() - make_interval(secs => told.silent), running = told.running, cpu = told.cpu,
-           memory = told.memory, skew = told.skew, round_trip = told.round_trip, ack_time = told.ack_time,
-           reliability = told.reliability, lead = told.lead
-      from told
-     where a.session = any (array[told.session]) and a.ended_at is null and a.lease_until > mainspring.now()
-       and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
-                        where k.id = a.token_id and (k.revoked_at is not null or p.revoked_at is not null))
+           heard_at = mainspring.now() - make_interval(secs => living.silent), running = living.running,
+           cpu = living.cpu, memory = living.memory, skew = living.skew, round_trip = living.round_trip,
+           ack_time = living.ack_time, reliability = living.reliability, lead = living.lead
+      from living
+     where a.ctid = living.place                    -- a locked row keeps its place
     returning a.session
 """
 
@@ -133,7 +143,7 @@ class Vital(NamedTuple):
 async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[int]:
     """Renew leases; returns the sessions that still live. A lease that is over, or revoked, is never renewed."""
     sessions, *figures = (list(column) for column in zip(*vitals, strict=True))
-    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
+    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures, timeout=LEASE_TIMEOUT)}
 
 
 async def leave(conn: Connection, sessions: Sequence[int]) -> None:
@@ -155,94 +165,12 @@ async def end(conn: Connection, sessions: Sequence[int]) -> None:
     )
 
 
-class Held(NamedTuple):
-    """A task that a gone session holds."""
-
-    task: int
-    token: int
-    job_id: int
-    attempt: int
-    crashes: int
-    running: bool
-    cancelled: bool
-    recalled: bool  # asked back, and never started
-    started_at: float
-    scheduled: bool  # it stands for a plan time
-    handed_on: bool  # its agent lives on in another session, and does not have it
-
-
-_LIVING = """
-    select session, process from mainspring.agent
-     where ended_at is null and lease_until > mainspring.now() and process is not null
-"""
-
-
-async def neighbours(conn: Connection) -> list[tuple[int, str]]:
-    """Sessions with a lease, and the processes that run them."""
-    return [(row["session"], row["process"]) for row in await conn.fetch(_LIVING)]
-
-
 async def any_lives(conn: Connection) -> bool:
     """Whether anybody is there to run tasks."""
     lives: bool = await conn.fetchval(
         "select exists (select from mainspring.agent where ended_at is null and lease_until > mainspring.now())"
     )
     return lives
-
-
-# A session ends before its tasks are touched: from then on no reconnect goes on with it. A server that does not know
-# yet that it is over may claim for it even later.
-_GONE = """
-    with over as (
-        update mainspring.agent set ended_at = mainspring.now()
-         where ended_at is null and lease_until <= mainspring.now()
-           and session in (select session from mainspring.agent
-                            where ended_at is null and lease_until <= mainspring.now()
-                            order by lease_until limit 20 for update skip locked)
-        returning session
-    )
-    (select session from over)
-     union
-    (select session from mainspring.agent
-      where ended_at is not null and session in (select session from mainspring.claim) limit 20)
-"""
-
-_HELD = """
-    select t.id, t.token, t.job_id, t.attempt, t.crashes, t.state = 3 as running,
-           (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in (1, 3)) as cancelled,
-           (t.cancel_at is not null and t.cancel_mode = 1 and t.state = 2) as recalled,
-           coalesce(date_part('epoch', t.started_at), 0) as started_at, t.schedule_id is not null as scheduled,
-           exists (select from mainspring.agent a where a.session = $1 and a.successor is not null) as handed_on
-      from mainspring.claim c
-     cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id
-     where c.session = $1 and t.session = $1 and t.state in (2, 3)
-     limit $2
-"""
-
-
-async def gone(conn: Connection) -> list[int]:
-    """End the sessions whose lease is over; returns all whose tasks are not all rescued yet."""
-    return [row["session"] for row in await conn.fetch(_GONE)]
-
-
-async def held(conn: Connection, session: int, limit: int) -> list[Held]:
-    """What a session holds, by what it has claimed."""
-    return [Held(*row) for row in await conn.fetch(_HELD, session, limit)]
-
-
-_BURY = """
-    delete from mainspring.claim c
-     where c.session = $1 and exists (select from mainspring.agent a where a.session = $1 and a.ended_at is not null)
-       and not exists (select from unnest(c.tasks) as claimed(id)
-                         join mainspring.task t on t.id = any (array[claimed.id])
-                        where t.session = c.session and t.state in (2, 3))
-"""
-
-
-async def bury(conn: Connection, session: int) -> None:
-    """The session is over and holds nothing: nobody needs to look at it again."""
-    await conn.execute(_BURY, session)
 
 
 _CANCELLED = """

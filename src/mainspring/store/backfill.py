@@ -114,7 +114,7 @@ _BACKFILL = """
            given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
       from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
-    returning id, pg_notify('mainspring', 'due')
+    returning id, pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')
 """
 
 

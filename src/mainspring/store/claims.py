@@ -47,7 +47,8 @@ TAKE = f"""
 """
 
 # One index descent per priority level, which stops as soon as there are enough. Tasks of segments that others own are
-# passed over. The rows take the sessions in turn; FOR UPDATE SKIP LOCKED passes over those that others claim.
+# passed over. The rows take the sessions in turn; SKIP LOCKED passes over those that others claim, and NO KEY claims
+# beside a gatekeeper (store/gates.py).
 _CLAIM = f"""
     with {owned_or_open(server="$8", pool="$1")}, due as materialized (
         select found.ctid as place, found.id
@@ -60,7 +61,7 @@ _CLAIM = f"""
                 and state = 1 and {holds("id % 100")}
               order by run_at, id
               limit $7
-                for update skip locked
+                for no key update skip locked
          ) found
          limit $7
     ), placed as materialized (

@@ -24,7 +24,10 @@ _PAUSE = """
 """
 _RESUME = """
     with asked as (
-        update mainspring.task t set paused_at = null where id = $1 and state = 3 and paused_at is not null
+        update mainspring.task t
+           set paused_at = null,            -- and the time since then does not count for its deadline
+               paused_for = coalesce(t.paused_for, interval '0') + (mainspring.now() - t.paused_at)
+         where id = $1 and state = 3 and paused_at is not null
         returning t.id
     )
     select id, pg_notify('mainspring', 'cancel') from asked

@@ -1,49 +1,43 @@
 """Connections to PostgreSQL: a pool for the many, lines of their own for the few that must never wait.
 
-Every fault of the connection leaves here as StoreUnavailable, so that callers name one error.
-Next: store/migrate.py
+Every fault of the connection leaves here as StoreUnavailable, so that callers name one error. New connections pass
+store/entrance.py and are made by store/dial.py.
+Next: store/dial.py
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
 
 import asyncpg
 
-from mainspring.errors import (
-    AccessDenied,
-    EmbeddedUnavailable,
-    JobNotFound,
-    MainspringError,
-    StoreUnavailable,
-    ValidationError,
-)
+from mainspring.errors import EmbeddedUnavailable, StoreUnavailable
+from mainspring.store.connection import Connection
+from mainspring.store.dial import Dialer
+from mainspring.store.entrance import Entrance
+from mainspring.store.faults import AWAY, HARMLESS, translate, translating
+from mainspring.store.timelines import Timelines
 
+__all__ = [
+    "COMMAND_TIMEOUT",
+    "LEASE_TIMEOUT",
+    "STATEMENT_TIMEOUT",
+    "Connection",
+    "Database",
+    "Line",
+    "close",
+    "translate",
+    "translating",
+]
 
-class Connection(Protocol):
-    """What we use of asyncpg's connection."""
-
-    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str: ...
-    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]: ...
-    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Any: ...
-    async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any: ...
-    async def add_listener(self, channel: str, callback: Callable[[Any, int, str, object], None]) -> None: ...
-    async def close(self, *, timeout: float | None = None) -> None: ...
-    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
-    def is_closed(self) -> bool: ...
-    def is_in_transaction(self) -> bool: ...
-    def terminate(self) -> None: ...
-    def get_server_version(self) -> Any: ...
-
-
-OLDEST_SERVER = 14
-CONNECT_TIMEOUT = 10.0
 COMMAND_TIMEOUT = 30.0
 STATEMENT_TIMEOUT = 30.0
+LEASE_TIMEOUT = 4.0  # for what renews a lease: a silent PostgreSQL is found out before it is over
+CLOSE_TIMEOUT = 2.0
 POOL_SIZE = 8
 
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
@@ -56,77 +50,23 @@ _ENGINE = {
     "jit": "off",
     # What we gave up on must not be committed much later: whoever lost an answer can tell when to stop looking.
     "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
+    # When our machine dies without a word, PostgreSQL lets go of our locks within 10 s; unix sockets ignore these.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "8s",
 }
 
 # For statements that join what they are given with itself: whatever can be hashed is, for nothing tells PostgreSQL
 # how much they are given. A probe of an index is written so that it can only be a nested loop (see store/plans.py).
 _HASHING = _ENGINE | {"enable_hashjoin": "on", "enable_nestloop": "off"}
 
-_GONE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # a connection that was cut between two statements, at its next use
-    asyncpg.exceptions.OperatorInterventionError,
-    asyncpg.exceptions.InsufficientResourcesError,
-    asyncpg.exceptions.TransactionRollbackError,  # a deadlock was broken: repeat
-    asyncpg.exceptions.ReadOnlySQLTransactionError,
-)
-
-
-def translate(error: BaseException) -> MainspringError | None:
-    """Our error for one of the driver's, where we have one."""
-    state = getattr(error, "sqlstate", None)
-    if state in ("MSV01", "MSJ01"):
-        # psycopg adds where in the SQL it was raised; its diagnosis has the message alone.
-        message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
-        if state == "MSJ01":
-            return JobNotFound(message, field="job")
-        return ValidationError(message, field=message.partition(":")[0])
-    if isinstance(error, _GONE) and not isinstance(error, asyncpg.exceptions.DataError):
-        return StoreUnavailable(f"PostgreSQL does not answer ({type(error).__name__}: {error})")
-    return None
-
-
-def _not_connected(error: BaseException) -> MainspringError | None:
-    """Our error for a connection that could not be made."""
-    state = getattr(error, "sqlstate", None) or ""
-    if state.startswith("28") or state == "42501":
-        return AccessDenied(f"PostgreSQL refuses the connection ({error}); check user and password of the DSN")
-    if state == "3D000":
-        return StoreUnavailable(f"{error}; create it, or correct the DSN")
-    if isinstance(error, (ValueError, OverflowError)):
-        reason = f" ({error})" if isinstance(error, asyncpg.InterfaceError) else ""  # others repeat parts of it
-        return ValidationError(
-            f"dsn: cannot be read{reason}; write postgresql://user:password@host:5432/database", field="dsn"
-        )
-    return translate(error)
-
-
-class _Translating:
-    """`with translating:` lets errors out as ours."""
-
-    def __init__(self, translate: Callable[[BaseException], MainspringError | None]) -> None:
-        self._translate = translate
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        ours = None if error is None or isinstance(error, MainspringError) else self._translate(error)
-        if ours is not None:
-            raise ours from error
-
-
-translating = _Translating(translate)
-_connecting = _Translating(_not_connected)
-
 
 class Database:
-    """One PostgreSQL, reached by `dsn`."""
+    """One PostgreSQL, reached by `dsn`, which may name several hosts: the one that can be written to counts.
+
+    `memory` is a file that keeps the timeline that was seen last (store/timelines.py) for the next process.
+    """
 
     def __init__(
         self,
@@ -135,6 +75,7 @@ class Database:
         application: str = "mainspring",
         command_timeout: float | None = COMMAND_TIMEOUT,
         revive: Callable[[], None] | None = None,
+        memory: Path | None = None,
     ) -> None:
         self.dsn = dsn
         self._command_timeout = command_timeout
@@ -144,18 +85,26 @@ class Database:
         self._closed = False
         self._idle: list[Connection] = []
         self._places = asyncio.Semaphore(POOL_SIZE)
+        self._lines: dict[str, Line] = {}
+        self._entrance = Entrance()
+        self._dialer = Dialer(dsn, Timelines(memory))
 
     def for_handlers(self) -> Database:
         """The same database with a pool of its own, for handlers, who may take as long as they like."""
-        return Database(self.dsn, application="mainspring handlers", command_timeout=None, revive=self._revive)
+        other = Database(self.dsn, application="mainspring handlers", command_timeout=None, revive=self._revive)
+        other._entrance, other._dialer = self._entrance, self._dialer  # what one has found out the other knows
+        return other
 
     async def connect(self, *, hash_joins: bool = False) -> Connection:
         """A new connection of the caller's own, set up for the engine's statements."""
         return await self._connect(_HASHING if hash_joins else _ENGINE)
 
     async def _connect(self, settings: dict[str, str]) -> Connection:
+        return await self._entrance.connect(lambda: self._dial({"application_name": self._application, **settings}))
+
+    async def _dial(self, settings: dict[str, str]) -> Connection:
         try:
-            return await self._connect_once(settings)
+            return await self._dialer.dial(settings, self._command_timeout)
         except StoreUnavailable:
             if self._revive is None:
                 raise
@@ -164,21 +113,7 @@ class Database:
                 await asyncio.to_thread(self._revive)
             except EmbeddedUnavailable as error:
                 raise StoreUnavailable(error.message) from error
-        return await self._connect_once(settings)
-
-    async def _connect_once(self, settings: dict[str, str]) -> Connection:
-        with _connecting:
-            conn: Connection = await asyncpg.connect(
-                self.dsn,
-                timeout=CONNECT_TIMEOUT,
-                command_timeout=self._command_timeout,
-                server_settings={"application_name": self._application, **settings},
-            )
-        version = conn.get_server_version().major
-        if version < OLDEST_SERVER:
-            await _close(conn)
-            raise StoreUnavailable(f"PostgreSQL {version} is too old; Mainspring needs {OLDEST_SERVER} or newer")
-        return conn
+        return await self._dialer.dial(settings, self._command_timeout)
 
     async def open(self) -> None:
         """See that the database answers, and keep the connection for the first who needs one."""
@@ -196,8 +131,9 @@ class Database:
             try:
                 with translating if translated else nullcontext():
                     yield conn
-            except (*_GONE, StoreUnavailable, asyncio.CancelledError):
-                conn.terminate()  # what was under way may still be
+            except (*AWAY, StoreUnavailable, asyncio.CancelledError) as error:
+                if not isinstance(error.__cause__ or error, HARMLESS):
+                    conn.terminate()  # what was under way may still be
                 raise
             finally:
                 self._give_back(conn)
@@ -215,28 +151,34 @@ class Database:
         else:
             self._idle.append(conn)
 
-    def line(self, *, hash_joins: bool = False) -> Line:
-        """A connection of its own; with `hash_joins` for statements that join what they are given with itself."""
-        return Line(self, hash_joins)
+    def line(self, name: str | None = None, *, hash_joins: bool = False) -> Line:
+        """A connection of its own; those who give the same name share one, and wait for each other.
+
+        With `hash_joins` it is for statements that join what they are given with itself.
+        """
+        if name is None:
+            return Line(self, hash_joins)
+        return self._lines.setdefault(name, Line(self, hash_joins))
 
     async def close(self) -> None:
         self._closed = True
         idle, self._idle = self._idle, []
-        for conn in idle:
-            await _close(conn)
+        await asyncio.gather(*(close(conn) for conn in idle))  # silent ones take their time: all of them together
 
 
-async def _close(conn: Connection) -> None:
+async def close(conn: Connection) -> None:
+    """Close it in bounded time, whether it answers or not."""
     try:
-        await conn.close(timeout=2.0)
-    except (TimeoutError, *_GONE):
+        await conn.close(timeout=CLOSE_TIMEOUT)
+    except AWAY:
         conn.terminate()
 
 
 class Line:
     """A dedicated connection, opened when first used and opened again after a loss.
 
-    `async with line as conn:` is for one user at a time; others wait.
+    `async with line as conn:` is for one user at a time; others wait. Several parts may share one: each of them may
+    close it, and whoever uses it after that opens it again.
     """
 
     def __init__(self, database: Database, hash_joins: bool = False) -> None:
@@ -261,7 +203,9 @@ class Line:
         self._busy.release()
         if error is None:
             return
-        if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _GONE):
+        if not isinstance(error, asyncpg.PostgresError) or (
+            isinstance(error, AWAY) and not isinstance(error, HARMLESS)
+        ):
             self._drop()  # the outcome of what ran is unknown; do not go on in the middle of it
         with translating:
             raise error
@@ -272,6 +216,11 @@ class Line:
             conn.terminate()
 
     async def close(self) -> None:
-        conn, self._conn = self._conn, None
-        if conn is not None and not conn.is_closed():
-            await _close(conn)
+        """Whoever uses it now has a moment to end."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT), self._busy:
+                conn, self._conn = self._conn, None
+                if conn is not None and not conn.is_closed():
+                    await close(conn)
+        except TimeoutError:
+            self._drop()

@@ -18,9 +18,11 @@ def into_history(source: str, state: TaskState, code: str, error: str) -> str:
         insert into mainspring.task_history
             (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
              args, checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope, origin, parent_id,
-             target)
-        select id, run_at, created_at, (select mainspring.now()), (select mainspring.now()), job_id, abs(pool),
+             target, concurrency_key, key_given)
+        select id, run_at, created_at, (select mainspring.now()), (select mainspring.now()), job_id,
+               coalesce(gate, abs(pool)),
                {int(state)}, priority, attempt, crashes, args, checkpoint, progress, '{code}', {error}, key,
-               schedule_id, plan_time, scope, origin, parent_id, target
+               schedule_id, plan_time, scope, origin, parent_id, target,
+               concurrency_key, key_given
           from {source}
     """

@@ -12,6 +12,8 @@ import msgspec
 
 from mainspring.errors import Conflict, JobNotFound
 from mainspring.model import placement
+from mainspring.model.daemons import limits_of_a_daemon
+from mainspring.model.gates import NO_GATE
 from mainspring.model.jobs import Definition, Job
 from mainspring.model.placement import Requirements
 from mainspring.store.database import Connection
@@ -26,7 +28,8 @@ _POOLS = """
 # An unchanged definition keeps its version, so that a restart of a hundred replicas changes nothing.
 _REGISTER = """
     with given as (
-        select g.name, g.priority, g.definition::jsonb as definition, pool.id as pool
+        select g.name, g.priority, g.definition::jsonb as definition,
+               case when g.definition::jsonb ? 'gate' then mainspring.gate($1, g.name, pool.id) else pool.id end as pool
           from unnest($2::text[], $3::smallint[], $4::text[], $5::text[])
             as g(name, priority, definition, requirements)
           join mainspring.pool on pool.requirements = g.requirements::jsonb
@@ -52,6 +55,7 @@ async def register(
     if not definitions:
         return False
     await _check_owners(conn, definitions, namespace)
+    await _check_daemons(conn, definitions, namespace)
     requirements = [placement.encode(placement.requirements_of(d)) for d in definitions.values()]
     await conn.execute(_POOLS, requirements)
     status = await conn.execute(
@@ -100,6 +104,18 @@ async def _check_owners(conn: Connection, definitions: Mapping[str, Definition],
             )
 
 
+_DAEMONS = """
+    select j.name from mainspring.job j join mainspring.schedule s on s.job_id = j.id and s.kind = 'daemon'
+     where j.namespace = $1 and j.name = any($2::text[])
+"""
+
+
+async def _check_daemons(conn: Connection, definitions: Mapping[str, Definition], namespace: str) -> None:
+    limited = [name for name, definition in definitions.items() if definition.gate != NO_GATE]
+    for row in await conn.fetch(_DAEMONS, namespace, limited) if limited else ():
+        raise limits_of_a_daemon(row["name"])
+
+
 async def create(conn: Connection, name: str, definition: Definition, *, replace: bool = False) -> bool:
     """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
     changed = await register(conn, {name: definition}, replace=replace)
@@ -119,15 +135,20 @@ def _job(row: Any) -> Job:
     )
 
 
-async def load(conn: Connection) -> list[Job]:
-    """All jobs, for the servers."""
-    rows = await conn.fetch("select id, name, version, pool, definition, namespace from mainspring.job")
-    return [_job(row) for row in rows]
+async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
+    """All jobs, for the servers; and by name what is wrong with those whose definition cannot be read."""
+    found, unreadable = [], {}
+    for row in await conn.fetch("select id, name, version, pool, definition, namespace from mainspring.job"):
+        try:
+            found.append(_job(row))
+        except msgspec.ValidationError as error:
+            unreadable[row["name"]] = str(error)  # such as one that a newer version has written
+    return found, unreadable
 
 
 async def pools(conn: Connection) -> dict[int, Requirements]:
-    """Pools with their requirements."""
-    rows = await conn.fetch("select id, requirements from mainspring.pool")
+    """Pools with their requirements; no gates, which no claim serves."""
+    rows = await conn.fetch("select id, requirements from mainspring.pool where target is null")
     return {row["id"]: placement.decode(row["requirements"]) for row in rows}
 
 

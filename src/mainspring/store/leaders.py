@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mainspring.store.database import Connection
+from mainspring.store.database import LEASE_TIMEOUT, Connection
 
 _LOCK = (0x6D61696E, 1)  # "main"
 
@@ -27,26 +27,28 @@ async def is_vacant(conn: Connection) -> bool:
     return bool(await conn.fetchval(_IS_VACANT, *_LOCK))
 
 
-_TERM = """
+# One statement: whoever has the lock has its name in the row too, or is about to have.
+_RUN = """
     update mainspring.leader
        set owner = $1, term = term + 1, backend = pg_backend_pid(), elected_at = mainspring.now(),
            lease_until = mainspring.now() + make_interval(secs => $2)
+     where (select pg_try_advisory_lock($3, $4))
     returning term
 """
 
 
 async def run(conn: Connection, server: UUID, lease: float) -> int | None:
     """Begin a term on this connection, which is then the leader's own. None: another has the lock."""
-    if not await conn.fetchval("select pg_try_advisory_lock($1, $2)", *_LOCK):
-        return None
-    return int(await conn.fetchval(_TERM, server, lease))
+    term: int | None = await conn.fetchval(_RUN, server, lease, *_LOCK)
+    return term
 
 
-# A holder that is frozen, or cut off without a word, keeps its connection, and the lock with it.
+# A holder that is frozen, or cut off without a word, keeps its connection, and the lock with it. Only one whose term we
+# know of: another may have been elected this very moment.
 _UNSEAT = """
     select pg_terminate_backend(l.pid)
       from mainspring.leader, pg_locks l
-     where lease_until <= mainspring.now()
+     where lease_until <= mainspring.now() and l.pid = backend
        and l.locktype = 'advisory' and l.classid = $1 and l.objid = $2 and l.objsubid = 2 and l.granted
        and l.database = (select oid from pg_database where datname = current_database())
 """
@@ -66,7 +68,7 @@ _RENEW = """
 
 async def renew(conn: Connection, server: UUID, term: int, lease: float) -> bool:
     """See that the connection is there, and the term still ours. False: it is over."""
-    return await conn.fetchval(_RENEW, server, term, lease) is not None
+    return await conn.fetchval(_RENEW, server, term, lease, timeout=LEASE_TIMEOUT) is not None
 
 
 async def resign(conn: Connection, server: UUID, term: int) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 
 from mainspring.errors import SchemaMismatch
-from mainspring.store.database import Connection, Database
+from mainspring.store.database import Connection, Database, close, translating
 
 PATIENCE = 3600.0  # seconds, for the lock and for each migration
 _LOCK = 0x6D61696E  # "main"
@@ -60,14 +59,21 @@ async def plan(database: Database) -> list[Migration]:
     """What `migrate` would apply. Changes nothing."""
     conn = await database.connect()
     try:
-        return await _missing(conn)
+        with translating:
+            return await _missing(conn)
     finally:
-        await conn.close()
+        await close(conn)
 
 
 async def migrate(database: Database) -> list[Migration]:
     """Bring the schema up to date; returns what was applied. Any number of callers at once."""
     conn = await database.connect()
+    with translating:
+        return await _migrate(conn)
+
+
+async def _migrate(conn: Connection) -> list[Migration]:
+    """And close the connection."""
     try:
         await conn.execute("set statement_timeout = 0")  # others may migrate for long, and so may we
         await conn.execute("select pg_advisory_lock($1)", _LOCK, timeout=PATIENCE)
@@ -84,10 +90,9 @@ async def migrate(database: Database) -> list[Migration]:
                 )
     except BaseException:
         # Closing also cancels the statement that runs; a connection that is merely cut would wait on, with the lock.
-        with suppress(OSError, TimeoutError):
-            await asyncio.shield(conn.close(timeout=5.0))
+        await asyncio.shield(close(conn))
         raise
-    await conn.close()
+    await close(conn)
     return missing
 
 

@@ -49,18 +49,18 @@ _FINISH = """
            and (t.pool <> 0 or given.state = 13 and t.cancel_at is not null and t.cancel_mode is distinct from 3)
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
-                  t.token, t.session, t.job_id, t.pool,
+                  t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
                   coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
                   t.progress, given.result::jsonb as result, given.code, given.error, t.key, t.schedule_id, t.plan_time,
-                  t.scope, t.origin, t.parent_id, t.target
+                  t.scope, t.origin, t.parent_id, t.target, t.concurrency_key, t.key_given
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key,
-         schedule_id, plan_time, scope, origin, parent_id, target)
+         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
-           schedule_id, plan_time, scope, origin, parent_id, target
+           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given
       from ended
 """
 
@@ -86,33 +86,42 @@ def _unless_all_null(values: list[str | None]) -> list[str | None]:
     return values if any(values) else []
 
 
+# One that has slots gives them up, and goes back to its gate.
 _RETRY = """
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
                              $6::text[], $7::text[], $8::float8[], $9::integer[], $10::integer[])
                    as given(id, token, state, started, finished, code, error, delay, cost, crash)
     ), was as materialized (
-        select given.*, t.session, t.attempt, t.run_at
+        select given.*, t.session, t.attempt, t.run_at,
+               case when t.key_slot is not null then t.concurrency_key end as freed
           from given join mainspring.task t on t.id = any (array[given.id])
+           for update of t                       -- whoever sees a slot of it as held waits, or knows better
     ), moved as (
         update mainspring.task t
            set state = 1, session = null, started_at = null,
-               run_at = (select mainspring.now()) + make_interval(secs => was.delay),
+               -- What was armed ahead and never started keeps its time.
+               run_at = greatest(t.run_at, (select mainspring.now()) + make_interval(secs => was.delay)),
                attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
-               cancel_mode = null, paused_at = null
+               cancel_mode = null, paused_at = null, paused_for = null,
+               pool = coalesce(t.gate, t.pool), job_slot = null, key_slot = null
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
            -- Somebody wants it cancelled: it does not run again. One that was only asked back has started, and one
            -- that is restarted is to run again.
            and (t.cancel_at is null or t.cancel_mode in (1, 3))
            and t.pool <> 0                                       -- a daemon's: see replicas.py
-        returning was.*
+        returning was.*, t.gate
+    ), woken as materialized (
+        select count(mainspring.wake_lane(freed, 1)) as lanes, max(pg_notify('mainspring', 'gate')::text)
+          from moved where gate is not null
     )
     insert into mainspring.attempt
         (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
     select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
            run_at, code, error
       from moved
+     where (select lanes from woken) is not null        -- always: what nobody asks for is not done
 """
 
 

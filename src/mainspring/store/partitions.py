@@ -1,7 +1,7 @@
 """Partitions of the history: made ahead by day, dropped by retention.
 
 A table is made apart and then attached, which waits for nobody's reads.
-Next: server/janitor.py
+Next: store/forgetting.py, server/janitor.py
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mainspring.store.database import Connection
 
 PARENTS = ("task_history_succeeded", "task_history_failed", "attempt", "output", "fire")
 WITH_DEFAULT = ("fire",)  # what has no partition of its day lies in the default one
+LOCK_TIMEOUT = "500ms"  # whoever waits for a lock of a table keeps all who come after it from the table
 T = TypeVar("T")
 
 log = logging.getLogger("mainspring")
@@ -88,7 +89,7 @@ async def _make_beside_default(conn: Connection, parent: str, day: date) -> None
     try:
         async with conn.transaction():
             await conn.execute(f"""
-                set local lock_timeout = '2s';
+                set local lock_timeout = '{LOCK_TIMEOUT}';
                 lock table mainspring.{parent}_default in access exclusive mode;
             """)
             await _make(conn, parent, day)
@@ -107,56 +108,33 @@ async def write(conn: Connection, statement: Callable[[], Awaitable[T]]) -> T:
         return await statement()
 
 
-async def drop_old(conn: Connection, *, keep_succeeded: timedelta, keep_failed: timedelta) -> list[str]:
-    """Drop partitions whose day is past retention; attempts and output stay as long as the longer of the two."""
+async def drop_old(
+    conn: Connection, *, keep_succeeded: timedelta, keep_failed: timedelta, limit: int = 1000
+) -> list[str]:
+    """Drop partitions whose day is past retention; attempts and output stay as long as the longer of the two.
+
+    Each by itself, `limit` of them at most. Where somebody reads right now, the table is left for the next time; if
+    nothing could be dropped for that, LockNotAvailableError says so.
+    """
     now: datetime = await conn.fetchval("select mainspring.now()")
     longest = max(keep_succeeded, keep_failed)
     keep = dict.fromkeys(PARENTS, longest) | {
         "task_history_succeeded": keep_succeeded,
         "task_history_failed": keep_failed,
     }
-    dropped = []
+    dropped: list[str] = []
+    refused: asyncpg.LockNotAvailableError | None = None
     for parent, children in (await _existing(conn)).items():
         oldest = (now.astimezone(UTC) - keep[parent]).date()
-        for name in sorted(children):
-            if name < _name(parent, oldest):
+        for name in [name for name in sorted(children) if name < _name(parent, oldest)][: limit - len(dropped)]:
+            try:
                 async with conn.transaction():
-                    await conn.execute("set local lock_timeout = '2s'")
+                    await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
                     await conn.execute(f"drop table if exists mainspring.{name}")
                 dropped.append(name)
+            except asyncpg.LockNotAvailableError as error:
+                refused = error
+                break  # the lock is one on its parent too: the others would wait as long
+    if refused is not None and not dropped:
+        raise refused
     return dropped
-
-
-async def forget_keys(conn: Connection, limit: int) -> int:
-    """Delete expired idempotency keys."""
-    status = await conn.execute(
-        """
-        delete from mainspring.task_key where (job_id, key) in (
-            select job_id, key from mainspring.task_key where expires_at <= mainspring.now()
-             order by expires_at limit $1 for update skip locked)
-        """,
-        limit,
-    )
-    return int(status.rpartition(" ")[2])
-
-
-async def forget_fires(conn: Connection, older_than: timedelta, limit: int) -> int:
-    """Delete what the default partition of the ledger has of days past retention, and versions of that time."""
-    await conn.execute(
-        "delete from mainspring.schedule_version where until < mainspring.now() - $1::interval", older_than
-    )
-    status = await conn.execute(
-        """
-        delete from mainspring.fire_default where ctid = any (array(
-            select ctid from mainspring.fire_default where plan_time < mainspring.now() - $1::interval
-               and decided_at < mainspring.now() - $1::interval limit $2))
-        """,
-        older_than,
-        limit,
-    )
-    return int(status.rpartition(" ")[2])
-
-
-async def forget_sessions(conn: Connection, older_than: timedelta) -> None:
-    """Delete agent sessions that ended long ago."""
-    await conn.execute("delete from mainspring.agent where ended_at < mainspring.now() - $1::interval", older_than)

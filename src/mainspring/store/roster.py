@@ -15,6 +15,7 @@ import msgspec
 from mainspring.errors import NotFound
 from mainspring.model.placement import Requirements, decode
 from mainspring.model.waits import Known, Wait, why
+from mainspring.store import gate_waits
 from mainspring.store.database import Connection
 
 COUNTED = 1000  # waiting tasks of one pool at most
@@ -101,6 +102,7 @@ _PENDING = """
     select t.id, p.requirements
       from mainspring.task t join mainspring.job j on j.id = t.job_id
       join mainspring.pool p on p.id = case t.pool when 0 then j.pool else t.pool end      -- 0: a daemon's
+       and p.target is null                             -- who waits at a gate: see store/gate_waits.py
      where t.id = any($1::bigint[]) and t.state = 1 and t.run_at <= mainspring.now()
 """
 
@@ -117,7 +119,7 @@ async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
         wait = by_pool[row["requirements"]]
         if wait is not None:
             found[row["id"]] = wait
-    return found
+    return found | await gate_waits.waits(conn, tasks)
 
 
 class Waiting(NamedTuple):
@@ -140,7 +142,7 @@ _WAITING = f"""
                   where pool = p.id and state = 1 and run_at <= (select mainspring.now())
                   limit {COUNTED}) t
      ) found
-     where found.tasks > 0 and ($1::integer[] is null or p.id = any ($1))
+     where p.target is null and found.tasks > 0 and ($1::integer[] is null or p.id = any ($1))
      order by p.id
 """
 

@@ -159,7 +159,7 @@ def _look_at(schedule: Schedule, next_plan_at: datetime | None, *, enabled: bool
 
 _TAKES = """
     select definition->'run'->'takes' as takes, definition->'run'->>'type' as kind,
-           definition @> '{"placement": {"broadcast": true}}' as broadcast
+           definition @> '{"placement": {"broadcast": true}}' as broadcast, definition ? 'gate' as limited
       from mainspring.job where namespace = 'default' and name = $1
 """
 
@@ -170,7 +170,7 @@ async def _resolved(conn: Connection, schedule: Schedule) -> Schedule:
     if row is None:
         raise JobNotFound(f"no job named {schedule.job!r}; make it first with `mainspring job create`", field="job")
     if schedule.kind == "daemon":
-        check_can_stay_up(schedule.job, row["kind"], broadcast=row["broadcast"])
+        check_can_stay_up(schedule.job, row["kind"], broadcast=row["broadcast"], limited=row["limited"])
     fills = () if row["takes"] is None else msgspec.json.decode(row["takes"], type=tuple[str, ...])
     if not schedule.policies.scopes and schedule.policies.provider is None:
         fills = tuple(name for name in fills if name != "scope")
@@ -264,7 +264,7 @@ _RUN_NOW = """
            scope.args::jsonb, s.id, $3, scope.scope, 'manual'
       from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
-    returning id, pg_notify('mainspring', 'due')
+    returning id, pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')
 """
 
 

@@ -42,11 +42,11 @@ class Segment(NamedTuple):
     id: int
     owner: UUID | None
     epoch: int
-    is_owned: bool  # its owner is active, and its lease not over
+    status: str | None  # of its owner
 
 
 _ALL = """
-    select s.id, s.owner, s.epoch, coalesce(o.status = 'active', false) as is_owned
+    select s.id, s.owner, s.epoch, o.status
       from mainspring.segment s left join mainspring.server o on o.id = s.owner
      order by s.id
 """

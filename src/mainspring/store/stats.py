@@ -1,4 +1,4 @@
-"""Figures for people: what is live, what has ended, how late it was, who is there, who leads, what waits.
+"""Figures for people: what is live, what has ended, how late, who is there, who leads, what waits, the maintenance.
 
 Next: cli/status.py
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from mainspring.model.states import TaskState
 from mainspring.model.waits import why
-from mainspring.store import cluster_views, roster
+from mainspring.store import chores, cluster_views, roster, upkeep
 from mainspring.store.database import Connection
 
 
@@ -44,6 +44,8 @@ async def stats(conn: Connection) -> dict[str, Any]:
             {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
         ],
         "waiting": await _waiting(conn),
+        "maintenance": await chores.listing(conn),
+        "tables": [table._asdict() for table in await upkeep.tables(conn)],
     }
 
 

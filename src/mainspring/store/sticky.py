@@ -52,7 +52,7 @@ _CLAIM = f"""
                 and winner.session is not null
               order by t.run_at, t.id
               limit $6
-                for update of t skip locked
+                for no key update of t skip locked
          ) found
          limit $6
     ), placed as materialized (

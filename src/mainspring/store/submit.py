@@ -2,7 +2,7 @@
 
 asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions) are told by
 the module of their class; none of them is imported here.
-Next: store/migrations/0002_enqueue.sql
+Next: store/migrations/0011_limits.sql
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.store.database import Connection, translate
@@ -26,12 +27,12 @@ class Submission(NamedTuple):
     key: str | None = None
     key_ttl: timedelta = timedelta(days=1)
     after: list[int] | None = None
-    hint: bool = True
+    concurrency_key: str | None = None
 
     @property
     def is_plain(self) -> bool:
         """Due at once, and bound to nothing else."""
-        return self.run_at is None and self.delay is None and self.key is None and self.after is None
+        return all(given is None for given in (self.run_at, self.delay, self.key, self.after, self.concurrency_key))
 
 
 class Submissions(NamedTuple):
@@ -42,7 +43,7 @@ class Submissions(NamedTuple):
     priority: str | None = None
     run_at: datetime | None = None
     delay: timedelta | None = None
-    hint: bool = True
+    concurrency_key: str | None = None
 
 
 class _Call(NamedTuple):
@@ -67,10 +68,10 @@ _ENQUEUE = _Call(
         ("key", "text"),
         ("key_ttl", "interval"),
         ("after", "bigint[]"),
-        ("hint", "boolean"),
+        ("concurrency_key", "text"),
     ),
 )
-_ENQUEUE_MANY = _Call("enqueue_many", (("job", "text"), ("args", "jsonb[]"), *_OPTIONS, ("hint", "boolean")))
+_ENQUEUE_MANY = _Call("enqueue_many", (("job", "text"), ("args", "jsonb[]"), *_OPTIONS, ("concurrency_key", "text")))
 
 _ASYNCPG, _PSYCOPG, _SQLALCHEMY = "${number}::{type}", "%s::{type}", "cast(:p{number} as {type})"
 _PLAIN = "select mainspring.enqueue($1, $2::jsonb, $3)"
@@ -101,18 +102,24 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
         raise ours from error
 
 
-# A plain submission is due at once, so its session always gets it, under the number that was just taken.
+# The function tells under which number its session has it, in a setting that lasts as long as the statement.
 _AND_CLAIM = """
-    select submitted.id, currval('mainspring.claim_batch') as batch
-      from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4) as id offset 0) submitted
+    select submitted.id, nullif(current_setting('mainspring.batch', true), '')::bigint as batch
+      from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4, claimer_server => $5) as id
+            offset 0) submitted
 """
 
 
-async def submit_and_claim(conn: Connection, submission: Submission, session: int) -> tuple[int, int]:
-    """A plain task that is born assigned, to `session`, which is ours; returns its id and the batch."""
+async def submit_and_claim(
+    conn: Connection, submission: Submission, session: int, server: UUID | None = None
+) -> tuple[int, int | None]:
+    """A plain task that is born assigned, to `session`, which is ours; returns its id and the batch.
+
+    No batch: it is pending as any other, because it has limits, or because `server` owns no segment it could be of.
+    """
     assert submission.is_plain
     try:
-        row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session)
+        row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session, server)
     except Exception as error:
         if (ours := _ours(error)) is error:
             raise

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mainspring.errors import InvalidTransition, TaskNotFound
+from mainspring.model.gates import plain_key
 from mainspring.model.states import TERMINAL, TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
@@ -45,6 +46,7 @@ class TaskView(msgspec.Struct, frozen=True):
     paused_at: datetime | None = None  # since when it stands still
     parent: int | None = None  # the broadcast that it is part of
     agent: str | None = None  # the only one that may run it
+    concurrency_key: str | None = None
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -64,14 +66,15 @@ _LIVE = """
            case when t.session is not null then t.started_at end as started_at,   -- a broadcast is only sent out
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
            null::text as error_code, null::text as error, t.key, s.name as schedule, t.scope, t.plan_time,
-           t.paused_at, t.parent_id, t.target
+           t.paused_at, t.parent_id, t.target, t.concurrency_key
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
 _FINISHED = """
     select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
            t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
-           s.name as schedule, t.scope, t.plan_time, null::timestamptz as paused_at, t.parent_id, t.target
+           s.name as schedule, t.scope, t.plan_time, null::timestamptz as paused_at, t.parent_id, t.target,
+           t.concurrency_key
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -111,6 +114,7 @@ def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
         paused_at=row["paused_at"],
         parent=row["parent_id"],
         agent=row["target"],
+        concurrency_key=None if row["concurrency_key"] is None else plain_key(row["concurrency_key"]),
     )
 
 
@@ -233,8 +237,7 @@ _RUN_AGAIN = """
          where id = $1 and state <> 10 and error_code is distinct from 'recalled'   -- its plan time has another task
            and origin is distinct from 'daemon'         -- its schedule makes another
          limit 1
-    )
-    , kept as (
+    ), kept as (
         insert into mainspring.attempt
             (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
         select id, token, attempt, session, state, started_at, finished_at, mainspring.now(), run_at, error_code, error
@@ -251,11 +254,14 @@ _RUN_AGAIN = """
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
-         schedule_id, plan_time, scope, origin, parent_id, target)
-    select given.id, mainspring.now(), created_at, job_id,
-           case when parent_id is null then pool else -abs(pool) end,      -- out of every claim's way
-           1, priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id, target
-      from given join removed using (id)
+         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given)
+    select given.id, mainspring.now(), given.created_at, job_id,
+           case when parent_id is not null then -abs(given.pool)            -- out of every claim's way
+                when j.definition ? 'gate' then j.pool                      -- it may have limits that it had not
+                else given.pool end,
+           1, given.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id, target,
+           case when key_given then concurrency_key end, key_given
+      from given join removed using (id) left join mainspring.job j on j.id = given.job_id
     returning id
 """
 
@@ -266,7 +272,7 @@ async def run_again(conn: Connection, task: int) -> None:
         if await conn.fetchval(_RUN_AGAIN, task) is None:
             state = (await get(conn, task)).state
             raise InvalidTransition(f"task {task} is {state}; only one that ended without success can be retried")
-        await conn.execute("select pg_notify('mainspring', 'due')")
+        await conn.execute("select pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')")
 
 
 _ENDED = """
@@ -291,5 +297,4 @@ async def ended(conn: Connection, tasks: Sequence[int]) -> dict[int, Ended]:
 
 async def exist(conn: Connection, tasks: Sequence[int]) -> set[int]:
     """Those of `tasks` that are live."""
-    rows = await conn.fetch("select id from mainspring.task where id = any($1::bigint[])", tasks)
-    return {row["id"] for row in rows}
+    return {row["id"] for row in await conn.fetch("select id from mainspring.task where id = any($1::bigint[])", tasks)}

@@ -41,14 +41,14 @@ class Unanswered(aiohttp.ClientError):
 
 class Client:
     def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
-        self._gate = Gate(allowed, lookup)
+        self._entrance = Gate(allowed, lookup)
         # One connection for each request: none of them is stale, and none carries anything over to the next task.
         connector = aiohttp.TCPConnector(
             limit=0,
             force_close=True,
             use_dns_cache=False,
-            resolver=self._gate,
-            socket_factory=self._gate.open_socket,
+            resolver=self._entrance,
+            socket_factory=self._entrance.open_socket,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -64,7 +64,7 @@ class Client:
     async def send(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
         """The answer, once its headers are there. Leaving the block closes the connection."""
         try:
-            url = self._gate.pass_literal(_url(request.url))
+            url = self._entrance.pass_literal(_url(request.url))
             response = await self._session.request(
                 request.method, url, headers=request.headers, data=request.body, allow_redirects=False
             )
@@ -77,7 +77,7 @@ class Client:
 
     async def close(self) -> None:
         await self._session.close()
-        await self._gate.close()
+        await self._entrance.close()
 
 
 class Gate(AbstractResolver):

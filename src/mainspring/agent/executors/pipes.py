@@ -28,7 +28,7 @@ class Pipes:
         (stdout, stdout_end), (stderr, stderr_end), *gates = pipes
         self._open = {STDOUT: stdout, STDERR: stderr}  # the ends that we read
         self.command_ends = [stdout_end, stderr_end, *(end for end, _ in gates)]  # whoever takes them closes them
-        self._gate = gates[0][1] if gates else None
+        self._entrance = gates[0][1] if gates else None
         for descriptor in self._open.values():
             os.set_blocking(descriptor, False)
         if not gated:
@@ -40,9 +40,9 @@ class Pipes:
 
     def open_gate(self) -> bool:
         """Let the command go on, and read what it has printed so far; False if it ended before."""
-        assert self._gate is not None
+        assert self._entrance is not None
         try:
-            os.write(self._gate, b"!")
+            os.write(self._entrance, b"!")
         except BrokenPipeError:
             return False
         self._close_gate()
@@ -56,9 +56,9 @@ class Pipes:
             self._end(stream)
 
     def _close_gate(self) -> None:
-        if self._gate is not None:
-            os.close(self._gate)
-            self._gate = None
+        if self._entrance is not None:
+            os.close(self._entrance)
+            self._entrance = None
 
     def close(self) -> None:
         """Take what is left in the pipes, once no process of the command is, and emit the rest."""

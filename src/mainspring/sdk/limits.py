@@ -1,0 +1,27 @@
+"""Limits of jobs that code defines: what only its signature and its schedules can tell about them.
+
+Next: sdk/app.py; the rules are in model/define_gate.py
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mainspring.model.daemons import limits_of_a_daemon
+from mainspring.model.gates import NO_GATE
+from mainspring.model.jobs import Definition
+from mainspring.sdk.signature import Signature
+
+
+def bind_limits(definition: Definition, signature: Signature) -> Definition:
+    """The definition with the defaults of those parameters that its concurrency key names."""
+    gate = definition.gate
+    for argument in gate.arguments:
+        signature.check_parameter(argument, field="concurrency_key")
+    return replace(definition, gate=replace(gate, defaults=signature.defaults(gate.arguments)))
+
+
+def check_limits(job: str, definition: Definition, *, is_daemon: bool) -> None:
+    """A daemon has as many runs as replicas, all the time."""
+    if is_daemon and definition.gate != NO_GATE:
+        raise limits_of_a_daemon(job)

@@ -1,0 +1,63 @@
+"""Neighbours: processes on the same machine that died. Nobody has to wait for the leases of theirs.
+
+Every server looks, for a leader elsewhere could not see them.
+Writes  store.neighbours    (leases of sessions and of servers that are over)
+Next:   server/rescuer.py
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from mainspring.store import neighbours
+from mainspring.store.database import Database
+
+log = logging.getLogger("mainspring")
+
+
+def process_identity(pid: int | None = None) -> str | None:
+    """Names a process so that a neighbour in the same kernel and pid namespace can see whether it lives.
+
+    None where that cannot be told; then only the lease counts.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+        stat = Path(f"/proc/{pid or os.getpid()}/stat").read_text()
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()
+    if state in "ZX":  # it is dead, and only nobody has asked how it ended
+        return None
+    return f"{boot} {namespace} {pid or os.getpid()} {fields[18]}"
+
+
+def is_dead_neighbour(identity: str) -> bool:
+    """True only if the process could be seen from here and is gone."""
+    own, parts = process_identity(), identity.split()
+    if own is None or len(parts) != 4 or parts[:2] != own.split()[:2] or not parts[2].isdigit():
+        return False
+    return process_identity(int(parts[2])) != identity
+
+
+class Neighbours:
+    def __init__(self, database: Database) -> None:
+        self._line = database.line("errands")
+
+    async def step(self) -> int:
+        """End the leases of those whose process died; returns how many processes did."""
+        async with self._line as conn:
+            dead = [process for process in await neighbours.processes(conn) if is_dead_neighbour(process)]
+            if not dead:
+                return 0
+            sessions, servers = await neighbours.end(conn, dead)
+        if sessions:
+            log.warning("sessions %s died with their process; their tasks are rescued", sessions)
+        if servers:
+            log.warning("servers %s died with their process; others take over", servers)
+        return len(sessions) + len(servers)
+
+    async def close(self) -> None:
+        await self._line.close()

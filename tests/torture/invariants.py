@@ -1,0 +1,224 @@
+"""L1 to L9: what must hold whatever happened. Each is a pure function of the evidence that tells what it found broken.
+
+    L1  every accepted task ends, with an effect            L6  no write with a stale token
+    L2  effectively_once: one effect                        L7  nothing of a task after its end
+    L3  no overlap of what is exclusive                     L8  database and ledger agree
+    L4  at_most_once: one run                               L9  all recovers by itself, within a bound
+    L5  the fires are those of the oracle
+Next: tests/torture/spans.py for L3, L6 and L7; tests/torture/report.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from mainspring.model.states import TaskState
+from tests.torture.evidence import Ended, Evidence, Happened
+from tests.torture.plan import Fault
+from tests.torture.spans import SECOND, Violation, exclusive_runs, stale_writes, works_after_the_end
+from tests.torture.timetable import TIMETABLE
+
+AT_MOST_ONCE = {"launch", *(tick.name for tick in TIMETABLE if tick.delivery == "at_most_once")}
+EFFECTIVELY_ONCE = {"pay", *(tick.name for tick in TIMETABLE if tick.delivery == "effectively_once")}
+MAY_SKIP = {tick.name for tick in TIMETABLE if tick.overlap in ("skip", "queue")}
+CRASHES = 3  # of its agent, after which a task is quarantined
+NEVER_EARLY = 0.25  # seconds
+CLOCK_NEWS = 10 * SECOND  # in which an agent that is cut off may not know that the database's clock was set
+
+Check = Callable[[Evidence], Iterator[Violation]]
+
+
+def check_all(evidence: Evidence) -> list[Violation]:
+    return [violation for check in CHECKS for violation in check(evidence)]
+
+
+def ends(evidence: Evidence) -> Iterator[Violation]:
+    """L1: what was accepted or planned has ended once, well or with a reason; and nothing else has run."""
+    for task in evidence.live:
+        yield Violation("L1", f"task {task} has not ended", task)
+    by_id: dict[int, list[Ended]] = defaultdict(list)
+    for row in evidence.ended:
+        by_id[row.id].append(row)
+    wanted = {task: f"submitted as {key}" for key, task in evidence.accepted.items()}
+    wanted |= {fire.task: f"planned by {fire.schedule}" for fire in evidence.fired if fire.task is not None}
+    skipped = {(fire.schedule, fire.scope, fire.plan_time) for fire in evidence.fired if fire.reason == "overlap"}
+    for task, why in wanted.items():
+        if task not in by_id and task not in evidence.live:
+            yield Violation("L1", f"task {task}, {why}, is nowhere", task)
+    lost = Counter(row.task for row in evidence.tried if row.code == "lost")
+    for task, rows in by_id.items():
+        if len(rows) > 1:
+            yield Violation("L1", f"task {task} has ended {len(rows)} times", task)
+        if task not in wanted and (rows[0].schedule, rows[0].scope, rows[0].plan_time) not in skipped:
+            yield Violation("L1", f"task {task} of {rows[0].job} was neither accepted nor planned", task)
+        elif not _ended_well(rows[0], lost[task]):
+            label = TaskState(rows[0].state).label
+            yield Violation("L1", f"task {task} of {rows[0].job} ended as {label} ({rows[0].code})", task)
+
+
+def _ended_well(row: Ended, lost: int) -> bool:
+    if row.state == TaskState.SUCCEEDED:
+        return True
+    if row.job in AT_MOST_ONCE:
+        return row.state == TaskState.LOST
+    if row.code == "quarantined":  # its end is the last of them
+        return lost + 1 >= CRASHES
+    return row.state == TaskState.SKIPPED and row.job in MAY_SKIP
+
+
+def one_effect(evidence: Evidence) -> Iterator[Violation]:
+    """L2: an effectively_once task has one committed effect if it succeeded, else none."""
+    effects = Counter(task for task, _ in evidence.effects)
+    for row in evidence.ended:
+        if row.job in EFFECTIVELY_ONCE and effects[row.id] != (row.state == TaskState.SUCCEEDED):
+            label = TaskState(row.state).label
+            yield Violation("L2", f"task {row.id} of {row.job} {label} with {effects[row.id]} effects", row.id)
+
+
+def one_run(evidence: Evidence) -> Iterator[Violation]:
+    """L4: an at_most_once task began once at the most."""
+    jobs = {row.id: row.job for row in evidence.ended}
+    begun = Counter(line.task for line in evidence.lines if line.event == "start")
+    for task, count in begun.items():
+        if count > 1 and jobs.get(task) in AT_MOST_ONCE:
+            yield Violation("L4", f"task {task} of {jobs[task]} began {count} times", task)
+
+
+def fires(evidence: Evidence) -> Iterator[Violation]:
+    """L5: none missing, none extra, none twice, none without a task unless its overlap says so."""
+    counted = Counter((fire.schedule, fire.scope, fire.plan_time) for fire in evidence.fired)
+    expected = set(evidence.expected)
+    tasks = {(fire.schedule, fire.scope, fire.plan_time): fire.task for fire in evidence.fired}
+    for plan in sorted(expected - counted.keys()):
+        yield Violation("L5", f"{plan} was not decided")
+    for plan, count in counted.items():
+        if plan not in expected:
+            yield Violation("L5", f"{plan} is no plan time by the oracle", tasks[plan])
+        if count > 1:
+            yield Violation("L5", f"{plan} was decided {count} times", tasks[plan])
+    for fire in evidence.fired:
+        if fire.reason is not None and not (fire.reason == "overlap" and fire.schedule in MAY_SKIP):
+            yield Violation("L5", f"{(fire.schedule, fire.scope, fire.plan_time)} got no task: {fire.reason}")
+    runs = Counter((row.schedule, row.scope, row.plan_time) for row in evidence.ended if row.schedule is not None)
+    for plan_of_task, count in runs.items():
+        if count > 1:
+            yield Violation("L5", f"{plan_of_task} had {count} tasks")
+    yield from _early(evidence)
+
+
+def _early(evidence: Evidence) -> Iterator[Violation]:
+    """L5: nothing begins before its plan time, on the database's clock, unless that was set a moment ago."""
+    plan_times = {fire.task: fire.plan_time for fire in evidence.fired if fire.task is not None}
+    for line in evidence.lines:
+        if line.event != "start" or line.task not in plan_times:
+            continue
+        if any(abs(line.at - at) < CLOCK_NEWS for at, _ in evidence.clock_steps):
+            continue
+        ahead = next((ahead for at, ahead in reversed(evidence.clock_steps) if at <= line.at), 0.0)
+        began = (line.at - evidence.wall_to_boot) / SECOND + ahead
+        if began < plan_times[line.task] - NEVER_EARLY:
+            early = plan_times[line.task] - began
+            yield Violation("L5", f"task {line.task} began {early:.2f} s before its plan time", line.task, line.at)
+
+
+def agreement(evidence: Evidence) -> Iterator[Violation]:
+    """L8: a success has the effect of that very attempt; what began is known; a stop by us costs no attempt."""
+    effects = {(line.task, line.attempt) for line in evidence.lines if line.event == "effect"}
+    effects_by_token = {(line.task, line.token) for line in evidence.lines if line.event == "effect" and line.token}
+    by_command = {line.task for line in evidence.lines if not line.token}
+    known = {(row.id, row.token) for row in evidence.ended} | {(row.task, row.token) for row in evidence.tried}
+    tasks = {row.id for row in evidence.ended} | set(evidence.live)
+    for row in evidence.ended:
+        succeeded = row.state == TaskState.SUCCEEDED
+        if succeeded and (row.id, row.attempt) not in effects:
+            yield Violation("L8", f"task {row.id} succeeded by attempt {row.attempt}, which had no effect", row.id)
+        elif succeeded and row.id not in by_command and (row.id, row.token) not in effects_by_token:
+            yield Violation("L8", f"task {row.id} succeeded by token {row.token}, which had no effect", row.id)
+    for line in evidence.lines:
+        if line.event != "start":
+            continue
+        if line.task not in tasks:
+            yield Violation("L8", f"task {line.task} ran, and the database does not know it", line.task, line.at)
+        elif line.token and line.task not in evidence.live and (line.task, line.token) not in known:
+            told = f"task {line.task} ran under token {line.token}, which the database does not know"
+            yield Violation("L8", told, line.task, line.at)
+    yield from _costs(evidence)
+    yield from _needless(evidence)
+
+
+def _costs(evidence: Evidence) -> Iterator[Violation]:
+    """L8: an attempt that its agent had to stop, for a shutdown or a lease, keeps its number for the next one."""
+    chains: dict[int, list[tuple[int, int, str | None]]] = defaultdict(list)
+    for tried in evidence.tried:
+        if tried.number:  # 0: evidence of a stale report
+            chains[tried.task].append((tried.token, tried.number, tried.code))
+    for row in evidence.ended:
+        if row.token is not None:
+            chains[row.id].append((row.token, row.attempt, row.code))
+    for task, chain in chains.items():
+        chain.sort(key=lambda attempt: attempt[0])
+        for (_, number, code), (_, after, _) in pairwise(chain):
+            if code == "shutdown" and after != number:
+                yield Violation("L8", f"task {task}: attempt {number} was stopped by a shutdown, and counted", task)
+
+
+def _needless(evidence: Evidence) -> Iterator[Violation]:
+    """L8: what was done on an agent that lived on undisturbed is the end of its task: its report cannot get lost."""
+    ended = {row.id: row for row in evidence.ended}
+    for line in evidence.lines:
+        row = ended.get(line.task)
+        if line.event != "effect" or not line.token or row is None or _disturbed(evidence, line.pid, line.at):
+            continue
+        if row.state != TaskState.SUCCEEDED or row.token != line.token:
+            told = f"task {line.task} was done under token {line.token} by an agent that lived on, and ended otherwise"
+            yield Violation("L8", told, line.task, line.at)
+
+
+def _disturbed(evidence: Evidence, pid: int, at: int) -> bool:
+    """Whether anything but the end of a single server could have cost this process its lease around that instant."""
+    name = next((life.name for life in evidence.lives if life.pid == pid), "")
+    window = at - int(2 * evidence.lease * SECOND), at + int(3 * evidence.lease * SECOND)
+    around = [each for each in evidence.faults if each.since <= window[1] and each.until >= window[0]]
+    if any(_is_of(each, name) for each in around):
+        return True
+    faults = [each.fault for each in around if each.fault.target.startswith(("server", "leader"))]
+    touched = {fault.target.partition("/")[0] for fault in faults}
+    return len(touched) > 1 or not all(_is_harmless(fault, evidence.lease) for fault in faults)
+
+
+def _is_harmless(fault: Fault, lease: float) -> bool:
+    """Where there is another server: this one ends, or is away from PostgreSQL for less than a third of the lease."""
+    return fault.kind in ("kill", "restart") or ("/" in fault.target and fault.lasts < lease / 3)
+
+
+def _is_of(happened: Happened, name: str) -> bool:
+    """Whether this fault is one of the process, of its lines, or of what all share."""
+    target = happened.fault.target
+    return target in ("postgres", "database") or name in target.split("/")
+
+
+def recovery(evidence: Evidence) -> Iterator[Violation]:
+    """L9: once all is healed, all ends within the bound, by itself; and every process stops when asked."""
+    if evidence.settled is None:
+        what = "tasks, plan times or segments without an owner"
+        yield Violation("L9", f"{evidence.bound:g} s after the heal there are {what} left")
+    for life in evidence.lives:
+        if life.ended_by_itself:
+            yield Violation("L9", f"{life.name} (process {life.pid}) ended by itself: {life.ended_by_itself}")
+    for name in evidence.did_not_stop:
+        yield Violation("L9", f"{name} did not stop when asked")
+
+
+CHECKS: tuple[Check, ...] = (
+    ends,
+    one_effect,
+    exclusive_runs,
+    one_run,
+    fires,
+    stale_writes,
+    works_after_the_end,
+    agreement,
+    recovery,
+)

@@ -1,0 +1,106 @@
+"""The client: submits tasks of every delivery class, and knows which of them were accepted.
+
+An answer that does not come says nothing: the same submission is repeated under the same key until one does.
+Next: tests/torture/run.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import asyncpg
+
+SUBMITTERS = 4
+RATE = 8.0  # tasks in a second, of all submitters
+KEYS = 20  # exclusive ones
+ANSWER_WITHIN = 5.0  # seconds
+
+JOBS = {"work": 35, "exclusive": 25, "launch": 12, "pay": 13, "command": 15}
+WAITS = {0.0: 30, 0.1: 30, 0.5: 25, 2.0: 10, 5.0: 5}  # seconds at work; the last is longer than a lease
+FAILS = {0: 88, 1: 8, 2: 4}  # attempts that fail by plan
+
+_CAN_EXCLUDE = "select exists (select from pg_proc where proname = 'enqueue' and 'concurrency_key' = any (proargnames))"
+
+
+class Submission(NamedTuple):
+    key: str
+    job: str
+    args: dict[str, Any]
+
+
+def submissions(seed: int, submitter: int, jobs: Mapping[str, int] = JOBS) -> Any:
+    """Endless, and the same for the same seed."""
+    chance = random.Random(f"load {seed} {submitter}")
+    number = 0
+    while True:
+        number += 1
+        job = _pick(chance, jobs)
+        args = {"number": number, "wait": _pick(chance, WAITS), "fails": _pick(chance, FAILS)}
+        if job == "exclusive":
+            args |= {"key": f"k{chance.randrange(KEYS)}", "wait": min(args["wait"], 2.0)}
+        yield Submission(f"{submitter}-{number}", job, args)
+
+
+def _pick(chance: random.Random, weights: Mapping[Any, int]) -> Any:
+    return chance.choices(list(weights), list(weights.values()))[0]
+
+
+class Load:
+    def __init__(self, dsn: str, seed: int, jobs: Mapping[str, int]) -> None:
+        self._dsn = dsn
+        self._seed = seed
+        self._jobs = jobs
+        self.accepted: dict[str, int] = {}
+        self.exclusive_keys = False
+        self.repeated = 0  # submissions whose first answer did not come
+
+    async def prepare(self, dsn: str) -> None:
+        conn = await asyncpg.connect(dsn)
+        self.exclusive_keys = await conn.fetchval(_CAN_EXCLUDE)
+        await conn.close()
+
+    async def run(self, seconds: float) -> None:
+        """Submit for so long; returns when all that was submitted is accepted."""
+        until = time.monotonic() + seconds
+        async with asyncio.TaskGroup() as group:
+            for submitter in range(SUBMITTERS):
+                group.create_task(self._submit_all(submitter, until))
+
+    async def _submit_all(self, submitter: int, until: float) -> None:
+        conn: Any = None
+        pace = random.Random(f"pace {self._seed} {submitter}")
+        for submission in submissions(self._seed, submitter, self._jobs):
+            if time.monotonic() >= until:
+                break
+            while submission.key not in self.accepted:
+                try:
+                    conn = conn or await asyncpg.connect(self._dsn, timeout=ANSWER_WITHIN)
+                    self.accepted[submission.key] = await self._submit(conn, submission)
+                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    self.repeated += 1
+                    if conn is not None:
+                        conn.terminate()
+                    conn = None
+                    await asyncio.sleep(0.2)
+            await asyncio.sleep(pace.expovariate(RATE / SUBMITTERS))
+        if conn is not None:
+            conn.terminate()
+
+    async def _submit(self, conn: Any, submission: Submission) -> int:
+        """The one place that knows how a task is made exclusive."""
+        exclusive = self.exclusive_keys and "key" in submission.args
+        more = ", concurrency_key => $4" if exclusive else ""
+        task: int = await conn.fetchval(
+            f"select mainspring.enqueue($1, $2::jsonb, key => $3{more})",
+            submission.job,
+            json.dumps(submission.args),
+            submission.key,
+            *([submission.args["key"]] if exclusive else []),
+            timeout=ANSWER_WITHIN,
+        )
+        return task

@@ -1,0 +1,253 @@
+"""Mutations: the code is broken on purpose, one promise at a time, and the torture run must notice.
+
+A mutation is a list of edits to a copy of the source: the product has no switch for any of it. Its plan of faults is
+written by hand so that it shows within seconds. The same plan must pass with the code as it is.
+Next: tests/torture/prove.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tests.torture.load import JOBS
+from tests.torture.plan import Fault, Sizes
+
+SECONDS = 20.0
+SMALL = Sizes(servers=2, agents=2, workers=0)
+
+
+class Edit(NamedTuple):
+    file: str  # below src/mainspring
+    old: str
+    new: str
+
+
+class Mutation(NamedTuple):
+    name: str
+    edits: tuple[Edit, ...]
+    plan: tuple[Fault, ...]
+    caught_by: frozenset[str]  # any of these invariants
+    sizes: Sizes = SMALL
+    seconds: float = SECONDS
+    jobs: Mapping[str, int] = JOBS
+
+
+# An agent that is out of reach past its lease, and comes back with what it has to say.
+AWAY = (
+    Fault(3.0, 5.0, "partition", "agent-1/servers", "both"),
+    Fault(10.0, 5.0, "partition", "agent-2/servers", "both"),
+)
+# A server dies while what it writes does not come to the database, and never will; its agents go on with the other one.
+REPORTS_UNDER_WAY = (
+    Fault(6.7, 0.95, "partition", "server-1/postgres", "up"),
+    Fault(7.5, 2.0, "kill", "server-1"),
+    Fault(7.6, 0.0, "cut", "server-1/postgres"),
+    Fault(23.7, 0.95, "partition", "server-2/postgres", "up"),
+    Fault(24.5, 2.0, "kill", "server-2"),
+    Fault(24.6, 0.0, "cut", "server-2/postgres"),
+)
+AGENTS_DIE = (
+    Fault(4.0, 1.0, "kill", "agent-1"),
+    Fault(8.0, 1.0, "kill", "agent-2"),
+    Fault(12.0, 1.0, "kill", "agent-1"),
+    Fault(16.0, 1.0, "kill", "agent-2"),
+)
+
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        "no fence check",
+        (
+            Edit(
+                "store/outcomes.py",
+                "where t.id = any (array[given.id]) and t.token = given.token and t.state = 2\n",
+                "where t.id = any (array[given.id]) and t.state = 2\n",
+            ),
+            Edit(
+                "store/outcomes.py",
+                "         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)\n"
+                "           -- A daemon ends",
+                "         where t.id = any (array[given.id]) and t.state in (2, 3)\n           -- A daemon ends",
+            ),
+            Edit(
+                "store/outcomes.py",
+                "where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)",
+                "where t.id = any (array[was.id]) and t.state in (2, 3)",
+            ),
+        ),
+        AWAY,
+        frozenset({"L3", "L6", "L7", "L8"}),
+    ),
+    Mutation(
+        "acknowledgement before commit",
+        (
+            Edit(
+                "server/recorder.py",
+                "        try:\n            async with self._line as conn:\n                if batch.foreign:",
+                "        for link, sequence in batch.settles.items():\n"
+                "            link.settle_now(sequence)\n"
+                "        try:\n            async with self._line as conn:\n                if batch.foreign:",
+            ),
+        ),
+        REPORTS_UNDER_WAY,
+        frozenset({"L1", "L8"}),
+        jobs={"work": 1},
+        seconds=30.0,
+        sizes=Sizes(servers=2, agents=4, workers=0),
+    ),
+    Mutation(
+        "local clock for leases",
+        (
+            Edit(
+                "agent/agent.py",
+                "        self.lease.renew(sent, seconds)\n",
+                "        self.lease.renew(self.clock.now() - boottime() + sent, seconds)\n",
+            ),
+            Edit(
+                "agent/agent.py",
+                "            if self.lease.is_ending(boottime()):",
+                "            if self.lease.is_ending(self.clock._wall()):",
+            ),
+            Edit(
+                "agent/agent.py",
+                "        return self.lease.is_over(boottime())",
+                "        return self.lease.is_over(self.clock._wall())",
+            ),
+        ),
+        # Half a minute behind: the lease seems to hold so much longer.
+        (
+            Fault(3.0, 0.5, "clock", "agent-1", amount=-30.0),
+            Fault(8.0, 7.0, "partition", "agent-1/servers", "both"),
+        ),
+        frozenset({"L3"}),
+    ),
+    Mutation(
+        "no unique fire",
+        (
+            # Each server plans every schedule, whatever others have decided meanwhile.
+            Edit(
+                "store/plans.py",
+                's.provider_app is null and {holds("s.segment")}\n',
+                "s.provider_app is null and (select bits from owned) is not null\n",
+            ),
+            Edit(
+                "store/plans.py",
+                " and s.next_plan_at = any (array[given.cursor]) and s.enabled\n"
+                "           and (given.epoch is null\n"
+                "                or (select g.owner = $13 and g.epoch = given.epoch",
+                " and s.enabled\n"
+                "           and (given.epoch is null\n"
+                "                or (select $13::uuid is not null and g.epoch is not null",
+            ),
+            Edit("store/migrations/0005_planning.sql", "    primary key (schedule_id, plan_time, scope),\n", ""),
+        ),
+        # One that is slow writes what others have decided long ago.
+        (Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.5),),
+        frozenset({"L5"}),
+    ),
+    Mutation(
+        "rescue without a new token",
+        (
+            Edit(
+                "store/claims.py",
+                "token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,",
+                "token = case when crashes > 0 then token else (select batch from number) * {BATCH_TOKENS} "
+                "+ placed.turn end,\n           attempt = attempt + 1,",
+            ),
+        ),
+        AGENTS_DIE,
+        frozenset({"L6"}),
+    ),
+    Mutation(
+        "result dropped on reconnect",
+        (
+            Edit(
+                "agent/outbox.py",
+                "if not isinstance(message, Hello)]\n",
+                "if not isinstance(message, (Hello, Finished))]\n",
+            ),
+        ),
+        REPORTS_UNDER_WAY,
+        frozenset({"L8"}),
+        jobs={"work": 1},
+        seconds=30.0,
+        sizes=Sizes(servers=2, agents=4, workers=0),
+    ),
+    Mutation(
+        "rescue before the lease is over",
+        (
+            Edit(
+                "store/rescue.py",
+                "where ended_at is null and lease_until <= mainspring.now()\n           and session in",
+                "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n and session in",
+            ),
+            Edit(
+                "store/rescue.py",
+                "where ended_at is null and lease_until <= mainspring.now()\n                            order by",
+                "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n order by",
+            ),
+        ),
+        # A server cannot renew the leases of its agents, which are as good as they were told to be.
+        (
+            Fault(3.0, 3.0, "partition", "server-1/postgres", "both"),
+            Fault(9.0, 3.0, "partition", "server-2/postgres", "both"),
+            Fault(15.0, 3.0, "partition", "server-1/postgres", "both"),
+        ),
+        frozenset({"L3"}),
+    ),
+    Mutation(
+        "at_most_once runs again",
+        (
+            Edit(
+                "model/verdict.py",
+                '    if definition.delivery == "at_most_once":\n'
+                "        return replace(ending, state=TaskState.LOST)\n"
+                "    crash =",
+                "    crash =",
+            ),
+        ),
+        AGENTS_DIE,
+        frozenset({"L4"}),
+        jobs={"launch": 1},
+    ),
+    Mutation(
+        "a transaction that does not end its task",
+        (
+            Edit(
+                "compose.py",
+                "            if not await outcomes.finish(conn, [ending]):\n                raise",
+                "            if not armed.token:\n                raise",
+            ),
+        ),
+        AWAY,
+        frozenset({"L2"}),
+        jobs={"pay": 1},
+    ),
+    Mutation(
+        "a key that is not looked at",
+        (
+            Edit(
+                "store/migrations/0002_enqueue.sql",
+                "        if holder <> task then\n            return holder;\n",
+                "        if holder <> task and false then\n            return holder;\n",
+            ),
+        ),
+        # Answers do not come, and submissions are repeated.
+        (
+            Fault(3.0, 6.0, "partition", "client/postgres", "down"),
+            Fault(10.0, 6.0, "partition", "client/postgres", "down"),
+        ),
+        frozenset({"L1"}),
+    ),
+    Mutation(
+        "a handler that goes on past its lease",
+        (
+            Edit(
+                "agent/slots.py", "        if not self._lapsed():\n            return False\n", "        return False\n"
+            ),
+            Edit("agent/agent.py", "                await self._lose_session()\n", "                pass\n"),
+        ),
+        AWAY,
+        frozenset({"L3", "L7"}),
+    ),
+)

@@ -1,0 +1,141 @@
+"""One torture run: boot, load and faults, heal, settle, stop, gather the evidence.
+
+Next: tests/torture/invariants.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+import mainspring
+from tests.conftest import directory_for_a_server
+from tests.ledger import read_ledger
+from tests.torture import evidence as gathered
+from tests.torture.app import END, LEDGER, START
+from tests.torture.cluster import Cluster
+from tests.torture.evidence import Evidence
+from tests.torture.injector import Injector
+from tests.torture.load import JOBS, Load
+from tests.torture.oracle import expected
+from tests.torture.plan import LEASE, Fault, Sizes
+from tests.torture.timetable import TIMETABLE
+
+SOURCE = Path(mainspring.__file__).parents[1]
+BOOT = 10.0  # seconds before the first plan time
+SETTLE_WITHIN = 90.0  # seconds after the heal
+LEFT_WITHIN = 10.0  # seconds for the last processes to go
+EXTRA = 0.5  # seconds: plan times are whole ones, so none lies on an edge
+
+
+class Trial(NamedTuple):
+    """What is run: `source` is where the product's code is."""
+
+    seed: int
+    seconds: float
+    plan: Sequence[Fault]
+    sizes: Sizes = Sizes()
+    source: Path = SOURCE
+    jobs: Mapping[str, int] = JOBS  # that are submitted, with their weights
+
+
+async def torture(trial: Trial, keep: Path | None = None) -> Evidence:
+    """Run it, and return what is left behind. With `keep`, logs and evidence stay there."""
+    with directory_for_a_server() if keep is None else _kept(keep) as directory:
+        evidence = await _run(trial, directory)
+        gathered.save(evidence, directory / "evidence.json")
+    return evidence
+
+
+@contextmanager
+def _kept(directory: Path) -> Iterator[Path]:
+    directory.mkdir(mode=0o711, parents=True)
+    yield directory
+
+
+async def _run(trial: Trial, directory: Path) -> Evidence:
+    begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=BOOT + EXTRA)
+    end = begin + timedelta(seconds=trial.seconds)
+    ledger = directory / "ledger"
+    environment = {LEDGER: str(ledger), START: begin.isoformat(), END: end.isoformat()}
+    cluster = Cluster(directory, trial.sizes, trial.source, environment)
+    injector = Injector(cluster)
+    evidence = Evidence(trial.seed, LEASE, exclusive_keys=False)
+    try:
+        await cluster.open(standby=any(fault.kind == "failover" for fault in trial.plan))
+        since = await _boot(cluster)
+        load = Load(cluster.dsn_through("client"), trial.seed, trial.jobs)
+        await load.prepare(cluster.postgres.dsn)
+        cluster.watch()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(load.run(trial.seconds))
+            group.create_task(injector.run(trial.plan))
+        evidence.expected = sorted(expected(TIMETABLE, max(since, begin), end))
+        await _settle(cluster, evidence, end)
+        evidence.did_not_stop = [*injector.did_not_stop, *await cluster.stop()]
+        evidence.processes_left = await _processes_left(str(ledger))
+        evidence.accepted, evidence.exclusive_keys = load.accepted, load.exclusive_keys
+        async with cluster.connected() as conn:
+            await gathered.dump(conn, evidence)
+    finally:
+        await cluster.close()
+    evidence.lines = read_ledger(ledger)
+    evidence.faults, evidence.clock_steps = injector.happened, injector.clock_steps
+    evidence.lives = [life for node in cluster.nodes.values() for life in node.lives]
+    return evidence
+
+
+async def _boot(cluster: Cluster) -> datetime:
+    """Start all, the first server alone: it makes the schema. Returns when the last schedule was registered."""
+    first, *others = cluster.sizes.processes
+    await cluster.start([first])
+    async with cluster.connected() as conn:
+        await conn.execute(gathered.PREPARE)
+        since: datetime = await conn.fetchval("select max(since) from mainspring.schedule")
+    await cluster.give_token()
+    await cluster.start(others)
+    return since
+
+
+_LEFT = """
+    select (select count(*) from mainspring.task), (select count(*) from mainspring.fire),
+           (select count(*) from mainspring.segment s left join mainspring.server o on o.id = s.owner
+             where o.status is distinct from 'active' or o.lease_until <= mainspring.now())
+"""
+
+
+async def _settle(cluster: Cluster, evidence: Evidence, end: datetime) -> None:
+    """Wait until all has ended that was accepted or planned, and every segment has an owner that lives."""
+    evidence.bound = SETTLE_WITHIN
+    healed = time.monotonic()
+    async with cluster.connected() as conn:
+        left = (end - await conn.fetchval("select mainspring.now()")).total_seconds()
+        await asyncio.sleep(max(0.0, left))
+        began = time.monotonic()
+        while time.monotonic() - began < SETTLE_WITHIN:
+            live, fires, unowned = await conn.fetchrow(_LEFT)
+            if not live and not unowned and fires >= len(evidence.expected):
+                evidence.settled = round(time.monotonic() - healed, 2)
+                return
+            await asyncio.sleep(0.2)
+
+
+async def _processes_left(mark: str) -> list[str]:
+    """Processes of commands that are still there, after a while: they have the ledger's name in their arguments."""
+    deadline = time.monotonic() + LEFT_WITHIN
+    while True:
+        found = [
+            f"{process.pid} {' '.join(words)}"
+            for process in psutil.process_iter(["cmdline"])
+            if mark in (words := process.info["cmdline"] or [])
+        ]
+        if not found or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(0.1)

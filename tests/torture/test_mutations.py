@@ -1,0 +1,31 @@
+"""The mutations of the torture run can be made: what they change is there, once."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.torture.mutations import MUTATIONS, Mutation
+from tests.torture.prove import apply
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+def test_what_a_mutation_changes_is_there_once(mutation: Mutation, tmp_path: Path) -> None:
+    source = apply(mutation, tmp_path)
+    for edit in mutation.edits:
+        path = source / "mainspring" / edit.file
+        if path.suffix == ".py":
+            ast.parse(path.read_text())
+
+
+def test_a_mutation_whose_code_has_moved_on_says_so(tmp_path: Path) -> None:
+    first = MUTATIONS[0]
+    moved = first._replace(edits=(first.edits[0]._replace(old="there is no such line"),))
+    with pytest.raises(AssertionError, match="the code has moved on"):
+        apply(moved, tmp_path)
+
+
+def test_no_two_mutations_have_one_name() -> None:
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)

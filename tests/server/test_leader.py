@@ -74,7 +74,7 @@ async def owners(conn: Connection) -> dict[UUID | None, int]:
 
 async def cut(conn: Connection) -> None:
     """The connection that holds the lead is gone, as after a kill -9 of its server."""
-    await conn.execute("select pg_terminate_backend(backend) from mainspring.leader")
+    await conn.execute("select pg_terminate_backend(backend, 5000) from mainspring.leader")  # and wait for its end
 
 
 # ── one ─────────────────────────────────────────────────────────────────────────────────────────

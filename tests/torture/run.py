@@ -30,7 +30,7 @@ from tests.torture.timetable import TIMETABLE
 
 SOURCE = Path(mainspring.__file__).parents[1]
 BOOT = 10.0  # seconds before the first plan time
-SETTLE_WITHIN = 90.0  # seconds after the heal
+SETTLE_WITHIN = 60.0  # seconds after the heal
 LEFT_WITHIN = 10.0  # seconds for the last processes to go
 EXTRA = 0.5  # seconds: plan times are whole ones, so none lies on an edge
 

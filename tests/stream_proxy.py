@@ -87,22 +87,26 @@ class StreamProxy:
     async def _carry(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Bytes wait for their turn in a queue, so that a delay does not slow the line down."""
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=1024)
+        queue: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(maxsize=1024)
 
         async def read() -> None:
-            data = b"begin"
+            data: bytes | None = b"begin"
             while data:
                 await way.flowing()
-                data = await reader.read(16384)
+                try:
+                    data = await reader.read(16384)
+                except OSError:
+                    data = None  # a reset, which passes on in its turn
                 await queue.put((loop.time() + way.delay + way.chance.random() * way.jitter, data))
 
         reading = asyncio.create_task(read())
-        reading.add_done_callback(lambda over: over.cancelled() or over.exception())  # a reset is no surprise
         try:
             while True:
                 due, data = await queue.get()
                 await asyncio.sleep(due - loop.time())
                 await way.flowing()
+                if data is None:
+                    raise ConnectionResetError
                 if not data:
                     break
                 writer.write(data)
@@ -113,5 +117,5 @@ class StreamProxy:
             await reading
         finally:
             reading.cancel()
-            with suppress(asyncio.CancelledError, OSError):
+            with suppress(asyncio.CancelledError):
                 await reading

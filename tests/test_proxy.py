@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
@@ -289,3 +292,22 @@ async def test_bytes_are_delayed_and_a_cut_resets(echo: Echo) -> None:
         line.cut()
         await asyncio.wait_for(client.wait_closed(), 5)
         assert client.close_code == 1006
+
+
+async def test_a_reset_of_one_end_is_seen_at_the_other() -> None:
+    """Also by who only listens: the server died, and nobody waits for it until a timeout."""
+
+    def keep(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kept.append(writer)
+
+    kept: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(keep, "127.0.0.1", 0)
+    async with server, StreamProxy("127.0.0.1", server.sockets[0].getsockname()[1]) as line:
+        reader, writer = await asyncio.open_connection("127.0.0.1", line.port)
+        await eventually(lambda: asyncio.sleep(0, kept))
+        kept[0].get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        kept[0].transport.abort()
+        with suppress(ConnectionResetError):
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+        writer.transport.abort()

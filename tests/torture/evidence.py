@@ -86,7 +86,6 @@ class Life(Struct):
 class Evidence(Struct):
     seed: int
     lease: float
-    exclusive_keys: bool  # whether the product has them
     lines: list[Line] = []
     ended: list[Ended] = []
     live: list[int] = []  # tasks that have not ended

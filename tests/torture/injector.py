@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+import asyncpg
 import psutil
 
 from tests.stream_proxy import StreamProxy
@@ -64,8 +65,8 @@ class Injector:
             async with self._fault(fault) as note:
                 happened.note = note
                 await asyncio.sleep(fault.lasts)
-        except DidNotHappen as why:
-            happened.note = f"did not happen: {why}"
+        except (DidNotHappen, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as why:
+            happened.note = f"did not happen: {why}"  # PostgreSQL may be away when it is asked
         happened.until = boot()
 
     @asynccontextmanager
@@ -169,15 +170,18 @@ class Injector:
         if not rows:
             raise DidNotHappen("nobody is connected")
         pid: int = rows[int(fault.at * 1000) % len(rows)]["pid"]
-        with suppress(ProcessLookupError):
+        try:
             os.kill(pid, signal.SIGSTOP)
-            yield f"backend {pid}"
+        except ProcessLookupError:
+            raise DidNotHappen(f"backend {pid} has ended") from None
+        yield f"backend {pid}"
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
     async def _set_clock(self, step: float) -> None:
-        self._ahead += step
         async with self._cluster.connected() as conn, conn.transaction():
-            await conn.execute(_SET_CLOCK.format(total=self._ahead, step=step))
+            await conn.execute(_SET_CLOCK.format(total=self._ahead + step, step=step))
+        self._ahead += step
         self.clock_steps.append((boot(), self._ahead))
 
 

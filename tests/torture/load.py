@@ -24,8 +24,6 @@ JOBS = {"work": 35, "exclusive": 25, "launch": 12, "pay": 13, "command": 15}
 WAITS = {0.0: 30, 0.1: 30, 0.5: 25, 2.0: 10, 5.0: 5}  # seconds at work; the last is longer than a lease
 FAILS = {0: 88, 1: 8, 2: 4}  # attempts that fail by plan
 
-_CAN_EXCLUDE = "select exists (select from pg_proc where proname = 'enqueue' and 'concurrency_key' = any (proargnames))"
-
 
 class Submission(NamedTuple):
     key: str
@@ -56,13 +54,7 @@ class Load:
         self._seed = seed
         self._jobs = jobs
         self.accepted: dict[str, int] = {}
-        self.exclusive_keys = False
         self.repeated = 0  # submissions whose first answer did not come
-
-    async def prepare(self, dsn: str) -> None:
-        conn = await asyncpg.connect(dsn)
-        self.exclusive_keys = await conn.fetchval(_CAN_EXCLUDE)
-        await conn.close()
 
     async def run(self, seconds: float) -> None:
         """Submit for so long; returns when all that was submitted is accepted."""
@@ -92,15 +84,12 @@ class Load:
             conn.terminate()
 
     async def _submit(self, conn: Any, submission: Submission) -> int:
-        """The one place that knows how a task is made exclusive."""
-        exclusive = self.exclusive_keys and "key" in submission.args
-        more = ", concurrency_key => $4" if exclusive else ""
         task: int = await conn.fetchval(
-            f"select mainspring.enqueue($1, $2::jsonb, key => $3{more})",
+            "select mainspring.enqueue($1, $2::jsonb, key => $3, concurrency_key => $4)",
             submission.job,
             json.dumps(submission.args),
             submission.key,
-            *([submission.args["key"]] if exclusive else []),
+            submission.args.get("key"),
             timeout=ANSWER_WITHIN,
         )
         return task

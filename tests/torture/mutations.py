@@ -240,6 +240,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         frozenset({"L1"}),
     ),
     Mutation(
+        "a key that several may have",
+        (
+            Edit("store/migrations/0011_limits.sql", "create unique index task_key_slot", "create index task_key_slot"),
+            Edit(
+                "store/gates.py",
+                "where t.concurrency_key = ranked.key and t.key_slot is not null) had",
+                "where t.concurrency_key = ranked.key and t.key_slot < 0) had",
+            ),
+        ),
+        AWAY,
+        frozenset({"L3"}),
+        jobs={"exclusive": 1},
+    ),
+    Mutation(
         "a handler that goes on past its lease",
         (
             Edit(

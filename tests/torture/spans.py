@@ -61,7 +61,7 @@ def _lanes(evidence: Evidence) -> dict[int, list[str]]:
     for row in evidence.ended:
         if row.schedule in IN_TURN:
             lanes[row.id].append(f"schedule {row.schedule} {row.scope}".strip())
-        if evidence.exclusive_keys and "key" in row.args:
+        if "key" in row.args:
             lanes[row.id].append(f"key {row.args['key']}")
     return lanes
 

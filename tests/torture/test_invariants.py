@@ -45,7 +45,6 @@ def good() -> Evidence:
     return Evidence(
         seed=1,
         lease=3.0,
-        exclusive_keys=True,
         lines=[*run(1, 11, 1, 2), *run(2, 12, 1, 2), *run(3, 13, 3, 4), *run(4, 14, 20, 21)],
         ended=[
             ended(1, "work", 11, 2.1),
@@ -179,12 +178,6 @@ def test_tasks_of_one_key_that_overlap_are_found() -> None:
     assert broken(with_two(5.5, args={"key": "k1"})) == {"L3"}
     assert broken(with_two(6.0, args={"key": "k1"})) == set()
     assert broken(with_two(5.5)) == set()
-
-
-def test_keys_are_not_checked_where_the_product_has_none() -> None:
-    evidence = with_two(5.5, args={"key": "k1"})
-    evidence.exclusive_keys = False
-    assert check_all(evidence) == []
 
 
 def test_tasks_of_a_schedule_that_takes_turns_and_overlap_are_found() -> None:

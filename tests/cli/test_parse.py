@@ -81,7 +81,14 @@ def test_arguments_that_json_and_postgresql_cannot_hold_are_refused(text: str | 
     assert caught.value.field == "args"
 
 
-_NOTHING: dict[str, Any] = {"delay": None, "run_at": None, "priority": None, "key": None, "after": ()}
+_NOTHING: dict[str, Any] = {
+    "delay": None,
+    "run_at": None,
+    "priority": None,
+    "key": None,
+    "concurrency_key": None,
+    "after": (),
+}
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,16 @@ import pytest
 
 from mainspring.errors import ValidationError
 from mainspring.model.define import define
-from mainspring.model.gates import NO_GATE, Gate, Rate, in_words, plain_key
+from mainspring.model.gates import Gate, Rate, in_words, plain_key
 from mainspring.model.jobs import Definition, Python
 
 
-def defined(**options: Any) -> Gate:
+def defined(**options: Any) -> Gate | None:
     return define(Python("job"), options).gate  # type: ignore[arg-type]
 
 
 def test_a_job_without_limits_says_nothing_of_them() -> None:
-    assert defined() is NO_GATE
+    assert defined() is None
     assert b"gate" not in msgspec.json.encode(define(Python("job"), {}))
 
 
@@ -83,7 +83,7 @@ def test_limits_are_told_in_words() -> None:
         "concurrency_limit": "1",
         "rate": "10/second for each key, burst 2",
     }
-    assert in_words(NO_GATE) == {}
+    assert in_words(None) == {}
     assert gate.arguments == ["c"]
 
 

@@ -34,6 +34,18 @@ async def test_a_key_takes_arguments_and_their_defaults(app: App, dsn: str) -> N
     assert await keys(dsn) == ["7:eu:false", "7:us:true", "8:eu:false", "9:asia:false", "mine"]
 
 
+async def test_a_job_without_limits_has_no_gate(app: App, dsn: str) -> None:
+    @app.job
+    async def export(shop: int = 7) -> None: ...
+
+    app.command("backup", ["true"])
+    async with app:
+        await export.enqueue()
+    conn = await Database(dsn).connect()
+    assert await conn.fetchval("select count(*) from mainspring.pool where target is not null") == 0
+    await conn.close()
+
+
 async def test_all_kinds_of_jobs_and_ways_to_submit_have_limits(app: App, dsn: str) -> None:
     command = app.command("backup", ["true"], concurrency_key="{database}")
     call = app.http("ping", "GET", "https://shop.example/", max_running=1)

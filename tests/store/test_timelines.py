@@ -75,7 +75,8 @@ def test_a_broken_memory_is_harmless_and_mended(conn: Connection, tmp_path: Path
 def test_a_memory_that_cannot_be_written_is_told_and_harmless(
     conn: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    timelines = Timelines(tmp_path / "missing" / "timelines")
+    (tmp_path / "file").write_text("")
+    timelines = Timelines(tmp_path / "file" / "timelines")
     timelines.admit(conn, "b", "system", 2)
     assert "could not be noted" in caplog.text
     with pytest.raises(StoreUnavailable):

@@ -43,7 +43,7 @@ def take_limits(given: dict[str, Any]) -> dict[str, Any]:
     return limits
 
 
-def limit_fields(gate: Gate) -> dict[str, str]:
+def limit_fields(gate: Gate | None) -> dict[str, str]:
     """What a person sees of them."""
     from mainspring.model.gates import in_words
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from mainspring.errors import ValidationError
-from mainspring.model.gates import NO_GATE, PLACEHOLDER, Gate, Rate
+from mainspring.model.gates import PLACEHOLDER, Gate, Rate
 from mainspring.model.names import check_name
 
 MAX_RUNNING = 10_000
@@ -27,8 +27,8 @@ _RATE = re.compile(r"(\d{1,9})\s*/\s*(s|second|sec|m|min|minute|h|hour|d|day)", 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def define_gate(options: Mapping[str, Any], *, broadcast: bool) -> Gate:
-    """The gate from the options of a job; those that are no limits are passed over."""
+def define_gate(options: Mapping[str, Any], *, broadcast: bool) -> Gate | None:
+    """The gate from the options of a job, if there are limits among them."""
     given = [name for name in OPTIONS if options.get(name) is not None]
     if broadcast and given:
         raise ValidationError(
@@ -54,7 +54,7 @@ def define_gate(options: Mapping[str, Any], *, broadcast: bool) -> Gate:
         key_limit=None if limit is None else _count(limit, "concurrency_limit", MAX_OF_A_KEY),
         rate=_rate(options, has_key=key is not None),
     )
-    return NO_GATE if gate == NO_GATE else gate  # the default itself is left out of JSON
+    return None if gate == Gate() else gate
 
 
 def check_concurrency_key(key: object) -> str:

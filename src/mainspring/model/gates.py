@@ -43,12 +43,11 @@ class Gate(Struct, frozen=True, omit_defaults=True):
         return [] if self.key is None else PLACEHOLDER.findall(self.key)
 
 
-NO_GATE = Gate()
-
-
-def in_words(gate: Gate) -> dict[str, str]:
+def in_words(gate: Gate | None) -> dict[str, str]:
     """The limits that there are, by their option."""
     told: dict[str, str] = {}
+    if gate is None:
+        return told
     if gate.max_running is not None:
         told["max_running"] = str(gate.max_running)
     if gate.key is not None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from mainspring.model.gates import NO_GATE, Gate
+from mainspring.model.gates import Gate
 from mainspring.model.retry import Retry
 
 Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
@@ -99,7 +99,7 @@ class Definition(Struct, frozen=True, omit_defaults=True):
     requires: dict[str, str] = field(default_factory=dict)  # labels an agent must have
     placement: Placement = Placement()
     health: Health | None = None
-    gate: Gate = NO_GATE  # limits across the cluster
+    gate: Gate | None = None  # limits across the cluster
     description: str = ""
 
 

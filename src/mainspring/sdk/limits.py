@@ -8,7 +8,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from mainspring.model.daemons import limits_of_a_daemon
-from mainspring.model.gates import NO_GATE
 from mainspring.model.jobs import Definition
 from mainspring.sdk.signature import Signature
 
@@ -16,6 +15,8 @@ from mainspring.sdk.signature import Signature
 def bind_limits(definition: Definition, signature: Signature) -> Definition:
     """The definition with the defaults of those parameters that its concurrency key names."""
     gate = definition.gate
+    if gate is None:
+        return definition
     for argument in gate.arguments:
         signature.check_parameter(argument, field="concurrency_key")
     return replace(definition, gate=replace(gate, defaults=signature.defaults(gate.arguments)))
@@ -23,5 +24,5 @@ def bind_limits(definition: Definition, signature: Signature) -> Definition:
 
 def check_limits(job: str, definition: Definition, *, is_daemon: bool) -> None:
     """A daemon has as many runs as replicas, all the time."""
-    if is_daemon and definition.gate != NO_GATE:
+    if is_daemon and definition.gate is not None:
         raise limits_of_a_daemon(job)

@@ -13,7 +13,6 @@ import msgspec
 from mainspring.errors import Conflict, JobNotFound
 from mainspring.model import placement
 from mainspring.model.daemons import limits_of_a_daemon
-from mainspring.model.gates import NO_GATE
 from mainspring.model.jobs import Definition, Job
 from mainspring.model.placement import Requirements
 from mainspring.store.database import Connection
@@ -111,7 +110,7 @@ _DAEMONS = """
 
 
 async def _check_daemons(conn: Connection, definitions: Mapping[str, Definition], namespace: str) -> None:
-    limited = [name for name, definition in definitions.items() if definition.gate != NO_GATE]
+    limited = [name for name, definition in definitions.items() if definition.gate is not None]
     for row in await conn.fetch(_DAEMONS, namespace, limited) if limited else ():
         raise limits_of_a_daemon(row["name"])
 

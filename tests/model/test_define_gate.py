@@ -84,6 +84,7 @@ def test_limits_are_told_in_words() -> None:
         "rate": "10/second for each key, burst 2",
     }
     assert in_words(None) == {}
+    assert gate is not None
     assert gate.arguments == ["c"]
 
 

@@ -48,6 +48,7 @@ _ENGINE = {
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
     "jit": "off",
+    "enable_partition_pruning": "off",  # see store/partitions.py
     # What we gave up on must not be committed much later: whoever lost an answer can tell when to stop looking.
     "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
     # When our machine dies without a word, PostgreSQL lets go of our locks within 10 s; unix sockets ignore these.

@@ -97,6 +97,16 @@ async def _make_beside_default(conn: Connection, parent: str, day: date) -> None
         log.warning("the partition of %s for %s is made later: somebody reads the default one", parent, day)
 
 
+async def go_through_all(conn: Connection) -> None:
+    """For the rest of the transaction no partition is passed over while a statement runs.
+
+    PostgreSQL 18 (18.4 and before) may crash where a statement that does so finds a row changed that it waited for:
+    what it looks at again shares, and frees, what it needs to choose partitions. The engine's own connections go
+    without it in any case.
+    """
+    await conn.execute("set local enable_partition_pruning = off")
+
+
 async def write(conn: Connection, statement: Callable[[], Awaitable[T]]) -> T:
     """Run a statement that writes to the history; if the partition of the day is missing, make it and repeat."""
     try:

@@ -152,7 +152,8 @@ _PLAN = """
             as given(id, version, cursor, next, look_at, epoch)
     ), held as materialized (
         select s.id, s.job_id, s.policies, given.next, given.look_at,
-               coalesce(s.policies->>'overlap', 'allow') <> 'allow' as takes_turns
+               coalesce(s.policies->>'overlap', 'allow') <> 'allow' as takes_turns,
+               s.policies ?| array['scopes', 'provider'] as has_scopes
           from given join mainspring.schedule s on s.id = any (array[given.id])
          where s.version = any (array[given.version]) and s.next_plan_at = any (array[given.cursor]) and s.enabled
            and (given.epoch is null
@@ -187,10 +188,12 @@ _PLAN = """
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
     ), made as (
         select schedule_id, count(*) as runs
-          from (select distinct schedule_id, plan_time from decided where task_id is not null) new
-         where not exists (select from mainspring.fire f         -- another scope of it may have been there before
-                            where f.schedule_id = new.schedule_id and f.plan_time = new.plan_time
-                              and f.task_id is not null offset 0)
+          from (select distinct d.schedule_id, d.plan_time, held.has_scopes
+                  from decided d join held on held.id = d.schedule_id where d.task_id is not null) new
+         where not (has_scopes and exists (                      -- another scope of it may have been there before
+                   select from mainspring.fire f
+                    where f.schedule_id = new.schedule_id and f.plan_time = new.plan_time
+                      and f.task_id is not null offset 0))
          group by schedule_id
     )
     update mainspring.schedule s

@@ -108,6 +108,7 @@ async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: dat
     The caller holds the schedule's row, and has moved it to its new version.
     """
     taken_back = asked_back = 0
+    await partitions.go_through_all(conn)
     while True:
         gone = await partitions.write(conn, lambda: conn.fetch(_TAKE_BACK, schedule_id, after))
         asked = await conn.fetch(_ASK_BACK, schedule_id, after, at)

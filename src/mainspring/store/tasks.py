@@ -269,15 +269,14 @@ _RUN_AGAIN = """
 async def run_again(conn: Connection, task: int) -> None:
     """A person's explicit retry: failed, timed_out, cancelled, skipped, lost → pending, attempts anew."""
     async with conn.transaction():
+        await partitions.go_through_all(conn)
         if await conn.fetchval(_RUN_AGAIN, task) is None:
             state = (await get(conn, task)).state
             raise InvalidTransition(f"task {task} is {state}; only one that ended without success can be retried")
         await conn.execute("select pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')")
 
 
-_ENDED = """
-    select id, state, result, error_code, error from mainspring.task_history where id = any($1::bigint[])
-"""
+_ENDED = "select id, state, result, error_code, error from mainspring.task_history where id = any($1::bigint[])"
 
 
 class Ended(NamedTuple):
@@ -297,4 +296,4 @@ async def ended(conn: Connection, tasks: Sequence[int]) -> dict[int, Ended]:
 
 async def exist(conn: Connection, tasks: Sequence[int]) -> set[int]:
     """Those of `tasks` that are live."""
-    return {row["id"] for row in await conn.fetch("select id from mainspring.task where id = any($1::bigint[])", tasks)}
+    return {row[0] for row in await conn.fetch("select id from mainspring.task where id = any($1::bigint[])", tasks)}

@@ -121,7 +121,7 @@ async def test_when_the_leader_is_killed_another_leads_and_what_runs_goes_on(
 async def test_a_leader_that_was_frozen_joins_again_and_nothing_is_planned_or_run_twice(
     network: Network, conn: Connection
 ) -> None:
-    leader, _ = await a_leader_with_all_agents(network, conn, lease=3.0)
+    leader, _ = await a_leader_with_all_agents(network, conn, lease=5.0)
     old = await who_leads(conn)
     async with under_load(network, conn) as load:
         await load.until_fired(1)

@@ -85,12 +85,15 @@ async def beat(conn: Connection, id: UUID, incarnation: int, lease: float, pulse
     return await conn.fetchval(_BEAT, id, incarnation, lease, *pulse, timeout=LEASE_TIMEOUT) is not None
 
 
-_IS_TAKEN = "select incarnation > $2 from mainspring.server where id = $1"
+# Where the process is the same, it has joined itself, and the answer was lost.
+_IS_TAKEN = """
+    select incarnation > $2 and (process is null or process is distinct from $3) from mainspring.server where id = $1
+"""
 
 
-async def is_taken(conn: Connection, id: UUID, incarnation: int) -> bool:
+async def is_taken(conn: Connection, server: Newcomer, incarnation: int) -> bool:
     """Whether another process has joined under this id since."""
-    return bool(await conn.fetchval(_IS_TAKEN, id, incarnation))
+    return bool(await conn.fetchval(_IS_TAKEN, server.id, incarnation, server.process))
 
 
 # It gives its segments away by itself: nobody has to wait for its lease.

@@ -30,7 +30,7 @@ class Membership:
     def __init__(
         self, database: Database, standing: Standing, newcomer: Newcomer, lease: float, agents: Callable[[], int]
     ) -> None:
-        self._line = database.line("leases")
+        self._line = database.lease_line()
         self._standing = standing
         self._newcomer = newcomer
         self._lease = lease

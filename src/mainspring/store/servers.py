@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from mainspring.store.database import LEASE_TIMEOUT, Connection
+from mainspring.store.database import Connection
 
 
 class Newcomer(NamedTuple):
@@ -82,7 +82,7 @@ _BEAT = """
 
 async def beat(conn: Connection, id: UUID, incarnation: int, lease: float, pulse: Pulse) -> bool:
     """Renew the lease. False: it was declared dead, or another process has its id."""
-    return await conn.fetchval(_BEAT, id, incarnation, lease, *pulse, timeout=LEASE_TIMEOUT) is not None
+    return await conn.fetchval(_BEAT, id, incarnation, lease, *pulse) is not None
 
 
 # Where the process is the same, it has joined itself, and the answer was lost.

@@ -222,7 +222,7 @@ class Engine:
 
     async def follow_clock(self) -> None:
         """The database's clock was set: follow it now, not at the next measurement."""
-        await self.server.follow_clock()
+        await self.server.timekeeper.measure()
         self.agent.set_clock(self.server.clock)
         for loop in (self.server.planner, self.server.turnstile, self.server.dispatcher, self.server.broadcaster):
             loop.wake.set()

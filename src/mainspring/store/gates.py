@@ -265,19 +265,3 @@ async def release(conn: Connection, gate: int, most: int, *, ahead: float, beyon
 
 def _floor(run_at: float, id: float) -> Floor:
     return run_at, int(id)
-
-
-_FORGET = """
-    delete from mainspring.throttle th
-     where (th.job_id, th.key) in (
-               select job_id, key from mainspring.throttle
-                where wake_at is null and until < (select mainspring.now()) - interval '1 minute'
-                limit $1 for update skip locked)
-       and th.wake_at is null and th.until < (select mainspring.now()) - interval '1 minute'
-"""
-
-
-async def forget(conn: Connection, limit: int) -> int:
-    """Forget rates that nobody has used for a while: they are as good as new. Returns how many."""
-    status = await conn.execute(_FORGET, limit)
-    return int(status.rpartition(" ")[2])

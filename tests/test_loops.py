@@ -50,3 +50,22 @@ async def test_a_long_outage_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(LookupError):
         await loops.run_every(5.0, away)
     assert max(pauses) < 1.0, "whoever waits is soon back"
+
+
+async def test_a_bug_in_one_loop_ends_them_all() -> None:
+    ended = []
+
+    async def idle() -> int:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("idle")
+        return 0
+
+    async def broken() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await loops.run_all([loops.Loop(5.0, idle), loops.Loop(5.0, broken)])
+    assert raised.group_contains(ZeroDivisionError)
+    assert ended == ["idle"]

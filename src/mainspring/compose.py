@@ -222,10 +222,11 @@ class Engine:
 
     async def follow_clock(self) -> None:
         """The database's clock was set: follow it now, not at the next measurement."""
-        await self.server.follow_clock()
+        await self.server.timekeeper.measure()
         self.agent.set_clock(self.server.clock)
-        for loop in (self.server.planner, self.server.turnstile, self.server.dispatcher, self.server.broadcaster):
-            loop.wake.set()
+        server = self.server
+        for part in (server.planner, server.turnstile, server.gatekeeper, server.dispatcher, server.broadcaster):
+            part.wake.set()
 
     async def stop(self) -> None:
         """Running attempts may end within the patience; then they are stopped, which costs them no attempt."""

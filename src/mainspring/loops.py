@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.polling import Pace
@@ -48,3 +49,19 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await wake.wait()
+
+
+class Loop(NamedTuple):
+    """A step and when it is taken, as `run_every` has it."""
+
+    interval: float
+    step: Step
+    wake: asyncio.Event | None = None
+    adaptive: bool = False
+
+
+async def run_all(loops: Iterable[Loop]) -> None:
+    """Run them until this is cancelled. A bug in one ends them all, loudly."""
+    async with asyncio.TaskGroup() as group:
+        for loop in loops:
+            group.create_task(run_every(loop.interval, loop.step, loop.wake, adaptive=loop.adaptive))

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from uuid import UUID, uuid4
 
 import pytest
+from tests.cluster import own
 
+from mainspring.errors import StoreUnavailable
 from mainspring.server.membership import Membership
 from mainspring.server.standing import Standing
+from mainspring.store import servers
 from mainspring.store.database import Connection, Database
 from mainspring.store.servers import Newcomer
 from mainspring.wire.clock import boottime
@@ -21,8 +24,8 @@ Make = Callable[..., Membership]
 async def make(database: Database) -> AsyncIterator[Make]:
     made = []
 
-    def membership(standing: Standing, lease: float = 60.0, agents: int = 0) -> Membership:
-        newcomer = Newcomer(standing.id, "a", "1.2", "host", None, "shop")
+    def membership(standing: Standing, lease: float = 60.0, agents: int = 0, process: str | None = None) -> Membership:
+        newcomer = Newcomer(standing.id, "a", "1.2", "host", None, "shop", process)
         made.append(Membership(database, standing, newcomer, lease, lambda: agents))
         return made[-1]
 
@@ -112,3 +115,36 @@ async def test_a_server_that_stopped_is_stopped_and_beats_no_more(make: Make, co
     assert await conn.fetchval(
         "select status = 'stopped' and ended_at is not null from mainspring.server where id = $1", standing.id
     )
+
+
+async def test_a_join_whose_answer_was_lost_is_no_other_process(make: Make, conn: Connection) -> None:
+    id = uuid4()
+    standing = Standing(id)
+    membership = make(standing, process="boot namespace 7 1")
+    await membership.join()
+    await conn.execute("update mainspring.server set incarnation = 2 where id = $1", id)  # the answer never came
+    await membership.beat()
+    assert standing.id == id
+    assert standing.may_act
+    assert await row(conn, id, "status", "incarnation") == ("active", 3)
+
+
+async def test_a_drain_that_did_not_come_through_is_told_with_the_next_heartbeat(
+    make: Make, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its heartbeats would keep the segments, of which it serves none any more."""
+    standing = Standing(uuid4())
+    membership = make(standing)
+    await membership.join()
+    await own(conn, standing.id, range(100))
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("PostgreSQL is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(servers, "drain", away)
+        await membership.drain()
+    assert await row(conn, standing.id, "status") == ("active",)
+    await membership.beat()
+    assert await row(conn, standing.id, "status") == ("draining",)
+    assert not await conn.fetchval("select count(*) from mainspring.segment where owner is not null")

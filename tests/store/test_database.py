@@ -243,3 +243,24 @@ async def test_a_cancelled_user_leaves_the_line_usable(dsn: str, conn: Connectio
     async with line as mine:
         assert await mine.fetchval("select 1") == 1
     await line.close()
+
+
+async def test_whatever_is_done_on_the_line_of_the_leases_ends_in_time_for_who_renews_one(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.store.database.LEASE_TIMEOUT", 0.2)
+    line, same = database.lease_line(), database.lease_line()
+    is_there = asyncio.Event()
+
+    async def hold() -> None:
+        async with line as conn:
+            is_there.set()
+            await conn.fetchval("select pg_sleep(20)")
+
+    holding = asyncio.create_task(hold())
+    await is_there.wait()
+    async with asyncio.timeout(2.0), same as conn:
+        assert await conn.fetchval("select 1") == 1
+    with pytest.raises(StoreUnavailable):
+        await holding
+    await line.close()

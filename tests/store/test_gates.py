@@ -18,7 +18,7 @@ from mainspring.model.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.messages import Armed, Ending
 from mainspring.model.states import TaskState
 from mainspring.model.verdict import Again
-from mainspring.store import claims, dependencies, gates, jobs, lanes, outcomes, partitions, tasks
+from mainspring.store import claims, dependencies, forgetting, gates, jobs, lanes, outcomes, partitions, tasks
 from mainspring.store.database import Connection, Database
 
 
@@ -530,7 +530,7 @@ async def test_rates_that_nobody_uses_are_forgotten(conn: Connection) -> None:
     await define_job(conn, rate="1/second", burst=5)
     await submit(conn, count=3)
     await settle(conn)
-    assert await gates.forget(conn, 10) == 0
+    assert await forgetting.rates(conn, 10) == 0
     await set_clock(conn, 100)
-    assert await gates.forget(conn, 10) == 1
+    assert await forgetting.rates(conn, 10) == 1
     assert await conn.fetchval("select count(*) from mainspring.throttle") == 0

@@ -227,7 +227,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a key that is not looked at",
         (
             Edit(
-                "store/migrations/0002_enqueue.sql",
+                "store/migrations/0011_limits.sql",
                 "        if holder <> task then\n            return holder;\n",
                 "        if holder <> task and false then\n            return holder;\n",
             ),

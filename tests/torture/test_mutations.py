@@ -9,6 +9,7 @@ import pytest
 
 from tests.torture.mutations import MUTATIONS, Mutation
 from tests.torture.prove import apply
+from tests.torture.run import SOURCE
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
@@ -25,6 +26,15 @@ def test_a_mutation_whose_code_has_moved_on_says_so(tmp_path: Path) -> None:
     moved = first._replace(edits=(first.edits[0]._replace(old="there is no such line"),))
     with pytest.raises(AssertionError, match="the code has moved on"):
         apply(moved, tmp_path)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+def test_no_later_migration_puts_right_what_a_mutation_breaks(mutation: Mutation) -> None:
+    """A function that is made anew has the same lines again."""
+    for edit in mutation.edits:
+        path = SOURCE / "mainspring" / edit.file
+        later = [other for other in path.parent.glob("*.sql") if other.name > path.name]
+        assert path.suffix != ".sql" or not [other.name for other in later if edit.old in other.read_text()]
 
 
 def test_no_two_mutations_have_one_name() -> None:

@@ -34,7 +34,7 @@ class Coordinator:
         self.wake = asyncio.Event()  # somebody came or went
 
     async def step(self) -> int:
-        """Bury the dead, and share out what has no owner, or is too much for one. Returns how many segments moved."""
+        """Bury the dead, and share out what has no owner, or is too much for one. Who has it now was told."""
         term = self._leader.term
         if term is None:
             return 0

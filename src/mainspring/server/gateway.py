@@ -45,7 +45,8 @@ class Gateway:
         lead: Lead = Lead(),  # noqa: B008 — frozen
     ) -> None:
         self._database = database
-        self._line = database.line("leases")  # of their own: a full pool must not cost a lease
+        self._lease_line = database.lease_line()  # of their own: a full pool must not cost a lease
+        self._line = database.line("errands")
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock
@@ -189,7 +190,7 @@ class Gateway:
         asked = {session: seat for session, seat in self._seats.items() if seat.is_there(self._lease)}
         living = set[int]()
         if asked:
-            async with self._line as conn:
+            async with self._lease_line as conn:
                 living = await agents.renew(conn, [seat.vital(self.lead) for seat in asked.values()], self._lease)
         for session in living:
             asked[session].renewed_at = asked_at
@@ -288,4 +289,5 @@ class Gateway:
             self._close(seat)
         if self._closing:
             await asyncio.wait(self._closing)
+        await self._lease_line.close()
         await self._line.close()

@@ -1,7 +1,7 @@
 """Janitor: the chores that keep the database small and quick, each bounded, each measured.
 
 One that fails does not keep the others from being done. Two janitors at once share the work.
-Writes  store.partitions, store.forgetting, store.gates, store.upkeep; what each came to: store.chores
+Writes  store.partitions, store.forgetting, store.upkeep; what each came to: store.chores
 Next:   docs/maintenance.md
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import asyncpg
 
 from mainspring.errors import StoreUnavailable
-from mainspring.store import chores, forgetting, gates, partitions, upkeep
+from mainspring.store import chores, forgetting, partitions, upkeep
 from mainspring.store.chores import Done
 from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import boottime
@@ -59,7 +59,7 @@ class Janitor:
             Chore("forget stop orders", lambda conn: forgetting.stop_orders(conn, AT_ONCE)),
             Chore("forget servers", lambda conn: forgetting.servers(conn, longest, AT_ONCE)),
             Chore("forget moves", lambda conn: forgetting.moves(conn, KEEP_MOVES, AT_ONCE)),
-            Chore("forget rates", lambda conn: gates.forget(conn, AT_ONCE)),
+            Chore("forget rates", lambda conn: forgetting.rates(conn, AT_ONCE)),
             # What else is to be forgotten goes here: a function that takes a limit and returns how many it deleted.
             Chore("analyze", lambda conn: upkeep.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),

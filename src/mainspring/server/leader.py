@@ -19,7 +19,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.loops import Step
 from mainspring.server.standing import Standing
 from mainspring.store import leaders
-from mainspring.store.database import Database
+from mainspring.store.database import LEASE_TIMEOUT, Database
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -31,8 +31,8 @@ SOON = 0.1  # seconds until a lock that was taken from somebody is free
 
 class Leader:
     def __init__(self, database: Database, standing: Standing, server_lease: float) -> None:
-        self._line = database.line("leases")  # as a follower
-        self._pinned = database.line()  # as the leader
+        self._line = database.lease_line()  # as a follower
+        self._pinned = database.line(timeout=LEASE_TIMEOUT)  # as the leader
         self._standing = standing
         self._lease = min(LEASE, server_lease / 3)
         self._term: int | None = None

@@ -9,6 +9,8 @@ Next:   store/claims.py
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.standing import Standing
 from mainspring.store import servers
@@ -27,7 +29,8 @@ class Lender:
         self._dispatcher = dispatcher
         self._full_since: dict[int, float] = {}
         self._room_since: dict[int, float] = {}
-        self._open: list[int] | None = None  # what the others were told; None: nothing yet in this life
+        self._open: list[int] = []  # what the others were told
+        self._told_as: UUID | None = None  # under which id; None: nothing yet in this life
 
     async def step(self) -> int:
         """Open and close pools by what has become of their room."""
@@ -35,14 +38,15 @@ class Lender:
         wanted = sorted(
             pool for pool, (free, window) in self._dispatcher.rooms.items() if self._opens(pool, free, window, now)
         )
-        if wanted != self._open and self._standing.may_act:
+        id = self._standing.id
+        if (wanted != self._open or id != self._told_as) and self._standing.may_act:
             async with self._line as conn:
-                await servers.open_pools(conn, self._standing.id, wanted)
-            self._open = wanted
+                await servers.open_pools(conn, id, wanted)
+            self._open, self._told_as = wanted, id
         return 0
 
     def _opens(self, pool: int, free: int, window: int, now: float) -> bool:
-        is_open = self._open is not None and pool in self._open
+        is_open = pool in self._open
         if window == 0:
             return True
         if not free:

@@ -6,7 +6,7 @@ Next: server/dispatcher.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mainspring.store.database import Connection, Database
 
@@ -14,16 +14,12 @@ CHANNEL = "mainspring"
 
 
 class Listener:
-    """`wakes` maps the payload of a hint to the event it sets."""
+    """`wakes` maps the payload of a hint to the events it sets."""
 
-    def __init__(self, database: Database, wakes: Mapping[str, asyncio.Event]) -> None:
+    def __init__(self, database: Database, wakes: Mapping[str, Sequence[asyncio.Event]]) -> None:
         self._line = database.line("hints")
-        self._wakes = {payload: [event] for payload, event in wakes.items()}
+        self._wakes = wakes
         self._listening: Connection | None = None
-
-    def also(self, payload: str, event: asyncio.Event) -> None:
-        """A further event that a hint sets."""
-        self._wakes.setdefault(payload, []).append(event)
 
     async def step(self) -> int:
         """Listen, and see that the connection is there."""

@@ -30,12 +30,13 @@ class Membership:
     def __init__(
         self, database: Database, standing: Standing, newcomer: Newcomer, lease: float, agents: Callable[[], int]
     ) -> None:
-        self._line = database.line("leases")
+        self._line = database.lease_line()
         self._standing = standing
         self._newcomer = newcomer
         self._lease = lease
         self._agents = agents
         self._incarnation = 0
+        self._is_drained = False  # the others know that it takes nothing new
         self.beat_every = lease / BEATS
 
     async def join(self) -> None:
@@ -62,6 +63,8 @@ class Membership:
         """Renew the lease. Who was declared dead joins again, and gets new segments."""
         asked_at = boottime()
         async with self._line as conn:
+            if self._standing.is_draining and not self._is_drained:
+                await self._drain(conn)  # a lease that is renewed would keep the segments of who does nothing
             if await servers.beat(conn, self._newcomer.id, self._incarnation, self._lease, self._pulse()):
                 self._trust(asked_at)
             elif not self._standing.is_draining:
@@ -70,7 +73,7 @@ class Membership:
 
     async def _come_back(self, conn: Connection) -> None:
         self._standing.trusted_until = 0.0
-        if await servers.is_taken(conn, self._newcomer.id, self._incarnation):
+        if await servers.is_taken(conn, self._newcomer, self._incarnation):
             log.error("another process is server %s now: a directory was copied; this one takes a new number",
                       self._newcomer.id)  # fmt: skip
             self._newcomer = self._newcomer._replace(id=uuid4())
@@ -95,9 +98,13 @@ class Membership:
     async def drain(self) -> None:
         """Take nothing new, and let others have the segments."""
         self._standing.is_draining = True
-        with suppress(StoreUnavailable):  # its lease ends by itself
+        with suppress(StoreUnavailable):  # then the next heartbeat that comes through says so
             async with self._line as conn:
-                await servers.drain(conn, self._newcomer.id, self._incarnation)
+                await self._drain(conn)
+
+    async def _drain(self, conn: Connection) -> None:
+        await servers.drain(conn, self._newcomer.id, self._incarnation)
+        self._is_drained = True
 
     async def close(self) -> None:
         """Be stopped."""

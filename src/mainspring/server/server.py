@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Protocol
 
 from mainspring.errors import StoreUnavailable
-from mainspring.loops import run_every
+from mainspring.loops import Loop, run_all
 from mainspring.model.lead import Lead
 from mainspring.model.messages import Ending
-from mainspring.model.skew import DEFAULT_LIMIT, alarm
-from mainspring.server.broadcaster import LOOK_EVERY, Broadcaster
+from mainspring.model.skew import DEFAULT_LIMIT
+from mainspring.server import broadcaster, coordinator, gatekeeper, keeper, lender
+from mainspring.server.broadcaster import Broadcaster
 from mainspring.server.catalogue import Catalogue
-from mainspring.server.coordinator import LOOK_EVERY as ASSIGN_EVERY
 from mainspring.server.coordinator import Coordinator
 from mainspring.server.dispatcher import Dispatcher
-from mainspring.server.gatekeeper import LOOK_EVERY as GATES_EVERY
-from mainspring.server.gatekeeper import SWEEP_EVERY, Gatekeeper
+from mainspring.server.gatekeeper import Gatekeeper
 from mainspring.server.gateway import Gateway
 from mainspring.server.janitor import Janitor
-from mainspring.server.keeper import KEEP_EVERY, TRIM_EVERY, Keeper
+from mainspring.server.keeper import Keeper
 from mainspring.server.leader import Leader
-from mainspring.server.lender import LOOK_EVERY as LEND_EVERY
 from mainspring.server.lender import Lender
 from mainspring.server.listener import Listener
 from mainspring.server.membership import Membership
@@ -39,16 +38,20 @@ from mainspring.server.roster import Roster
 from mainspring.server.scopes import Provider
 from mainspring.server.settler import Settler
 from mainspring.server.standing import Standing
+from mainspring.server.timekeeper import Timekeeper
 from mainspring.server.turnstile import Turnstile
-from mainspring.store import clock as store_clock
 from mainspring.store.database import Database
 from mainspring.store.servers import Newcomer
-from mainspring.wire.clock import Clock, boottime
+from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
 MOVED_EVERY = 30.0  # seconds between looks at what may be ours, where no hint of a move came
 PLAN_EVERY = 1.0  # seconds between looks of the planner, and of the turnstile, where nothing wakes them
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
 
 
 class Server:
@@ -69,9 +72,7 @@ class Server:
         self.standing = standing = Standing(newcomer.id)
         self._poll = poll
         self._lease = lease
-        self._clock_line = database.line("hints")
-        self._skew_limit = skew_limit
-        self._is_skewed = False
+        self.timekeeper = Timekeeper(database, self.clock, skew_limit)
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
@@ -95,99 +96,43 @@ class Server:
         self.gatekeeper = Gatekeeper(database, lead.default)
         self.keeper = Keeper(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
-        self.segments_wake = asyncio.Event()
-        self.listener = Listener(
-            database,
-            {
-                "due": self.dispatcher.wake,
-                "cancel": self.gateway.cancel_wake,
-                "job": self.catalogue.wake,
-                "agent": self.roster.wake,
-                "dependency": self.settler.wake,
-                "schedule": self.planner.wake,
-                "armed": self.broadcaster.armed_wake,
-                "server": self.coordinator.wake,
-                "leader": self.leader.wake,
-                "segment": self.segments_wake,
-                "gate": self.gatekeeper.wake,
-            },
-        )
-        self.listener.also("job", self.gatekeeper.wake)
-        self.listener.also("job", self.gatekeeper.sweep_wake)
-        self.listener.also("schedule", self.keeper.wake)
-        self.leader.on_elected.append(self.coordinator.wake.set)  # what the leader before let go of has no owner
-        self.recorder.on_ended.append(self._count)
-        self.recorder.on_restarted.append(self.keeper.wake.set)
-        self.keeper.on_stopping.append(self.gateway.cancel_wake.set)
-        self.recorder.on_ended.append(self.settler.ended)
-        self.recorder.on_requeued.append(self.dispatcher.wake.set)
-        self.recorder.on_ended += [self.turnstile.ended, self.broadcaster.ended]
-        self.roster.on_back.append(self.dispatcher.wake.set)
-        self.settler.on_requeued += [self.dispatcher.wake.set, self.gatekeeper.wake.set]
-        self.planner.on_planned += [self.dispatcher.wake.set, self.turnstile.wake.set, self.gatekeeper.wake.set]
-        self.turnstile.on_released += [self.dispatcher.released, lambda _: self.gatekeeper.wake.set()]
-        self.gatekeeper.on_released.append(self.dispatcher.released)
-        self.turnstile.on_stopping.append(self.gateway.cancel_wake.set)
+        self._segments_wake = asyncio.Event()
+        self.listener = Listener(database, self._hints())
+        self._connect()
         self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
 
-    async def start(self) -> None:
-        """Look around once, take a share of the segments, then keep the loops running until `stop`."""
-        for _ in range(8):
-            await self.follow_clock()
-        await self.janitor.prepare()
-        await self.catalogue.refresh()
-        await self.roster.look()
-        await self.listener.step()
-        await self.membership.join()
-        await self.leader.step()
-        await self.coordinator.step()  # if nobody else leads
-        self.loops = asyncio.create_task(self._run(), name="mainspring server")
+    # ── who wakes whom ──────────────────────────────────────────────────────────────────────────
 
-    async def _run(self) -> None:
-        only = self.leader.only
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_every(self.membership.beat_every, self.membership.beat))
-            group.create_task(run_every(self.leader.look_every, self.leader.step, self.leader.wake))
-            group.create_task(run_every(ASSIGN_EVERY, only(self.coordinator.step), self.coordinator.wake))
-            group.create_task(run_every(LEND_EVERY, self.lender.step))
-            group.create_task(run_every(MOVED_EVERY, self._segments_moved, self.segments_wake))
-            group.create_task(run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True))
-            group.create_task(run_every(self._poll, self.dispatcher.look_below, adaptive=True))
-            group.create_task(run_every(1.0, self.recorder.flush, self.recorder.wake))
-            group.create_task(run_every(self._lease / 6, self.gateway.renew))
-            group.create_task(run_every(1.0, self.gateway.compact))
-            group.create_task(run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake))
-            group.create_task(run_every(1.0, only(self.rescuer.step)))
-            group.create_task(run_every(1.0, self.neighbours.step))
-            group.create_task(run_every(1.0, self.settler.step, self.settler.wake))
-            group.create_task(run_every(LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake))
-            group.create_task(run_every(LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake))
-            group.create_task(run_every(PLAN_EVERY, self.planner.plan, self.planner.wake))
-            group.create_task(run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake))
-            group.create_task(run_every(60.0, self.planner.tell_overdue))
-            group.create_task(run_every(PLAN_EVERY, self.turnstile.step, self.turnstile.wake))
-            group.create_task(run_every(GATES_EVERY, self.gatekeeper.step, self.gatekeeper.wake))
-            group.create_task(run_every(SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake))
-            group.create_task(run_every(KEEP_EVERY, self.keeper.step, self.keeper.wake))
-            group.create_task(run_every(TRIM_EVERY, self.keeper.trim))
-            group.create_task(run_every(2.0, self.roster.look, self.roster.wake))
-            group.create_task(run_every(5.0, self.roster.tell_unrunnable))
-            group.create_task(run_every(2.0, self.catalogue.refresh, self.catalogue.wake))
-            group.create_task(run_every(2.0, self.listener.step))
-            group.create_task(run_every(1.0, self.follow_clock))
-            group.create_task(run_every(60.0, only(self.janitor.step)))
+    def _hints(self) -> Mapping[str, Sequence[asyncio.Event]]:
+        """By the word that the database passes on from whoever has written something: who looks at once."""
+        return {
+            "due": [self.dispatcher.wake],
+            "gate": [self.gatekeeper.wake],
+            "cancel": [self.gateway.cancel_wake],
+            "dependency": [self.settler.wake],
+            "armed": [self.broadcaster.armed_wake],
+            "job": [self.catalogue.wake, self.gatekeeper.wake, self.gatekeeper.sweep_wake],
+            "schedule": [self.planner.wake, self.keeper.wake],
+            "agent": [self.roster.wake],
+            "server": [self.coordinator.wake],
+            "leader": [self.leader.wake],
+            "segment": [self._segments_wake],
+        }
 
-    async def follow_clock(self) -> int:
-        """Measure the database's time by a round trip."""
-        async with self._clock_line as conn:
-            sent = boottime()
-            theirs = await store_clock.now(conn)
-            self.clock.measured(sent, boottime(), theirs)
-        told = alarm("this server's machine", self.clock.skew, self._skew_limit)
-        if told is not None and not self._is_skewed:
-            log.warning("%s", told)
-        self._is_skewed = told is not None
-        return 0
+    def _connect(self) -> None:
+        """What one part has done is the next one's work: nobody waits for a hint from his own process."""
+        claims, gates, cancels = self.dispatcher.wake.set, self.gatekeeper.wake.set, self.gateway.cancel_wake.set
+        self.leader.on_elected.append(self.coordinator.wake.set)  # what the leader before let go of has no owner
+        self.planner.on_planned += [claims, self.turnstile.wake.set, gates]
+        self.turnstile.on_released += [self.dispatcher.released, lambda _: gates()]
+        self.turnstile.on_stopping.append(cancels)
+        self.gatekeeper.on_released.append(self.dispatcher.released)
+        self.settler.on_requeued += [claims, gates]
+        self.keeper.on_stopping.append(cancels)
+        self.roster.on_back.append(claims)
+        self.recorder.on_requeued.append(claims)
+        self.recorder.on_restarted.append(self.keeper.wake.set)
+        self.recorder.on_ended += [self._count, self.settler.ended, self.turnstile.ended, self.broadcaster.ended]
 
     def _count(self, endings: list[Ending]) -> None:
         self.standing.tally.recorded += len(endings)
@@ -198,6 +143,63 @@ class Server:
         self.planner.wake.set()
         self.turnstile.wake.set()
         return 0
+
+    # ── what is done over and over ──────────────────────────────────────────────────────────────
+
+    def _all_loops(self) -> Sequence[Loop]:
+        only = self.leader.only
+        return (
+            # the cluster
+            Loop(self.membership.beat_every, self.membership.beat),
+            Loop(self.leader.look_every, self.leader.step, self.leader.wake),
+            Loop(coordinator.LOOK_EVERY, only(self.coordinator.step), self.coordinator.wake),
+            Loop(MOVED_EVERY, self._segments_moved, self._segments_wake),
+            Loop(lender.LOOK_EVERY, self.lender.step),
+            # from a plan time to a task that may be claimed
+            Loop(PLAN_EVERY, self.planner.plan, self.planner.wake),
+            Loop(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
+            Loop(60.0, self.planner.tell_overdue),
+            Loop(PLAN_EVERY, self.turnstile.step, self.turnstile.wake),
+            Loop(1.0, self.settler.step, self.settler.wake),
+            Loop(gatekeeper.LOOK_EVERY, self.gatekeeper.step, self.gatekeeper.wake),
+            Loop(gatekeeper.SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake),
+            # to the agents, and back
+            Loop(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
+            Loop(self._poll, self.dispatcher.look_below, adaptive=True),
+            Loop(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
+            Loop(broadcaster.LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake),
+            Loop(keeper.KEEP_EVERY, self.keeper.step, self.keeper.wake),
+            Loop(keeper.TRIM_EVERY, self.keeper.trim),
+            Loop(self._lease / 6, self.gateway.renew),
+            Loop(1.0, self.gateway.compact),
+            Loop(1.0, self.gateway.cancel, self.gateway.cancel_wake),
+            Loop(1.0, self.recorder.flush, self.recorder.wake),
+            # what went wrong, and what is left behind
+            Loop(1.0, only(self.rescuer.step)),
+            Loop(1.0, self.neighbours.step),
+            Loop(60.0, only(self.janitor.step)),
+            # what there is to know
+            Loop(2.0, self.catalogue.refresh, self.catalogue.wake),
+            Loop(2.0, self.roster.look, self.roster.wake),
+            Loop(5.0, self.roster.tell_unrunnable),
+            Loop(2.0, self.listener.step),
+            Loop(1.0, self.timekeeper.measure),
+        )
+
+    # ── from start to stop ──────────────────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Look around once, take a share of the segments, then keep the loops running until `stop`."""
+        for _ in range(8):
+            await self.timekeeper.measure()
+        await self.janitor.prepare()
+        await self.catalogue.refresh()
+        await self.roster.look()
+        await self.listener.step()
+        await self.membership.join()
+        await self.leader.step()
+        await self.coordinator.step()  # if nobody else leads
+        self.loops = asyncio.create_task(run_all(self._all_loops()), name="mainspring server")
 
     async def leave(self) -> None:
         """Take nothing new: others have the segments, and the lead."""
@@ -219,7 +221,21 @@ class Server:
             self.loops.cancel()
             await asyncio.wait([self.loops])
         await self._last_words()
-        for part in (
+        for part in self._in_closing_order():
+            await part.close()
+
+    async def _last_words(self) -> None:
+        """What was reported and not yet recorded."""
+        try:
+            async with asyncio.timeout(5.0):
+                while await self.recorder.flush():
+                    pass
+        except (TimeoutError, StoreUnavailable) as error:
+            log.warning("reports could not be recorded before the stop (%s); their tasks will be rescued", error)
+
+    def _in_closing_order(self) -> Sequence[Closable]:
+        """Membership last: until then the others know that this server is still there."""
+        return (
             self.gateway,
             self.reception,
             self.dispatcher,
@@ -235,18 +251,8 @@ class Server:
             self.keeper,
             self.janitor,
             self.lender,
+            self.timekeeper,
             self.coordinator,
             self.leader,
             self.membership,
-        ):
-            await part.close()
-        await self._clock_line.close()
-
-    async def _last_words(self) -> None:
-        """What was reported and not yet recorded."""
-        try:
-            async with asyncio.timeout(5.0):
-                while await self.recorder.flush():
-                    pass
-        except (TimeoutError, StoreUnavailable) as error:
-            log.warning("reports could not be recorded before the stop (%s); their tasks will be rescued", error)
+        )

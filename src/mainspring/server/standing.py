@@ -1,6 +1,7 @@
 """Standing: who this server is in the cluster, until when it may act, and what it has done.
 
-Planner, dispatcher and turnstile ask it before each step; what they write is checked by the database all the same.
+Planner, dispatcher, turnstile, lender and leader ask it before they act; what they write is checked by the database
+all the same.
 Next: server/membership.py
 """
 

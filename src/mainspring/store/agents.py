@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.model.messages import Armed
 from mainspring.store.claims import ARMED_COLUMNS, as_armed
-from mainspring.store.database import LEASE_TIMEOUT, Connection
+from mainspring.store.database import Connection
 
 _NEW = """
     insert into mainspring.agent
@@ -143,7 +143,7 @@ class Vital(NamedTuple):
 async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[int]:
     """Renew leases; returns the sessions that still live. A lease that is over, or revoked, is never renewed."""
     sessions, *figures = (list(column) for column in zip(*vitals, strict=True))
-    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures, timeout=LEASE_TIMEOUT)}
+    return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
 
 
 async def leave(conn: Connection, sessions: Sequence[int]) -> None:

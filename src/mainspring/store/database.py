@@ -36,7 +36,7 @@ __all__ = [
 
 COMMAND_TIMEOUT = 30.0
 STATEMENT_TIMEOUT = 30.0
-LEASE_TIMEOUT = 4.0  # for what renews a lease: a silent PostgreSQL is found out before it is over
+LEASE_TIMEOUT = 4.0  # on the line of the leases: a silent PostgreSQL is found out before they are over
 CLOSE_TIMEOUT = 2.0
 POOL_SIZE = 8
 
@@ -96,16 +96,17 @@ class Database:
         other._entrance, other._dialer = self._entrance, self._dialer  # what one has found out the other knows
         return other
 
-    async def connect(self, *, hash_joins: bool = False) -> Connection:
-        """A new connection of the caller's own, set up for the engine's statements."""
-        return await self._connect(_HASHING if hash_joins else _ENGINE)
+    async def connect(self, *, hash_joins: bool = False, timeout: float | None = None) -> Connection:
+        """A new connection of the caller's own, set up for the engine's statements, which may take `timeout` each."""
+        return await self._connect(_HASHING if hash_joins else _ENGINE, timeout)
 
-    async def _connect(self, settings: dict[str, str]) -> Connection:
-        return await self._entrance.connect(lambda: self._dial({"application_name": self._application, **settings}))
+    async def _connect(self, settings: dict[str, str], timeout: float | None = None) -> Connection:
+        settings = {"application_name": self._application, **settings}
+        return await self._entrance.connect(lambda: self._dial(settings, timeout or self._command_timeout))
 
-    async def _dial(self, settings: dict[str, str]) -> Connection:
+    async def _dial(self, settings: dict[str, str], timeout: float | None) -> Connection:
         try:
-            return await self._dialer.dial(settings, self._command_timeout)
+            return await self._dialer.dial(settings, timeout)
         except StoreUnavailable:
             if self._revive is None:
                 raise
@@ -114,7 +115,7 @@ class Database:
                 await asyncio.to_thread(self._revive)
             except EmbeddedUnavailable as error:
                 raise StoreUnavailable(error.message) from error
-        return await self._dialer.dial(settings, self._command_timeout)
+        return await self._dialer.dial(settings, timeout)
 
     async def open(self) -> None:
         """See that the database answers, and keep the connection for the first who needs one."""
@@ -152,14 +153,17 @@ class Database:
         else:
             self._idle.append(conn)
 
-    def line(self, name: str | None = None, *, hash_joins: bool = False) -> Line:
+    def line(self, name: str | None = None, *, hash_joins: bool = False, timeout: float | None = None) -> Line:
         """A connection of its own; those who give the same name share one, and wait for each other.
 
-        With `hash_joins` it is for statements that join what they are given with itself.
+        With `hash_joins` it is for statements that join what they are given with itself; `timeout` bounds each of them.
         """
-        if name is None:
-            return Line(self, hash_joins)
-        return self._lines.setdefault(name, Line(self, hash_joins))
+        line = Line(self, hash_joins, timeout)
+        return line if name is None else self._lines.setdefault(name, line)
+
+    def lease_line(self) -> Line:
+        """Where leases are renewed: whatever else is done on it ends in time for whoever waits to renew one."""
+        return self.line("leases", timeout=LEASE_TIMEOUT)
 
     async def close(self) -> None:
         self._closed = True
@@ -182,9 +186,10 @@ class Line:
     close it, and whoever uses it after that opens it again.
     """
 
-    def __init__(self, database: Database, hash_joins: bool = False) -> None:
+    def __init__(self, database: Database, hash_joins: bool = False, timeout: float | None = None) -> None:
         self._database = database
         self._hash_joins = hash_joins
+        self._timeout = timeout
         self._conn: Connection | None = None
         self._busy = asyncio.Lock()
 
@@ -192,7 +197,7 @@ class Line:
         await self._busy.acquire()
         try:
             if self._conn is None or self._conn.is_closed():
-                self._conn = await self._database.connect(hash_joins=self._hash_joins)
+                self._conn = await self._database.connect(hash_joins=self._hash_joins, timeout=self._timeout)
             return self._conn
         except BaseException:
             self._busy.release()

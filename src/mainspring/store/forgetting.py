@@ -119,3 +119,18 @@ _MOVES = """
 async def moves(conn: Connection, older_than: timedelta, limit: int) -> int:
     """How segments changed hands before that."""
     return await _deleted(conn, _MOVES, older_than, limit)
+
+
+_RATES = """
+    delete from mainspring.throttle th
+     where (th.job_id, th.key) in (
+               select job_id, key from mainspring.throttle
+                where wake_at is null and until < (select mainspring.now()) - interval '1 minute'
+                limit $1 for update skip locked)
+       and th.wake_at is null and th.until < (select mainspring.now()) - interval '1 minute'
+"""
+
+
+async def rates(conn: Connection, limit: int) -> int:
+    """Rates that nobody has used for a while: they are as good as new."""
+    return await _deleted(conn, _RATES, limit)

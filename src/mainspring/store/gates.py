@@ -52,19 +52,24 @@ LIMITS = """
 """
 # Until when the starts so far have used up the rate: a burst ahead at most. What lies further ahead, by more than any
 # statement takes, was written under a slower rate, or by a clock that was set back since: it counts for nothing.
-SINCE = """
+_SINCE = """
     case when {until} between now and now + make_interval(secs => spacing * burst + 30) then {until} else now end
 """
 # How many starts it allows now.
-TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::integer + 1"
+_TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::integer + 1"
+
+# When the lane of a key that has used up its rate is looked at again.
+_WAKE_AT = """
+    case when is_out then greatest(room.now, spent.until - make_interval(secs => room.spacing * (room.burst - 1))) end
+"""
+
+# The release is one statement in six parts, each of which builds on those before it: nobody can die between them, and
+# what one has counted is what the next one writes.
 
 # 1. One gatekeeper at a time for each gate, and how much room the job has. What was released under a rate and is not
 #    claimed yet counts against the burst: when agents come back, a burst starts and not all of an hour.
-# 2. The first that are due, as many as there is room for and $4 more. Of each key, once, who has it; a holder that
-#    somebody ends right now is locked, and so not held `firm`ly: then nobody stands aside for it.
-# 3. Who goes on, who stands aside, and what is left as it was. `pool + 0` is for no index: a locked row has its place.
-_RELEASE = f"""
-    with gate as materialized (
+_ROOM = f"""
+    gate as materialized (
         select id, target from mainspring.pool where id = $1 and target is not null for no key update skip locked
     ), job as materialized (
         select j.id, j.namespace, gate.target, (select mainspring.now()) as now, {LIMITS}
@@ -81,18 +86,23 @@ _RELEASE = f"""
          where job.spacing is not null and not job.per_key
            for update of th
     ), bounds as materialized (
-        select job.*, held.taken, held.slots, held.unclaimed, {SINCE.format(until="(select until from used)")} as since
+        select job.*, held.taken, held.slots, held.unclaimed, {_SINCE.format(until="(select until from used)")} as since
           from job cross join held
     ), room as materialized (
         select bounds.*, now + make_interval(secs => case when spacing is null then $3::float8 else 0 end) as latest,
                greatest(0, least($2::integer, max_running - slots,
                    case when spacing is null then null
                         when per_key then greatest(burst, 50) - unclaimed
-                        else least({TOKENS}, burst - unclaimed) end))::integer as places
+                        else least({_TOKENS}, burst - unclaimed) end))::integer as places
           from bounds
-    ), walked as materialized (
+    )
+"""
+
+# 2. The first that are due, as many as there is room for and $4 more, with their keys.
+_DUE = """
+    walked as materialized (
         select found.*
-          from unnest('{{9,8,7,6,5,4,3,2,1,0}}'::smallint[]) as level(priority)
+          from unnest('{9,8,7,6,5,4,3,2,1,0}'::smallint[]) as level(priority)
          cross join lateral (
              select t.ctid as place, t.id, t.args, t.concurrency_key, t.key_given from mainspring.task t
               where t.pool = $1 and t.priority = level.priority and t.state = 1
@@ -112,11 +122,17 @@ _RELEASE = f"""
           from walked cross join room
     ), ranked as materialized (
         select due.*, row_number() over (partition by due.key order by due.number) as rank from due
-    ), asked as materialized (
+    )
+"""
+
+# 3. Of each key, once, who has it, and its rate; then spread over all who want that key. A holder that somebody ends
+#    right now is locked, and so not held `firm`ly: then nobody stands aside for it.
+_KEYS = f"""
+    asked as materialized (
         select ranked.*, its.*
           from ranked left join lateral (
               select had.slots, had.taken, firm.slots as firm, rate.until is not null as was_used,
-                     {SINCE.format(until="rate.until")} as since
+                     {_SINCE.format(until="rate.until")} as since
                 from room
                cross join lateral (
                    select count(*) as slots, coalesce(array_agg(t.key_slot), '{{}}') as taken from mainspring.task t
@@ -137,12 +153,17 @@ _RELEASE = f"""
                first_value(taken) over its_key as taken, first_value(firm) over its_key as firm,
                first_value(was_used) over its_key as was_used, first_value(since) over its_key as since
           from asked window its_key as (partition by key order by rank)
-    ), allowed as materialized (
+    )
+"""
+
+# 4. Who goes on, who stands aside, and what is left as it was.
+_DECIDED = f"""
+    allowed as materialized (
         select s.*, s.key is null or s.rank <= coalesce(least(b.key_limit - s.slots, b.tokens), s.rank) as may_go,
                b.tokens, b.key_limit
           from spread s cross join lateral (
               select room.key_limit, case when room.per_key then
-                         (select {TOKENS} from (select s.since, room.now, room.burst, room.spacing) rate) end as tokens
+                         (select {_TOKENS} from (select s.since, room.now, room.burst, room.spacing) rate) end as tokens
                 from room) b
     ), turned as materialized (
         select allowed.*, sum(may_go::integer) over (order by number) as turn from allowed
@@ -151,7 +172,12 @@ _RELEASE = f"""
     ), decided as materialized (
         select tallied.*, not may_go and (firm + gone >= key_limit or gone >= tokens) as stands_aside
           from (select going.*, count(*) filter (where goes) over (partition by key) as gone from going) tallied
-    ), free as materialized (
+    )
+"""
+
+# 5. They move, with the first slots that are free. `pool + 0` is for no index: a locked row has its place.
+_MOVED = f"""
+    free as materialized (
         select array(select generate_series(0, max_running - 1) except select unnest(taken)
                       order by 1 limit places) as slots
           from room where max_running is not null
@@ -171,7 +197,13 @@ _RELEASE = f"""
           from decided d
          where d.stands_aside and t.ctid = d.place and t.pool + 0 = $1 and t.state = 1
         returning t.id
-    ), spent as materialized (
+    )
+"""
+
+# 6. What that has used up of the rate, of the job or of each key. Of two who are the first at once, the second fails
+#    and tries again.
+_PACED = f"""
+    spent as materialized (
         select '' as key, exists (select from used) as was_used, false as is_out,
                room.since + make_interval(secs => room.spacing * count(*)) as until
           from room join decided d on d.goes
@@ -183,19 +215,19 @@ _RELEASE = f"""
          where room.per_key and d.key is not null and d.rank = 1 and (d.gone > 0 or d.tokens <= 0)
     ), paced as (
         update mainspring.throttle th
-           set until = spent.until,
-               wake_at = case when is_out then greatest(room.now, spent.until
-                                                        - make_interval(secs => room.spacing * (room.burst - 1))) end
+           set until = spent.until, wake_at = {_WAKE_AT}
           from spent cross join room
          where spent.was_used and th.job_id = any (array[room.id]) and th.key = any (array[spent.key])
-    ), first_paced as (                       -- of two who are the first at once, the second fails and tries again
+    ), first_paced as (
         insert into mainspring.throttle (job_id, key, until, wake_at)
-        select room.id, spent.key, spent.until,
-               case when is_out then greatest(room.now, spent.until
-                                                        - make_interval(secs => room.spacing * (room.burst - 1))) end
+        select room.id, spent.key, spent.until, {_WAKE_AT}
           from spent cross join room
          where not spent.was_used
     )
+"""
+
+_RELEASE = f"""
+    with {_ROOM}, {_DUE}, {_KEYS}, {_DECIDED}, {_MOVED}, {_PACED}
     select exists (select from gate) as was_free, coalesce((select places from room), 0) as places,
            (select count(*) from aside) as aside,
            (select date_part('epoch', coalesce((select until from spent where key = '' limit 1), since) - now)
@@ -233,19 +265,3 @@ async def release(conn: Connection, gate: int, most: int, *, ahead: float, beyon
 
 def _floor(run_at: float, id: float) -> Floor:
     return run_at, int(id)
-
-
-_FORGET = """
-    delete from mainspring.throttle th
-     where (th.job_id, th.key) in (
-               select job_id, key from mainspring.throttle
-                where wake_at is null and until < (select mainspring.now()) - interval '1 minute'
-                limit $1 for update skip locked)
-       and th.wake_at is null and th.until < (select mainspring.now()) - interval '1 minute'
-"""
-
-
-async def forget(conn: Connection, limit: int) -> int:
-    """Forget rates that nobody has used for a while: they are as good as new. Returns how many."""
-    status = await conn.execute(_FORGET, limit)
-    return int(status.rpartition(" ")[2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mainspring.store.database import LEASE_TIMEOUT, Connection
+from mainspring.store.database import Connection
 
 _LOCK = (0x6D61696E, 1)  # "main"
 
@@ -68,7 +68,7 @@ _RENEW = """
 
 async def renew(conn: Connection, server: UUID, term: int, lease: float) -> bool:
     """See that the connection is there, and the term still ours. False: it is over."""
-    return await conn.fetchval(_RENEW, server, term, lease, timeout=LEASE_TIMEOUT) is not None
+    return await conn.fetchval(_RENEW, server, term, lease) is not None
 
 
 async def resign(conn: Connection, server: UUID, term: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from mainspring.store.database import LEASE_TIMEOUT, Connection
+from mainspring.store.database import Connection
 
 
 class Newcomer(NamedTuple):
@@ -82,15 +82,18 @@ _BEAT = """
 
 async def beat(conn: Connection, id: UUID, incarnation: int, lease: float, pulse: Pulse) -> bool:
     """Renew the lease. False: it was declared dead, or another process has its id."""
-    return await conn.fetchval(_BEAT, id, incarnation, lease, *pulse, timeout=LEASE_TIMEOUT) is not None
+    return await conn.fetchval(_BEAT, id, incarnation, lease, *pulse) is not None
 
 
-_IS_TAKEN = "select incarnation > $2 from mainspring.server where id = $1"
+# Where the process is the same, it has joined itself, and the answer was lost.
+_IS_TAKEN = """
+    select incarnation > $2 and (process is null or process is distinct from $3) from mainspring.server where id = $1
+"""
 
 
-async def is_taken(conn: Connection, id: UUID, incarnation: int) -> bool:
+async def is_taken(conn: Connection, server: Newcomer, incarnation: int) -> bool:
     """Whether another process has joined under this id since."""
-    return bool(await conn.fetchval(_IS_TAKEN, id, incarnation))
+    return bool(await conn.fetchval(_IS_TAKEN, server.id, incarnation, server.process))
 
 
 # It gives its segments away by itself: nobody has to wait for its lease.

@@ -1,0 +1,39 @@
+"""Timekeeper: the database's time on this server, measured by round trips; says so when the machine's clock is wrong.
+
+Reads   store.clock
+Next:   wire/clock.py
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mainspring.model.skew import alarm
+from mainspring.store import clock as store_clock
+from mainspring.store.database import Database
+from mainspring.wire.clock import Clock, boottime
+
+log = logging.getLogger("mainspring")
+
+
+class Timekeeper:
+    def __init__(self, database: Database, clock: Clock, skew_limit: float) -> None:
+        self._line = database.line("hints")
+        self._clock = clock
+        self._skew_limit = skew_limit
+        self._is_skewed = False  # that was told
+
+    async def measure(self) -> int:
+        """Measure the database's time by a round trip."""
+        async with self._line as conn:
+            sent = boottime()
+            theirs = await store_clock.now(conn)
+            self._clock.measured(sent, boottime(), theirs)
+        told = alarm("this server's machine", self._clock.skew, self._skew_limit)
+        if told is not None and not self._is_skewed:
+            log.warning("%s", told)
+        self._is_skewed = told is not None
+        return 0
+
+    async def close(self) -> None:
+        await self._line.close()

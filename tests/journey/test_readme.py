@@ -55,6 +55,7 @@ def test_the_machines_run_as_shown(place: dict[str, str], tmp_path: Path) -> Non
     assert (report["agents"], report["succeeded"]) == (2, 2)
     assert re.search(r"^ticker\s+2/2", said, re.MULTILINE), "both replicas are up"
     assert re.search(r"^alpha\s.*disk=ssd", said, re.MULTILINE)
+    assert said.count('{"exit_code":0}') == 2, "also after one of the servers was killed"
 
 
 def test_the_commands_run_as_shown(place: dict[str, str], tmp_path: Path) -> None:

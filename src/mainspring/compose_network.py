@@ -10,7 +10,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 from mainspring.agent.connector import Connector, server_urls
@@ -40,28 +40,28 @@ async def serving(
             "give --tls-cert and --tls-key, or --without-tls if the network is yours",
             field="listen",
         )
-    identity = identity_of(settings)
-    server = make_server(settings, database, identity, app, providers)
-    door = Door(
-        database,
-        server.reception,
-        host=host,
-        port=port,
-        tls=tls,
-        why_not_ready=lambda: server.standing.why_not,
-    )
-    await server.start()
-    try:
-        assert server.loops is not None
-        url = await door.open()
-        await server.membership.announce(url)
-        async with ended_by(server.loops):
-            yield url
-    finally:
-        await server.leave()  # before its agents go elsewhere
-        await door.close()
-        await server.stop(patience=settings.stop_patience)
-        identity.close()
+    with closing(identity_of(settings)) as identity:
+        server = make_server(settings, database, identity, app, providers)
+        door = Door(
+            database,
+            server.reception,
+            host=host,
+            port=port,
+            tls=tls,
+            why_not_ready=lambda: server.standing.why_not,
+        )
+        await door.bind()  # before it joins: whoever cannot listen must not be given segments
+        await server.start()
+        try:
+            assert server.loops is not None
+            url = await door.open()
+            await server.membership.announce(url)
+            async with ended_by(server.loops):
+                yield url
+        finally:
+            await server.leave()  # before its agents go elsewhere
+            await door.close()
+            await server.stop(patience=settings.stop_patience)
 
 
 @asynccontextmanager

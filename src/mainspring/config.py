@@ -133,7 +133,8 @@ def _convert(given: dict[str, Any]) -> Settings:
     for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
         for name, bound in bounds.items():
             if wrong(float(getattr(settings, name)), float(bound)):
-                raise ValidationError(f"{name}: {getattr(settings, name):g}; {word} {bound:g}", field=name)
+                unit = " s" if name in _DURATIONS else ""
+                raise ValidationError(f"{name}: {getattr(settings, name):g}{unit}; {word} {bound:g}{unit}", field=name)
     return settings
 
 

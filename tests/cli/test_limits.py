@@ -73,6 +73,8 @@ def test_a_task_with_a_key_says_who_has_it(cli: Cli, dsn: str) -> None:
     shown = cli("task", "show", second, "--json").json
     assert (shown["waits"], shown["concurrency_key"]) == ({"code": "concurrency_key", "reason": reason}, "shop:7")
     assert reason in cli("task", "list").out
+    listed = {task["id"]: task["waits"] for task in cli("task", "list", "--json").json}
+    assert listed[int(second)] == shown["waits"]
     assert cli("task", "show", first, "--json").json["waits"]["code"] == "no_agents"
     assert cli("task", "cancel", first).code == 0
     assert cli("task", "submit", "hello", "--concurrency-key", "a\nb").code == 2

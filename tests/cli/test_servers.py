@@ -106,6 +106,7 @@ def test_a_server_that_cannot_be_told_is_an_error_that_says_what_to_do(cli: Cli,
     missing = cli("servers", "show", "gamma")
     assert (missing.code, missing.out) == (3, "")
     assert "`mainspring servers --all` shows all" in missing.err
+    assert "at least 4 characters" in cli("servers", "show", "3f2").err
     ambiguous = cli("servers", "show", "3f2a")
     assert ambiguous.code == 4
     assert "give the id of one: 3f2a91c0, 3f2a0000" in ambiguous.err

@@ -58,6 +58,7 @@ def _get(address: str, path: str, headers: dict[str, str]) -> Answer:
 @pytest.fixture
 async def probe() -> AsyncIterator[Probe]:
     probe = Probe()
+    await probe.door.bind()
     probe.address = urlsplit(await probe.door.open()).netloc
     yield probe
     await probe.door.close()

@@ -216,6 +216,18 @@ async def test_an_address_that_others_reach_needs_tls_or_the_word(dsn: str, data
     ]  # fmt: skip
 
 
+async def test_who_cannot_listen_is_no_server_and_moves_no_segments(
+    dsn: str, database: Database, conn: Connection
+) -> None:
+    known = await conn.fetch("select id from mainspring.server")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ValidationError, match="name another address with --listen"):
+            async with serving(settings(dsn, listen=listen), database, None, {}, without_tls=False):
+                pass
+    assert await conn.fetch("select id from mainspring.server") == known
+
+
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     if shutil.which("openssl") is None:

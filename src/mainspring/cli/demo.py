@@ -35,7 +35,9 @@ STOP_PATIENCE = 0.5  # seconds for what runs when the demo is interrupted
     cls=Command,
     epilog=examples("mainspring demo", "mainspring demo --seconds 5 --json | jq .lateness_ms"),
 )
-@click.option("--seconds", type=click.IntRange(1, 86400), default=20, show_default=True, help="How long it runs.")
+@click.option(
+    "--seconds", type=click.IntRange(1, 86400), default=20, show_default=True, metavar="N", help="How long it runs."
+)
 def demo(seconds: int) -> None:
     """See every kind of job at work, each fire with its lateness.
 

@@ -45,6 +45,7 @@ TOLD = 10  # and in the advice
     type=click.IntRange(1, MAX_PARALLEL),
     default=1,
     show_default=True,
+    metavar="N",
     help="So many of the schedule's backfilled tasks at a time.",
 )
 @click.option("--scope", multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")

@@ -31,7 +31,9 @@ MAX_FIRES = 1000
 @click.argument("expression", nargs=-1, required=True, metavar="EXPR...")
 @click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="IANA timezone, such as Europe/Paris.")
 @click.option("--after", metavar="INSTANT", help="Plan times after this; ISO 8601 with an offset. Now.")
-@click.option("-n", "count", type=click.IntRange(1, MAX_FIRES), default=10, show_default=True, help="How many.")
+@click.option(
+    "-n", "count", type=click.IntRange(1, MAX_FIRES), default=10, show_default=True, metavar="N", help="How many."
+)
 @click.option("--gap", default="shift", metavar="HOW", help="A time that the clocks leave out: shift or skip.")
 @click.option("--fold", default="first", metavar="HOW", help="A time that comes twice: first, second or both.")
 @click.option("--anchor", metavar="INSTANT", help="Any instant of `every`.")

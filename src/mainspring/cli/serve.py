@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where agents connect to; 127.0.0.1:7070. Port 0: any.")
+@click.option("--name", metavar="NAME", help="Name of this server; the name of the host.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose jobs and schedules are registered.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate to show to agents.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--without-tls", is_flag=True, help="Listen on other addresses than loopback in plain text.")
-def server(listen: str | None, app: str | None, tls_cert: str | None, tls_key: str | None, without_tls: bool) -> None:
+def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -> None:
     """Plan, dispatch and record for agents on any machine.
 
     Start as many servers as you like over one PostgreSQL. Agents need a token: `mainspring token create`.
     """
     from mainspring.cli.runtime import leave_threads_behind, run
 
-    given = {"listen": listen, "tls_cert": tls_cert, "tls_key": tls_key}
-    loaded, overrides = _prepare(app, given)
+    loaded, overrides = _prepare(app, {"server_name": name} | given)
     run(_serve(loaded, overrides, without_tls=without_tls, as_json=shared().json))
     leave_threads_behind(0)
 

@@ -19,6 +19,7 @@ from mainspring.model.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
+    from mainspring.model.waits import Wait
     from mainspring.store.tasks import TaskView
 
 MAX_LIMIT = 500
@@ -95,22 +96,25 @@ async def submit(
 @click.option("--schedule", metavar="NAME", help="Only tasks of this schedule.")
 @click.option("--parent", type=task_id, metavar="ID", help="The runs of this broadcast, which are left out else.")
 @click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
-@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=50, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_LIMIT), default=50, show_default=True, metavar="N", help="At most so many."
+)
 @click.option("--before", type=task_id, metavar="ID", help="Only tasks before this one: the next page.")
 @with_client
 async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:
     """Show tasks, the newest first."""
     states = [TaskState.from_label(label) for label in state]
     found = await client.tasks(states=states, limit=limit, **only)
-    if shared().json:
-        print_json(found)
-        return
     pending = [view.id for view in found if view.state == TaskState.PENDING.label]
-    waits = {id: wait.what for id, wait in (await client.agents.waits(pending)).items()}
+    waits = await client.agents.waits(pending)
+    if shared().json:
+        print_json([_told(view, waits.get(view.id)) for view in found])
+        return
+    words = {id: wait.what for id, wait in waits.items()}
     table(
         ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR", "WAITS"],
         [
-            [v.id, v.job, _state(v), v.attempt, v.run_at, v.lateness_ms, headline(v.error)[:60], waits.get(v.id)]
+            [v.id, v.job, _state(v), v.attempt, v.run_at, v.lateness_ms, headline(v.error)[:60], words.get(v.id)]
             for v in found
         ],
         empty="no such tasks",
@@ -124,16 +128,12 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
 @with_client
 async def show(client: Client, id: int) -> None:
     """Show one task with its attempts; a broadcast with its runs."""
-    import msgspec
-
     view = await client.task(id)
     attempts = await client.attempts(id)
     children = await client.children(id)
     wait = (await client.agents.waits([id])).get(id)
     if shared().json:
-        reason = wait and {"code": wait.code, "reason": wait.reason}
-        told = {**msgspec.structs.asdict(view), "waits": reason, "attempts": attempts, "children": children}
-        print_json(told)
+        print_json(_told(view, wait) | {"attempts": attempts, "children": children})
         return
     fields(
         {
@@ -202,6 +202,14 @@ async def _wait(client: Client, id: int, timeout: float | None) -> None:
         click.echo(cell(view.result))
     if view.state != TaskState.SUCCEEDED.label:
         raise _failure(view, has_output=bool(await client.output(id)))
+
+
+def _told(view: TaskView, wait: Wait | None) -> dict[str, Any]:
+    """A task for programs, with what it waits for."""
+    import msgspec
+
+    reason = wait and {"code": wait.code, "reason": wait.reason}
+    return {**msgspec.structs.asdict(view), "waits": reason}
 
 
 def _state(view: TaskView) -> str:

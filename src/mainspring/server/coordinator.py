@@ -52,7 +52,7 @@ class Coordinator:
             ]
             moved = await segments.move(conn, self._standing.id, term, moves) if moves else 0
         if moved:
-            log.info("%d segments moved; %d servers share them", moved, len(servers))
+            log.info("segments that moved: %d; servers that share all of them: %d", moved, len(servers))
         return 0
 
     async def close(self) -> None:

@@ -57,8 +57,8 @@ class Door:
         self._admitted = WeakKeyDictionary[ServerConnection, int]()
         self._server: Server | None = None
 
-    async def open(self) -> str:
-        """Listen; returns the URL for agents."""
+    async def bind(self) -> None:
+        """Take the address, and let nobody in yet."""
         try:
             self._server = await self._serve()
         except OSError as error:
@@ -66,6 +66,11 @@ class Door:
             raise ValidationError(
                 f"listen: {self._host}:{self._port}: {reason}; name another address with --listen", field="listen"
             ) from None
+
+    async def open(self) -> str:
+        """Let agents in; returns the URL for them."""
+        assert self._server is not None, "bind comes first"
+        await self._server.start_serving()
         port = next(iter(self._server.sockets)).getsockname()[1]
         host = socket.gethostname() if self._host in ("0.0.0.0", "::", "") else self._host
         return f"{'ws' if self._tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -76,6 +81,7 @@ class Door:
             self._host,
             self._port,
             ssl=self._tls,
+            start_serving=False,
             process_request=self._admit,
             origins=[None],  # a browser says where its page is from, an agent does not
             compression=None,
@@ -131,6 +137,6 @@ class Door:
     async def close(self) -> None:
         """Let nobody in, and send all away: agents go on with another server."""
         if self._server is not None:
-            self._server.close(code=GOING_AWAY)
+            self._server.close(code=GOING_AWAY, reason="the server stops")
             await self._server.wait_closed()
         await self._line.close()

@@ -54,9 +54,11 @@ class Neighbours:
                 return 0
             sessions, servers = await neighbours.end(conn, dead)
         if sessions:
-            log.warning("sessions %s died with their process; their tasks are rescued", sessions)
+            log.warning(
+                "sessions that died with their process: %s; their tasks are rescued", ", ".join(map(str, sessions))
+            )
         if servers:
-            log.warning("servers %s died with their process; others take over", servers)
+            log.warning("servers that died with their process: %s; others take over", ", ".join(servers))
         return len(sessions) + len(servers)
 
     async def close(self) -> None:

@@ -154,7 +154,8 @@ def _find(servers: list[ServerView], given: str) -> ServerView:
         raise Conflict(f"{given!r} may be any of {len(found)} servers; give the id of one: {ids}", field="server")
     if not found:
         raise NotFound(
-            f"no server has the name {given!r} or an id that begins so; `mainspring servers --all` shows all",
+            f"no server has the name {given!r}, or an id that begins so (of which at least {_AT_LEAST} characters "
+            "are needed); `mainspring servers --all` shows all",
             field="server",
         )
     return found[0]

@@ -46,6 +46,8 @@ class Gateway:
     ) -> None:
         self._database = database
         self._line = database.line("leases")  # of their own: a full pool must not cost a lease
+        # What looks at tasks can wait for whoever locks their table, and no lease may wait for that.
+        self._orders_line = database.line("errands")
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock
@@ -222,7 +224,7 @@ class Gateway:
         """Tell agents which of their tasks somebody wants cancelled, or to stand still or go on."""
         if not self._seats:
             return 0
-        async with self._line as conn:
+        async with self._orders_line as conn:
             if self._catalogue.broadcast_pools:
                 await broadcasts.pass_on_cancels(conn)
             paused = await agents.paused(conn, list(self._seats))
@@ -289,3 +291,4 @@ class Gateway:
         if self._closing:
             await asyncio.wait(self._closing)
         await self._line.close()
+        await self._orders_line.close()

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.segments import SEGMENTS
 from mainspring.server.coordinator import Coordinator
 from mainspring.server.leader import Leader
@@ -159,6 +160,26 @@ async def test_who_cannot_trust_its_lease_does_not_run(join: Join, conn: Connect
     await first.leader.step()
     await first.leader.step()
     assert first.leader.term == 2
+
+
+_DISK_FULL = """
+    create function pg_temp.fail() returns trigger language plpgsql as
+        $$ begin raise exception 'no space' using errcode = '53100'; end $$;
+    create trigger fail before update on mainspring.leader for each row execute function pg_temp.fail()
+"""
+
+
+async def test_who_cannot_write_its_term_does_not_keep_the_lock(join: Join, conn: Connection) -> None:
+    """A lock of the session outlives the statement that failed: with it and without a term, nobody would lead."""
+    first, second = await join("a"), await join("b")
+    await first.leader.close()
+    await conn.execute(_DISK_FULL)
+    with pytest.raises(StoreUnavailable):
+        await second.leader.step()
+    assert await conn.fetchval("select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2") == 0
+    await conn.execute("drop trigger fail on mainspring.leader")
+    await second.leader.step()
+    assert second.leader.term == 2
 
 
 async def test_steps_of_the_leader_do_nothing_elsewhere(join: Join) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from tests.cluster import shift_clock
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.segments import SEGMENTS
@@ -160,6 +161,51 @@ async def test_who_cannot_trust_its_lease_does_not_run(join: Join, conn: Connect
     await first.leader.step()
     await first.leader.step()
     assert first.leader.term == 2
+
+
+async def test_a_silent_leader_is_replaced_though_the_clock_was_set_back(
+    join: Join, conn: Connection, eventually: Eventually
+) -> None:
+    """By that clock its lease would last for another hour."""
+    _, second = await join("a"), await join("b", 60.0)
+    await shift_clock(conn, -3600)
+
+    async def leads() -> bool:
+        await second.leader.step()
+        return second.leader.term is not None
+
+    await eventually(leads)
+
+
+async def test_a_dead_server_is_found_though_the_clock_was_set_back(
+    join: Join, conn: Connection, eventually: Eventually
+) -> None:
+    first, second = await join("a"), await join("b")
+    await first.coordinator.step()
+    await shift_clock(conn, -3600)
+
+    async def is_buried() -> bool:
+        for step in (first.membership.beat, first.leader.step, first.coordinator.step):
+            await step()
+        return await owners(conn) == {first.id: SEGMENTS}
+
+    await eventually(is_buried)
+    assert await conn.fetchval("select status from mainspring.server where id = $1", second.id) == "dead"
+
+
+async def test_nobody_dies_of_a_clock_that_is_set_forward(join: Join, conn: Connection) -> None:
+    first, second = await join("a", 60.0), await join("b", 60.0)
+    first.leader._elected_at -= 60
+    await first.coordinator.step()
+    await shift_clock(conn, 3600)
+    await first.leader.step()
+    await first.coordinator.step()
+    for member in (first, second):
+        await member.membership.beat()
+    await first.coordinator.step()
+    alive = "status = 'active' and incarnation = 1"
+    assert await conn.fetchval(f"select count(*) from mainspring.server where {alive}") == 2
+    assert await owners(conn) == {first.id: 50, second.id: 50}
 
 
 _DISK_FULL = """

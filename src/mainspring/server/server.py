@@ -29,6 +29,7 @@ from mainspring.server.leader import Leader
 from mainspring.server.lender import LOOK_EVERY as LEND_EVERY
 from mainspring.server.lender import Lender
 from mainspring.server.listener import Listener
+from mainspring.server.measure import measure
 from mainspring.server.membership import Membership
 from mainspring.server.neighbours import Neighbours
 from mainspring.server.planner import Planner
@@ -40,10 +41,9 @@ from mainspring.server.scopes import Provider
 from mainspring.server.settler import Settler
 from mainspring.server.standing import Standing
 from mainspring.server.turnstile import Turnstile
-from mainspring.store import clock as store_clock
 from mainspring.store.database import Database
 from mainspring.store.servers import Newcomer
-from mainspring.wire.clock import Clock, boottime
+from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
@@ -180,9 +180,7 @@ class Server:
     async def follow_clock(self) -> int:
         """Measure the database's time by a round trip."""
         async with self._clock_line as conn:
-            sent = boottime()
-            theirs = await store_clock.now(conn)
-            self.clock.measured(sent, boottime(), theirs)
+            await measure(conn, self.clock)
         told = alarm("this server's machine", self.clock.skew, self._skew_limit)
         if told is not None and not self._is_skewed:
             log.warning("%s", told)

@@ -217,8 +217,8 @@ class Server:
             self.loops.cancel()
             await asyncio.wait([self.loops])
         await self._last_words()
-        for part in (
-            self.gateway,
+        await self.gateway.close()
+        parts = (
             self.reception,
             self.dispatcher,
             self.recorder,
@@ -235,10 +235,10 @@ class Server:
             self.lender,
             self.coordinator,
             self.leader,
-            self.membership,
-        ):
-            await part.close()
-        await self._clock_line.close()
+            self._clock_line,
+        )
+        await asyncio.gather(*(part.close() for part in parts))  # each waits a while for a PostgreSQL that is silent
+        await self.membership.close()  # not before all else has ended
 
     async def _last_words(self) -> None:
         """What was reported and not yet recorded."""

@@ -74,10 +74,11 @@ async def renew(conn: Connection, server: UUID, term: int, lease: float) -> bool
     return await conn.fetchval(_RENEW, server, term, lease, timeout=LEASE_TIMEOUT) is not None
 
 
+_RESIGN = "update mainspring.leader set lease_until = mainspring.now() where owner = $1 and term = $2"
+
+
 async def resign(conn: Connection, server: UUID, term: int) -> None:
     """Let go of the lock, and tell the others."""
-    await conn.execute(
-        "update mainspring.leader set lease_until = mainspring.now() where owner = $1 and term = $2", server, term
-    )
+    await conn.execute(_RESIGN, server, term, timeout=LEASE_TIMEOUT)
     await conn.execute("select pg_advisory_unlock($1, $2)", *_LOCK)
     await conn.execute("select pg_notify('mainspring', 'leader')")

@@ -70,3 +70,11 @@ async def note_move(
         reason,
         term,
     )
+
+
+async def shift_clock(conn: Connection, seconds: float) -> None:
+    """Set the database's clock so far from the true time; it goes on from there."""
+    await conn.execute(f"""
+        create or replace function mainspring.now() returns timestamptz language sql volatile parallel safe
+            as $$ select clock_timestamp() + interval '{seconds} seconds' $$
+    """)

@@ -168,7 +168,7 @@ def _transactions(database: Database) -> Transactions:
             ending = Ending(
                 armed.task, armed.token, armed.job, armed.attempt, TaskState.SUCCEEDED, attempt.started_at, 0.0
             )  # without its end: that is the database's time of the commit
-            if not await outcomes.finish(conn, [ending]):
+            if not await outcomes.complete(conn, ending):
                 raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
 
     return transaction
@@ -222,7 +222,7 @@ class Engine:
 
     async def follow_clock(self) -> None:
         """The database's clock was set: follow it now, not at the next measurement."""
-        await self.server.timekeeper.measure()
+        await self.server.timekeeper.step()
         self.agent.set_clock(self.server.clock)
         server = self.server
         for part in (server.planner, server.turnstile, server.gatekeeper, server.dispatcher, server.broadcaster):

@@ -176,7 +176,7 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
     ]
     for server in servers:
         server.standing.trusted_until = float("inf")
-        await server.timekeeper.measure()
+        await server.timekeeper.step()
         await server.catalogue.refresh()
     cluster = Cluster(servers, conn)
     yield cluster

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.cluster import OWNER
+from tests.cluster import OWNER, shift_clock
 
 from mainspring.model.define_schedule import define_schedule
 from mainspring.model.floors import BOTTOM
@@ -137,6 +137,23 @@ async def test_one_that_started_before_its_job_was_changed_has_a_timeout_that_no
     assert await rescuer.step() == 0
     await conn.execute("update mainspring.job set updated_at = updated_at - interval '2 hours'")
     assert await rescuer.step() == 1, "it was armed long after the change"
+
+
+async def test_one_that_started_before_the_clock_was_set_forward_is_left_to_its_agent(
+    conn: Connection, rescuer: Rescuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody here knows how long it has been running. Of what starts after that everybody does."""
+    session = await begin(conn)
+    await runs(conn, session, "job", since=1)
+    await rescuer.step()
+    await shift_clock(conn, MOST + 3600)
+    await conn.execute("update mainspring.agent set lease_until = lease_until + interval '1 day'")
+    await rescuer.step()
+    monkeypatch.setattr(rescuer, "_lease", 0.0)
+    assert await rescuer.step() == 0
+    await conn.execute("update mainspring.task set started_at = mainspring.now()")
+    monkeypatch.setattr(rescuer, "_margin", -TIMEOUT - GRACE)
+    assert await rescuer.step() == 1
 
 
 async def test_a_daemon_has_no_deadline(conn: Connection, rescuer: Rescuer) -> None:

@@ -480,6 +480,28 @@ async def test_a_connection_that_does_not_end_holds_up_no_renewal(
         await agent.leave()
 
 
+async def test_leases_are_renewed_while_somebody_has_the_table_of_tasks_locked(
+    dsn: str, conn: Connection, server: Server, eventually: Eventually
+) -> None:
+    """As a migration does, or VACUUM FULL: whoever looks at tasks waits, and leases must not."""
+    agent = await Agent(server).join()
+    locking = await Database(dsn).connect()
+    try:
+        async with locking.transaction():
+            await locking.execute("lock table mainspring.task in access exclusive mode")
+            looking = asyncio.create_task(server.gateway.cancel())
+            await eventually(
+                lambda: conn.fetchval("select count(*) > 0 from pg_locks where relation = $1::regclass and not granted",
+                                      "mainspring.task")
+            )  # fmt: skip
+            await asyncio.wait_for(server.gateway.renew(), 3)
+            assert set(server.gateway.seats) == {agent.session}
+        await asyncio.wait_for(looking, 5)
+    finally:
+        await locking.close()
+    await agent.leave()
+
+
 async def test_what_a_session_holds_is_noted_in_place_of_its_claims(conn: Connection, server: Server) -> None:
     agent = await Agent(server).join()
     first, second = await arm(conn, server, agent, 2), await arm(conn, server, agent, 2)

@@ -8,7 +8,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from tests.cluster import shift_clock
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.segments import SEGMENTS
 from mainspring.server.coordinator import Coordinator
 from mainspring.server.leader import Leader
@@ -159,6 +161,71 @@ async def test_who_cannot_trust_its_lease_does_not_run(join: Join, conn: Connect
     await first.leader.step()
     await first.leader.step()
     assert first.leader.term == 2
+
+
+async def test_a_silent_leader_is_replaced_though_the_clock_was_set_back(
+    join: Join, conn: Connection, eventually: Eventually
+) -> None:
+    """By that clock its lease would last for another hour."""
+    _, second = await join("a"), await join("b", 60.0)
+    await shift_clock(conn, -3600)
+
+    async def leads() -> bool:
+        await second.leader.step()
+        return second.leader.term is not None
+
+    await eventually(leads)
+
+
+async def test_a_dead_server_is_found_though_the_clock_was_set_back(
+    join: Join, conn: Connection, eventually: Eventually
+) -> None:
+    first, second = await join("a"), await join("b")
+    await first.coordinator.step()
+    await shift_clock(conn, -3600)
+
+    async def is_buried() -> bool:
+        for step in (first.membership.beat, first.leader.step, first.coordinator.step):
+            await step()
+        return await owners(conn) == {first.id: SEGMENTS}
+
+    await eventually(is_buried)
+    assert await conn.fetchval("select status from mainspring.server where id = $1", second.id) == "dead"
+
+
+async def test_nobody_dies_of_a_clock_that_is_set_forward(join: Join, conn: Connection) -> None:
+    first, second = await join("a", 60.0), await join("b", 60.0)
+    first.leader._elected_at -= 60
+    await first.coordinator.step()
+    await shift_clock(conn, 3600)
+    await first.leader.step()
+    await first.coordinator.step()
+    for member in (first, second):
+        await member.membership.beat()
+    await first.coordinator.step()
+    alive = "status = 'active' and incarnation = 1"
+    assert await conn.fetchval(f"select count(*) from mainspring.server where {alive}") == 2
+    assert await owners(conn) == {first.id: 50, second.id: 50}
+
+
+_DISK_FULL = """
+    create function pg_temp.fail() returns trigger language plpgsql as
+        $$ begin raise exception 'no space' using errcode = '53100'; end $$;
+    create trigger fail before update on mainspring.leader for each row execute function pg_temp.fail()
+"""
+
+
+async def test_who_cannot_write_its_term_does_not_keep_the_lock(join: Join, conn: Connection) -> None:
+    """A lock of the session outlives the statement that failed: with it and without a term, nobody would lead."""
+    first, second = await join("a"), await join("b")
+    await first.leader.close()
+    await conn.execute(_DISK_FULL)
+    with pytest.raises(StoreUnavailable):
+        await second.leader.step()
+    assert await conn.fetchval("select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2") == 0
+    await conn.execute("drop trigger fail on mainspring.leader")
+    await second.leader.step()
+    assert second.leader.term == 2
 
 
 async def test_steps_of_the_leader_do_nothing_elsewhere(join: Join) -> None:

@@ -11,7 +11,7 @@ from tests.cluster import OWNER, add_server, standing
 
 from mainspring.server import lender as module
 from mainspring.server.dispatcher import Dispatcher
-from mainspring.server.lender import FULL_FOR, ROOM_FOR, Lender
+from mainspring.server.lender import FULL_FOR, ROOM_FOR, TELL_EVERY, Lender
 from mainspring.store.database import Connection, Database
 
 POOL = 7
@@ -79,6 +79,18 @@ async def test_who_has_become_another_server_opens_its_pools_anew(here: Here, co
     assert await here.look(NOBODY) == {OWNER}
     here.standing.id = await add_server(conn, "new", id=uuid4())
     assert await here.look(NOBODY) == {OWNER, here.standing.id}
+
+
+async def test_what_was_told_is_told_again_after_a_loss(here: Here, conn: Connection) -> None:
+    """As in a failover that lost it: tasks that nobody here can run would wait beside idle agents of others."""
+    assert await here.look(NOBODY) == {OWNER}
+    await conn.execute("delete from mainspring.open_pool")
+    assert await here.look(NOBODY, after=TELL_EVERY + 1) == {OWNER}
+
+
+async def test_a_server_that_nobody_knows_opens_nothing_and_does_not_end_by_it(here: Here) -> None:
+    here.standing.id = uuid4()
+    assert await here.look(NOBODY) == set()
 
 
 async def test_who_may_not_act_opens_nothing(here: Here) -> None:

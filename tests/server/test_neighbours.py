@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import uuid
 
 import pytest
 
+from mainspring.server import neighbours as neighbours_module
 from mainspring.server.neighbours import Neighbours, is_dead_neighbour, process_identity
 from mainspring.store import agents, rescue
 from mainspring.store import neighbours as store_neighbours
@@ -80,6 +82,18 @@ def test_a_process_that_cannot_be_seen_from_here_is_never_called_dead(place: int
     assert is_dead_neighbour(" ".join(parts))
     parts[place] = "elsewhere"
     assert not is_dead_neighbour(" ".join(parts))
+
+
+@here
+def test_a_process_of_another_user_that_the_system_hides_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hidepid, or ProtectProc of systemd, /proc shows as little of it as of one that is gone."""
+    identity = process_identity(os.getppid())
+    assert identity is not None
+    shown = neighbours_module._status
+    monkeypatch.setattr(neighbours_module, "_status", lambda pid: shown(pid) if pid == os.getpid() else None)
+    assert not is_dead_neighbour(identity)
+    boot, namespace, _, started = identity.split()
+    assert is_dead_neighbour(f"{boot} {namespace} {2**22 + 1} {started}"), "nobody is there"
 
 
 @here

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.cluster import OWNER
+from tests.cluster import OWNER, shift_clock
 
 from mainspring.model.define_schedule import define_schedule
 from mainspring.model.floors import BOTTOM
@@ -77,6 +77,20 @@ async def test_a_living_session_keeps_what_it_holds(conn: Connection, rescuer: R
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
     assert await rescuer.step() == 0
+
+
+async def test_a_clock_that_is_set_forward_takes_nothing_from_who_may_run_it(
+    conn: Connection, rescuer: Rescuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease seems over, and its agent knows nothing of that: for as long as a lease nobody else may run it."""
+    await rescuer.step()
+    [task] = await dies_with(conn, "job")
+    await shift_clock(conn, 3600)
+    for _ in range(2):
+        assert await rescuer.step() == 0
+    assert (await view(conn, task)).state == "running"
+    monkeypatch.setattr(rescuer, "_lease", 0.0)
+    assert await rescuer.step() == 1, "by then it has stopped"
 
 
 async def test_what_had_started_costs_an_attempt_and_counts_as_a_crash(conn: Connection, rescuer: Rescuer) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from tests.conftest import eventually
@@ -20,7 +21,12 @@ from tests.stream_proxy import StreamProxy
 
 import mainspring
 from mainspring.errors import StoreUnavailable
+from mainspring.server.leader import Leader
+from mainspring.server.membership import Membership
+from mainspring.server.standing import Standing
 from mainspring.store.database import Database, Line
+from mainspring.store.migrate import migrate
+from mainspring.store.servers import Newcomer
 
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
@@ -180,3 +186,26 @@ def _at_least(fired: list[tuple[float, float]], count: int) -> Callable[[], Awai
         return len(fired) >= count
 
     return there
+
+
+async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
+    lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it goes; if that cannot be heard, its leases end by themselves."""
+    monkeypatch.setattr("mainspring.store.servers.LEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.store.leaders.LEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.store.database.CLOSE_TIMEOUT", 0.1)
+    await migrate(Database(lasting.dsn))
+    async with StreamProxy("127.0.0.1", lasting.port) as proxy:
+        database = Database(lasting.dsn.replace(str(lasting.port), str(proxy.port)))
+        standing = Standing(uuid4())
+        membership = Membership(database, standing, Newcomer(standing.id, "a", "1", "here"), 60.0, lambda: 0)
+        leader = Leader(database, standing, 60.0)
+        await membership.join()
+        await leader.step()
+        assert leader.term is not None
+        proxy.black_hole()
+        async with asyncio.timeout(5):
+            await membership.drain()
+            await leader.close()
+        assert standing.is_draining

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 from mainspring.model.messages import Chunk, Ending, Note, Start
 from mainspring.model.states import FAIL, LIVE, RECALL, RETRY, START, TERMINAL, Move, TaskState
 from mainspring.model.verdict import Again
 from mainspring.store import claims, outcomes
-from mainspring.store.database import Connection
+from mainspring.store.database import Connection, Database
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -268,3 +270,24 @@ async def test_output_is_kept_byte_for_byte_and_once(conn: Connection) -> None:
         (TOKEN, 3, 2, b""),
         (NEWER, 1, 1, b"x"),
     ]
+
+
+# ── in the handler's own transaction ────────────────────────────────────────────────────────────
+
+
+async def test_who_is_stopped_between_its_completion_and_the_commit_loses_the_transaction(
+    dsn: str, conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the row stays locked for as long as the process is stopped, and the task cannot be rescued."""
+    monkeypatch.setattr(outcomes, "COMMIT_WITHIN", 0.05)
+    task = await make_task(TaskState.RUNNING, token=TOKEN)
+    stopped = await Database(dsn).connect()
+    await stopped.execute("begin")
+    assert not await outcomes.complete(stopped, ending(task, OLDER))
+    assert await outcomes.complete(stopped, ending(task))
+    async with asyncio.timeout(5):
+        await conn.execute("select from mainspring.task where id = $1 for update", task)  # as a rescuer wants it
+    assert await history(conn, task) == []
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError)):
+        await stopped.execute("commit")
+    stopped.terminate()

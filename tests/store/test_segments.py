@@ -68,6 +68,12 @@ async def test_a_pool_that_was_closed_again_is_its_owners(conn: Connection, pool
     assert len(await claimed(conn, OWNER, pool)) == 50
 
 
+async def test_a_server_that_nobody_knows_opens_nothing(conn: Connection, pool: int) -> None:
+    """It was declared dead and forgotten, or is about to join under another number."""
+    await servers.open_pools(conn, uuid4(), [pool])
+    assert await conn.fetchval("select count(*) from mainspring.open_pool") == 0
+
+
 async def test_a_sticky_claim_takes_tasks_of_owned_segments_only(conn: Connection, pool: int, other: UUID) -> None:
     contest = Contest("customer", [("a", 1, 1000)], 1.0)
     assert len(await sticky.left(conn, other, pool, FROM_BOTTOM)) == 1

@@ -37,6 +37,16 @@ def test_a_followed_clock_that_was_set_is_followed_at_once(jump: float) -> None:
     assert clock.offset == pytest.approx(EPOCH + jump)
 
 
+@pytest.mark.parametrize(("jump", "is_steady"), [(0.5, True), (2.0, False), (3600.0, False), (-3600.0, True)])
+def test_it_knows_when_the_followed_clock_was_set_forward(jump: float, is_steady: bool) -> None:
+    clock = Clock(offset=0.0)
+    clock.measured(0.0, 0.001, EPOCH)
+    assert clock.steady_for == float("inf"), "the first look finds out what time it is"
+    clock.measured(1.0, 1.001, EPOCH + 1 + jump)
+    assert (clock.steady_for > 60) is is_steady
+    assert clock.steady_since == (0.0 if is_steady else EPOCH + 1 + jump)
+
+
 @given(st.lists(st.tuples(st.floats(0, 0.02), st.floats(0, 1)), min_size=1, max_size=30))
 def test_the_error_is_at_most_half_of_the_best_round_trip(trips: list[tuple[float, float]]) -> None:
     clock = Clock()

@@ -3,6 +3,7 @@
 Reads   store.segments       who owns what, who is there
 Asks    model.segments       what moves
 Writes  store.segments       (servers that are dead, new owners), under the leader's term
+        store.leases         (what a clock that was set back has made too long)
 Next:   store/segments.py, model/segments.py
 """
 
@@ -14,14 +15,17 @@ import logging
 from mainspring.model.segments import assign
 from mainspring.server.leader import Leader
 from mainspring.server.standing import Standing
-from mainspring.store import segments
+from mainspring.server.timekeeper import measure
+from mainspring.store import leases, segments
 from mainspring.store.database import Database
 from mainspring.store.segments import Move, Segment
+from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
 LOOK_EVERY = 1.0  # seconds
-# Of a lease: until a new leader declares anybody dead. The database may have been away, and all leases be over.
+# Of a lease: until a new leader declares anybody dead, or any leader after the clock was set forward. The database may
+# have been away, and all leases be over: whoever lives renews its own in this time.
 PATIENCE = 1 / 3
 
 
@@ -31,6 +35,7 @@ class Coordinator:
         self._standing = standing
         self._leader = leader
         self._lease = lease
+        self._clock = Clock()
         self.wake = asyncio.Event()  # somebody came or went
 
     async def step(self) -> int:
@@ -39,7 +44,9 @@ class Coordinator:
         if term is None:
             return 0
         async with self._line as conn:
-            if self._leader.led_for > self._lease * PATIENCE:
+            await leases.count_anew(conn)
+            await measure(conn, self._clock)
+            if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
                 for id, name in (await segments.bury(conn, self._standing.id, term)).items():
                     log.warning("server %s (%s) is dead: its lease is over", name, id)
             found, servers = await segments.look(conn)

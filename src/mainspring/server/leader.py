@@ -87,9 +87,13 @@ class Leader:
 
     async def _run(self) -> None:
         asked_at = boottime()
-        async with self._pinned as conn:
-            term = await leaders.run(conn, self._standing.id, self._lease)
-            is_unseated = term is None and await leaders.unseat(conn)
+        try:
+            async with self._pinned as conn:
+                term = await leaders.run(conn, self._standing.id, self._lease)
+                is_unseated = term is None and await leaders.unseat(conn)
+        except StoreUnavailable:
+            await self._pinned.close()  # it may have the lock, and no term: nobody could take it from us
+            raise
         if term is None:
             await self._pinned.close()
             if is_unseated:

@@ -20,6 +20,9 @@ from mainspring.wire.clock import boottime
 LOOK_EVERY = 0.25  # seconds
 FULL_FOR = 0.5  # seconds after which a pool is opened whose agents are all full
 ROOM_FOR = 3.0  # seconds for which a pool stays open after they have room again
+# Seconds after which it is told again though nothing changed: what was written may be gone, with a primary that failed,
+# or is another server's, if this one had to take a new number.
+TELL_EVERY = 5.0
 
 
 class Lender:
@@ -31,6 +34,7 @@ class Lender:
         self._room_since: dict[int, float] = {}
         self._open: list[int] = []  # what the others were told
         self._told_as: UUID | None = None  # under which id; None: nothing yet in this life
+        self._told_at = 0.0
 
     async def step(self) -> int:
         """Open and close pools by what has become of their room."""
@@ -39,10 +43,11 @@ class Lender:
             pool for pool, (free, window) in self._dispatcher.rooms.items() if self._opens(pool, free, window, now)
         )
         id = self._standing.id
-        if (wanted != self._open or id != self._told_as) and self._standing.may_act:
+        is_stale = id != self._told_as or now - self._told_at > TELL_EVERY
+        if (wanted != self._open or is_stale) and self._standing.may_act:
             async with self._line as conn:
                 await servers.open_pools(conn, id, wanted)
-            self._open, self._told_as = wanted, id
+            self._open, self._told_as, self._told_at = wanted, id, now
         return 0
 
     def _opens(self, pool: int, free: int, window: int, now: float) -> bool:

@@ -25,13 +25,20 @@ def process_identity(pid: int | None = None) -> str | None:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
-        stat = Path(f"/proc/{pid or os.getpid()}/stat").read_text()
     except OSError:
         return None
-    state, *fields = stat.rpartition(")")[2].split()
-    if state in "ZX":  # it is dead, and only nobody has asked how it ended
+    fields = _status(pid or os.getpid())
+    if fields is None or fields[0] in "ZX":  # it is dead, and only nobody has asked how it ended
         return None
-    return f"{boot} {namespace} {pid or os.getpid()} {fields[18]}"
+    return f"{boot} {namespace} {pid or os.getpid()} {fields[19]}"
+
+
+def _status(pid: int) -> list[str] | None:
+    """What the system shows of a process, from its state on; None: nothing."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
 
 
 def is_dead_neighbour(identity: str) -> bool:
@@ -39,7 +46,19 @@ def is_dead_neighbour(identity: str) -> bool:
     own, parts = process_identity(), identity.split()
     if own is None or len(parts) != 4 or parts[:2] != own.split()[:2] or not parts[2].isdigit():
         return False
-    return process_identity(int(parts[2])) != identity
+    pid = int(parts[2])
+    return process_identity(pid) != identity if _status(pid) is not None else not _is_there(pid)
+
+
+def _is_there(pid: int) -> bool:
+    """By a signal that does nothing: /proc may hide what other users run (hidepid, ProtectProc of systemd)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass  # it is there, and another user's
+    return True
 
 
 class Neighbours:

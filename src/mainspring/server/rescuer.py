@@ -21,6 +21,7 @@ from mainspring.server.batch import UNFIT
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.salvage import Salvage, Verdicts
+from mainspring.server.timekeeper import measure
 from mainspring.store import recalls, rescue
 from mainspring.store.database import Connection, Database
 from mainspring.store.rescue import Deadline, Held, Holder, Order
@@ -50,6 +51,7 @@ class Rescuer:
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock
+        self._lease = lease
         self._margin = MARGIN + 2 * lease
         self._salvage = Salvage(recorder)
         self._unfit: set[int] = set()  # tokens of what was asked back and cannot be planned anew
@@ -62,6 +64,9 @@ class Rescuer:
             return 0  # some of them may have ended well: what we were told comes first
         moved = 0
         async with self._line as conn:
+            await measure(conn, self._clock)
+            if self._clock.steady_for < self._lease:
+                return 0  # the clock was set forward: sessions whose lease seems over may run what they hold
             for session in await rescue.gone(conn, self._salvage.resting()):
                 moved += await self._rescue(conn, session)
             if boottime() - self._looked_at >= LOOK_EVERY:
@@ -145,7 +150,8 @@ class Rescuer:
         holders = await rescue.holders(conn, sessions)
 
         async def found(conn: Connection) -> list[Held]:
-            held = await rescue.overdue(conn, sessions, deadlines, settled=SETTLED, limit=BATCH)
+            since = self._clock.steady_since
+            held = await rescue.overdue(conn, sessions, deadlines, settled=SETTLED, since=since, limit=BATCH)
             unfit = set(self._salvage.unfit())
             return [task for task in held if task.task not in unfit]
 

@@ -183,7 +183,7 @@ class Server:
             Loop(2.0, self.roster.look, self.roster.wake),
             Loop(5.0, self.roster.tell_unrunnable),
             Loop(2.0, self.listener.step),
-            Loop(1.0, self.timekeeper.measure),
+            Loop(1.0, self.timekeeper.step),
         )
 
     # ── from start to stop ──────────────────────────────────────────────────────────────────────
@@ -191,7 +191,7 @@ class Server:
     async def start(self) -> None:
         """Look around once, take a share of the segments, then keep the loops running until `stop`."""
         for _ in range(8):
-            await self.timekeeper.measure()
+            await self.timekeeper.step()
         await self.janitor.prepare()
         await self.catalogue.refresh()
         await self.roster.look()
@@ -221,8 +221,11 @@ class Server:
             self.loops.cancel()
             await asyncio.wait([self.loops])
         await self._last_words()
-        for part in self._in_closing_order():
-            await part.close()
+        await self.gateway.close()
+        await asyncio.gather(
+            *(part.close() for part in self._others())
+        )  # each waits a while where PostgreSQL is silent
+        await self.membership.close()  # until then the others know that this server is still there
 
     async def _last_words(self) -> None:
         """What was reported and not yet recorded."""
@@ -233,10 +236,8 @@ class Server:
         except (TimeoutError, StoreUnavailable) as error:
             log.warning("reports could not be recorded before the stop (%s); their tasks will be rescued", error)
 
-    def _in_closing_order(self) -> Sequence[Closable]:
-        """Membership last: until then the others know that this server is still there."""
+    def _others(self) -> Sequence[Closable]:
         return (
-            self.gateway,
             self.reception,
             self.dispatcher,
             self.recorder,
@@ -254,5 +255,4 @@ class Server:
             self.timekeeper,
             self.coordinator,
             self.leader,
-            self.membership,
         )

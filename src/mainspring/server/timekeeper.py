@@ -1,5 +1,6 @@
 """Timekeeper: the database's time on this server, measured by round trips; says so when the machine's clock is wrong.
 
+Who acts on leases that seem to be over measures first: if the clock was set forward, they are not.
 Reads   store.clock
 Next:   wire/clock.py
 """
@@ -10,10 +11,17 @@ import logging
 
 from mainspring.model.skew import alarm
 from mainspring.store import clock as store_clock
-from mainspring.store.database import Database
+from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
+
+
+async def measure(conn: Connection, clock: Clock) -> None:
+    """Measure the database's time by a round trip."""
+    sent = boottime()
+    theirs = await store_clock.now(conn)
+    clock.measured(sent, boottime(), theirs)
 
 
 class Timekeeper:
@@ -23,12 +31,10 @@ class Timekeeper:
         self._skew_limit = skew_limit
         self._is_skewed = False  # that was told
 
-    async def measure(self) -> int:
-        """Measure the database's time by a round trip."""
+    async def step(self) -> int:
+        """Follow the database's time."""
         async with self._line as conn:
-            sent = boottime()
-            theirs = await store_clock.now(conn)
-            self._clock.measured(sent, boottime(), theirs)
+            await measure(conn, self._clock)
         told = alarm("this server's machine", self._clock.skew, self._skew_limit)
         if told is not None and not self._is_skewed:
             log.warning("%s", told)

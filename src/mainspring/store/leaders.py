@@ -13,9 +13,12 @@ from mainspring.store.database import Connection
 
 _LOCK = (0x6D61696E, 1)  # "main"
 
+# A leader's lease is of seconds: one that ends much later was written before the clock was set back.
+_IS_OVER = "not lease_until between mainspring.now() and mainspring.now() + interval '10 seconds'"
+
 # Whether to run for it: nobody has the lock, or who has it has not renewed its lease.
-_IS_VACANT = """
-    select lease_until <= mainspring.now()
+_IS_VACANT = f"""
+    select {_IS_OVER}
            or not exists (select from pg_locks
                            where locktype = 'advisory' and classid = $1 and objid = $2 and objsubid = 2 and granted
                              and database = (select oid from pg_database where datname = current_database()))
@@ -45,10 +48,10 @@ async def run(conn: Connection, server: UUID, lease: float) -> int | None:
 
 # A holder that is frozen, or cut off without a word, keeps its connection, and the lock with it. Only one whose term we
 # know of: another may have been elected this very moment.
-_UNSEAT = """
+_UNSEAT = f"""
     select pg_terminate_backend(l.pid)
       from mainspring.leader, pg_locks l
-     where lease_until <= mainspring.now() and l.pid = backend
+     where {_IS_OVER} and l.pid = backend
        and l.locktype = 'advisory' and l.classid = $1 and l.objid = $2 and l.objsubid = 2 and l.granted
        and l.database = (select oid from pg_database where datname = current_database())
 """
@@ -71,10 +74,11 @@ async def renew(conn: Connection, server: UUID, term: int, lease: float) -> bool
     return await conn.fetchval(_RENEW, server, term, lease) is not None
 
 
+_RESIGN = "update mainspring.leader set lease_until = mainspring.now() where owner = $1 and term = $2"
+
+
 async def resign(conn: Connection, server: UUID, term: int) -> None:
     """Let go of the lock, and tell the others."""
-    await conn.execute(
-        "update mainspring.leader set lease_until = mainspring.now() where owner = $1 and term = $2", server, term
-    )
+    await conn.execute(_RESIGN, server, term, timeout=LEASE_TIMEOUT)
     await conn.execute("select pg_advisory_unlock($1, $2)", *_LOCK)
     await conn.execute("select pg_notify('mainspring', 'leader')")

@@ -2,6 +2,7 @@
 
     start    assigned → running
     finish   assigned, running → a terminal state, into the history
+    complete the same, in a transaction of the handler's
     retry    assigned, running → pending, the attempt into mainspring.attempt
 
 `t.id = any (array[given.id])` says `t.id = given.id` in a form that cannot be merged: it leaves the planner no
@@ -84,6 +85,20 @@ async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
 
 def _unless_all_null(values: list[str | None]) -> list[str | None]:
     return values if any(values) else []
+
+
+COMMIT_WITHIN = 10.0  # seconds between a completion and the end of the handler's transaction
+
+_HURRY = "select set_config('idle_in_transaction_session_timeout', $1, true)"
+
+
+async def complete(conn: Connection, ending: Ending) -> bool:
+    """running → succeeded in the handler's own transaction, which is to end at once. False: the attempt is stale.
+
+    A process that is stopped before the commit would keep the row: nobody could rescue the task, nor have its slot.
+    """
+    await conn.execute(_HURRY, f"{COMMIT_WITHIN * 1000:.0f}")
+    return await finish(conn, [ending]) == 1
 
 
 # One that has slots gives them up, and goes back to its gate.

@@ -168,7 +168,8 @@ _OVERDUE = f"""
        and t.paused_at is null                                  -- one that stands still does not come nearer to its own
        and t.started_at + coalesce(t.paused_for, interval '0') + make_interval(secs => given.most) < mainspring.now()
        and (j.version = 1 or t.started_at > j.updated_at + make_interval(secs => $5))
-     limit $6
+       and t.started_at >= to_timestamp($6)
+     limit $7
        for update of t skip locked
 """
 
@@ -182,11 +183,20 @@ class Deadline(NamedTuple):
 
 
 async def overdue(
-    conn: Connection, sessions: Sequence[int], deadlines: Sequence[Deadline], *, settled: float, limit: int
+    conn: Connection,
+    sessions: Sequence[int],
+    deadlines: Sequence[Deadline],
+    *,
+    settled: float,
+    since: float = 0.0,
+    limit: int,
 ) -> list[Held]:
-    """What these sessions run past its deadline, if its job had not changed for `settled` seconds when it started."""
+    """What these sessions run past its deadline, if its job had not changed for `settled` seconds when it started.
+
+    Only what started `since` then: of what began before the clock was set forward nobody here knows how long it runs.
+    """
     jobs, versions, most = zip(*deadlines, strict=True)
-    return _each_once(await conn.fetch(_OVERDUE, sessions, jobs, versions, most, settled, limit))
+    return _each_once(await conn.fetch(_OVERDUE, sessions, jobs, versions, most, settled, since, limit))
 
 
 def _each_once(rows: Sequence[Any]) -> list[Held]:

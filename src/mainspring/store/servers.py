@@ -115,20 +115,25 @@ _LEAVE = """
 
 async def drain(conn: Connection, id: UUID, incarnation: int) -> None:
     """active → draining: it takes nothing new, and its segments are free."""
-    await conn.execute(_LEAVE, id, incarnation, "draining")
+    await conn.execute(_LEAVE, id, incarnation, "draining", timeout=LEASE_TIMEOUT)
     await tell_leader(conn)
 
 
 async def stop(conn: Connection, id: UUID, incarnation: int) -> None:
     """→ stopped."""
-    await conn.execute(_LEAVE, id, incarnation, "stopped")
+    await conn.execute(_LEAVE, id, incarnation, "stopped", timeout=LEASE_TIMEOUT)
 
 
+# A server that nobody knows opens nothing: it may be about to join anew, under another number.
 _OPEN = """
     with closed as (
         delete from mainspring.open_pool where server = $1 and pool <> all ($2::integer[])
     ), opened as (
-        insert into mainspring.open_pool (server, pool) select $1, unnest($2::integer[]) on conflict do nothing
+        insert into mainspring.open_pool (server, pool)
+        select s.id, given.pool from mainspring.server s cross join unnest($2::integer[]) as given(pool)
+         where s.id = $1
+           for key share of s
+        on conflict do nothing
         returning pool
     )
     select pg_notify('mainspring', 'segment') from opened limit 1

@@ -11,6 +11,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+SET = 1.0  # seconds: more than a clock that is followed drifts between two looks, by far
+
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -27,6 +29,8 @@ class Clock:
         self.offset = wall() - boottime() if offset is None else offset  # until the first measurement
         self.round_trip = float("inf")
         self._samples: deque[tuple[float, float]] = deque(maxlen=8)  # (round trip, offset)
+        self._set_at = float("-inf")  # when it was found set forward, in boot time
+        self.steady_since = 0.0  # by the followed clock: since when it was not set forward, as far as we know
 
     def now(self) -> float:
         return time.clock_gettime(_BOOT) + self.offset
@@ -36,11 +40,18 @@ class Clock:
         """Seconds by which this machine's wall clock is ahead of the followed one."""
         return self._wall() - self.now()
 
+    @property
+    def steady_for(self) -> float:
+        """Seconds since the followed clock was found set forward: what ended with that may not be over."""
+        return boottime() - self._set_at
+
     def measured(self, sent: float, received: float, theirs: float) -> bool:
         """A round trip from `sent` to `received` (boot time) saw `theirs`. True if the offset changed."""
         round_trip = received - sent
         offset = theirs - (sent + received) / 2
         if abs(offset - self.offset) > round_trip + 0.05:
+            if self._samples and offset - self.offset > round_trip + SET:
+                self._set_at, self.steady_since = boottime(), theirs
             self._samples.clear()  # the followed clock was set, or this is the first: what came before is void
         self._samples.append((round_trip, offset))
         self.round_trip, best = min(self._samples)

@@ -79,6 +79,6 @@ _RESIGN = "update mainspring.leader set lease_until = mainspring.now() where own
 
 async def resign(conn: Connection, server: UUID, term: int) -> None:
     """Let go of the lock, and tell the others."""
-    await conn.execute(_RESIGN, server, term, timeout=LEASE_TIMEOUT)
+    await conn.execute(_RESIGN, server, term)
     await conn.execute("select pg_advisory_unlock($1, $2)", *_LOCK)
     await conn.execute("select pg_notify('mainspring', 'leader')")

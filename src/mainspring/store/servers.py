@@ -115,13 +115,13 @@ _LEAVE = """
 
 async def drain(conn: Connection, id: UUID, incarnation: int) -> None:
     """active → draining: it takes nothing new, and its segments are free."""
-    await conn.execute(_LEAVE, id, incarnation, "draining", timeout=LEASE_TIMEOUT)
+    await conn.execute(_LEAVE, id, incarnation, "draining")
     await tell_leader(conn)
 
 
 async def stop(conn: Connection, id: UUID, incarnation: int) -> None:
     """→ stopped."""
-    await conn.execute(_LEAVE, id, incarnation, "stopped", timeout=LEASE_TIMEOUT)
+    await conn.execute(_LEAVE, id, incarnation, "stopped")
 
 
 # A server that nobody knows opens nothing: it may be about to join anew, under another number.

@@ -91,6 +91,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"slotz": 5}, "slotz"),
     ({"run_as": 5}, "run_as"),
     ({"allow_commands": [5]}, "allow_commands"),
+    ({"agent_name": "a\tb"}, "agent_name"),
+    ({"agent_name": "a" * 201}, "agent_name"),
+    ({"server_name": " a"}, "server_name"),
+    ({"labels": "zone=a\x07"}, "labels"),
+    ({"labels": {"": "b"}}, "labels"),
 ]
 
 

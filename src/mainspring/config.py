@@ -22,7 +22,7 @@ from mainspring.errors import ValidationError
 from mainspring.model.addresses import Allowed
 from mainspring.model.define_placement import check_amounts, parse_amounts
 from mainspring.model.durations import seconds
-from mainspring.model.names import check_text
+from mainspring.model.names import check_name, check_text
 from mainspring.model.skew import DEFAULT_LIMIT
 
 
@@ -129,6 +129,7 @@ def _convert(given: dict[str, Any]) -> Settings:
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
     if "\x00" in (settings.data_directory or ""):
         raise ValidationError("data_directory: holds a NUL character", field="data_directory")
+    _check_names(settings)
     Allowed(settings.http_allow)  # refuses what is neither a network nor a host
     for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
         for name, bound in bounds.items():
@@ -136,6 +137,15 @@ def _convert(given: dict[str, Any]) -> Settings:
                 unit = " s" if name in _DURATIONS else ""
                 raise ValidationError(f"{name}: {getattr(settings, name):g}{unit}; {word} {bound:g}{unit}", field=name)
     return settings
+
+
+def _check_names(settings: Settings) -> None:
+    """A server refuses an agent with others, which would then try again for ever."""
+    for field in ("agent_name", "server_name"):
+        if name := getattr(settings, field):
+            check_name(name, field=field)
+    for label in (*settings.labels, *settings.labels.values()):
+        check_name(label, field="labels")
 
 
 def _pairs(text: str, field: str, example: str) -> dict[str, str]:

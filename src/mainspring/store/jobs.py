@@ -17,6 +17,8 @@ from mainspring.model.jobs import Definition, Job
 from mainspring.model.placement import Requirements
 from mainspring.store.database import Connection
 
+AT_ONCE = 10_000  # tasks in one statement
+
 _POOLS = """
     insert into mainspring.pool (requirements)
     select distinct given::jsonb from unnest($1::text[]) given
@@ -69,7 +71,29 @@ async def register(
     changed = not status.endswith(" 0")
     if changed:
         await conn.execute(_REFILL, namespace, list(definitions))
+        await _to_the_gates(conn, list(definitions), namespace)
     return changed
+
+
+# What waited without limits when its job got some: one that passed the gate says so. A part at a time, each by itself.
+_TO_THE_GATE = """
+    update mainspring.task t set pool = sign(t.pool)::integer * gate.id
+      from mainspring.job j
+      join mainspring.pool gate on gate.id = j.pool and gate.target is not null
+     where j.namespace = $1 and j.name = any ($2::text[])
+       and t.ctid = any (array(
+               select w.ctid from mainspring.task w
+                where w.pool = any (array[gate.target, -gate.target]) and w.job_id = j.id and w.state in (0, 1)
+                  and w.gate is null
+                limit $3 for update skip locked))
+       and t.state in (0, 1) and t.gate is null
+"""
+
+
+async def _to_the_gates(conn: Connection, names: Sequence[str], namespace: str) -> None:
+    """Limits count also for what waits. What an agent has runs as it would have."""
+    while not (await conn.execute(_TO_THE_GATE, namespace, names, AT_ONCE)).endswith(" 0"):
+        pass
 
 
 # A handler that takes other parameters gets others from its schedules.

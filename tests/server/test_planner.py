@@ -602,7 +602,7 @@ async def finish(world: World, all_decided: Callable[[], Awaitable[Any]]) -> Non
         done = await schedules.change(world.conn, world.names[id], lambda schedule: schedule, enabled=True)
         if done.recalled is not None:
             world.told[id].append(Told(done.stored.version, done.stored.schedule, True, done.stored.since))
-    for _ in range(100):
+    for _ in range(1000):  # many, where slow planners have left much: one catches up with a hundred in each second
         world.now = world.furthest = world.furthest + timedelta(seconds=1)
         await set_clock(world.conn, world.now)
         await all_decided()

@@ -139,6 +139,8 @@ async def drop_old(
         for name in [name for name in sorted(children) if name < _name(parent, oldest)][: limit - len(dropped)]:
             try:
                 async with conn.transaction():
+                    if not await conn.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+                        return dropped  # somebody else drops, or makes some: two at once get in each other's way
                     await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
                     await conn.execute(f"drop table if exists mainspring.{name}")
                 dropped.append(name)

@@ -192,8 +192,8 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
     lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says that it goes; if that cannot be heard, its leases end by themselves."""
-    monkeypatch.setattr("mainspring.store.servers.LEASE_TIMEOUT", 0.2)
-    monkeypatch.setattr("mainspring.store.leaders.LEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.store.database.LEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.server.leader.LEASE_TIMEOUT", 0.2)
     monkeypatch.setattr("mainspring.store.database.CLOSE_TIMEOUT", 0.1)
     await migrate(Database(lasting.dsn))
     async with StreamProxy("127.0.0.1", lasting.port) as proxy:

@@ -215,7 +215,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "compose.py",
-                "            if not await outcomes.finish(conn, [ending]):\n                raise",
+                "            if not await outcomes.complete(conn, ending):\n                raise",
                 "            if not armed.token:\n                raise",
             ),
         ),

@@ -118,8 +118,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Fault(3.0, 0.5, "clock", "agent-1", amount=-30.0),
             Fault(8.0, 7.0, "partition", "agent-1/servers", "both"),
+            Fault(19.0, 7.0, "partition", "agent-1/servers", "both"),
         ),
         frozenset({"L3"}),
+        seconds=30.0,
+        jobs={"work": 1},
     ),
     Mutation(
         "no unique fire",

@@ -175,6 +175,7 @@ async def test_a_silent_leader_is_replaced_though_the_clock_was_set_back(
         return second.leader.term is not None
 
     await eventually(leads)
+    assert second.leader.term == 2
 
 
 async def test_a_dead_server_is_found_though_the_clock_was_set_back(

@@ -14,7 +14,7 @@ from tests.torture.run import SOURCE
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
 def test_what_a_mutation_changes_is_there_once(mutation: Mutation, tmp_path: Path) -> None:
-    source = apply(mutation, tmp_path)
+    source = apply(mutation, tmp_path)  # raises where it is not
     for edit in mutation.edits:
         path = source / "mainspring" / edit.file
         if path.suffix == ".py":

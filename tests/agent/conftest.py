@@ -31,6 +31,6 @@ def attempt_of(recording: Recording) -> Make:
         command = Command(argv, **spec)  # type: ignore[arg-type]
         job = Job(id=1, name=recording.job_name, version=1, pool=1, definition=Definition(command, grace=grace))
         armed = Armed(task=task, token=7, job=1, attempt=2, fire_at=1_790_000_000.25, args=args)
-        return Attempt(armed, job, recording)
+        return Attempt(armed, job, recording, "d1")
 
     return make

@@ -69,7 +69,7 @@ async def test_the_environment_is_the_allow_list_and_the_spec_and_ours(
         "MAINSPRING_TASK_ID": "42",
         "MAINSPRING_ATTEMPT": "2",
         "MAINSPRING_JOB": recording.job_name,
-        "MAINSPRING_IDEMPOTENCY_KEY": "mainspring-task-42",
+        "MAINSPRING_IDEMPOTENCY_KEY": "mainspring-d1-42",
         "MAINSPRING_FIRE_AT": "2026-09-21T14:13:20.250000+00:00",
     }
 

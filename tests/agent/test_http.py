@@ -133,7 +133,7 @@ def call(recording: Recording) -> Call:
     ) -> Attempt:
         definition = Definition(Http(method, url, **http), retry=retry or Retry())
         job = Job(id=1, name="ping", version=1, pool=1, definition=definition)
-        return Attempt(Armed(task=42, token=7, job=1, attempt=attempt, fire_at=0.0, args=args), job, recording)
+        return Attempt(Armed(task=42, token=7, job=1, attempt=attempt, fire_at=0.0, args=args), job, recording, "d1")
 
     return make
 
@@ -172,7 +172,7 @@ async def test_a_request_names_its_task_and_gives_the_same_key_in_every_attempt(
     for attempt in (1, 2):
         await executor.run(call(url, attempt=attempt, headers={"X-Shop": "7"}))
     first, second = (request.headers for request in server.requests)
-    assert first["Idempotency-Key"] == second["Idempotency-Key"] == "mainspring-task-42"
+    assert first["Idempotency-Key"] == second["Idempotency-Key"] == "mainspring-d1-42"
     assert (first["Mainspring-Task"], first["Mainspring-Attempt"], second["Mainspring-Attempt"]) == ("42", "1", "2")
     assert (first["X-Shop"], first["User-Agent"]) == ("7", "Mainspring")
     assert "Mainspring-Args" not in first
@@ -421,7 +421,7 @@ async def test_another_origin_gets_no_secrets_even_on_the_way_back(
     for headers in others:
         assert not any(name in headers for name in secrets)
         assert all(headers[name] == value for name, value in plain.items())
-        assert headers["Idempotency-Key"] == "mainspring-task-42"
+        assert headers["Idempotency-Key"] == "mainspring-d1-42"
     assert [request.host.partition(":")[0] for request in server.requests][1] == "other.example"
 
 

@@ -56,7 +56,7 @@ class Bench:
             encode_result,
         )
         job = Job(1, name, 1, 1, Definition(Python(name), grace=grace))
-        attempt = Attempt(Armed(42, 7, 1, 2, 100.0, args, checkpoint), job, self.reports)
+        attempt = Attempt(Armed(42, 7, 1, 2, 100.0, args, checkpoint), job, self.reports, "d1")
         attempt.started_at = 100.25
         return attempt
 
@@ -392,7 +392,7 @@ async def test_a_handler_knows_who_it_is(bench: Bench) -> None:
         task.raise_if_cancelled()
         return [task.id, task.token, task.job, task.attempt, task.args, task.idempotency_key, task.lateness]
 
-    expected = '[42,7,"handler0",2,{"day":"x"},"mainspring-task-42",0.25]'
+    expected = '[42,7,"handler0",2,{"day":"x"},"mainspring-d1-42",0.25]'
     assert await bench.run(tells, '{"day": "x"}') == expected
 
 

@@ -30,6 +30,7 @@ from mainspring import (
 from mainspring.model.payload import MAX_ERROR
 from mainspring.store import output, tasks
 from mainspring.store.database import Connection
+from mainspring.store.installation import database_id
 from mainspring.store.tasks import AttemptView
 from tests.conftest import eventually
 
@@ -422,7 +423,7 @@ def test_current_task_is_for_handlers() -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-async def test_a_handler_knows_its_task(app: App, is_async: bool) -> None:
+async def test_a_handler_knows_its_task(app: App, is_async: bool, conn: Connection) -> None:
     def know(n: int) -> dict[str, Any]:
         task = current_task()
         return {
@@ -447,7 +448,7 @@ async def test_a_handler_knows_its_task(app: App, is_async: bool) -> None:
             "job": "know",
             "attempt": 1,
             "args": {"n": 7},
-            "key": f"mainspring-task-{task.id}",
+            "key": f"mainspring-{(await database_id(conn)).hex}-{task.id}",
             "late": True,
             "cancelled": False,
             "checkpoint": None,

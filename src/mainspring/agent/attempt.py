@@ -38,6 +38,7 @@ class Attempt:
         "args",
         "armed",
         "chunks",
+        "database",
         "grace",
         "handle",
         "job",
@@ -53,8 +54,9 @@ class Attempt:
         "waiting_since",
     )
 
-    def __init__(self, armed: Armed, job: Job, reports: Reports) -> None:
+    def __init__(self, armed: Armed, job: Job, reports: Reports, database: str = "") -> None:
         self.armed = armed
+        self.database = database  # its id: task 1 of another database is another task
         self.job = job
         self.reports = reports
         self.prepared: Any = None  # what its executor found before the instant
@@ -78,8 +80,8 @@ class Attempt:
 
     @property
     def idempotency_key(self) -> str:
-        """Stable across the attempts of a task."""
-        return f"mainspring-task-{self.armed.task}"
+        """Stable across the attempts of a task, and of no other task in any database."""
+        return f"mainspring-{self.database}-{self.armed.task}"
 
     def stop(self, reason: StopReason) -> None:
         """Ask the executor to end what it runs. The first reason stands."""

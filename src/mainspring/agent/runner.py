@@ -52,6 +52,7 @@ class Runner:
         self._confirm = confirm  # returns once all that was reported so far is durable
         self._held: dict[int, Attempt] = {}  # by task
         self._seen = Seen()
+        self.database = ""  # the id of the servers' database, once one has welcomed us
         self.draining = False
         self.empty = asyncio.Event()
         self.empty.set()
@@ -74,7 +75,7 @@ class Runner:
         if job is None:
             self._outbox.ended(endings.of_no_job(armed, self._clock.now()))
             return
-        attempt = Attempt(armed, job, self._outbox)
+        attempt = Attempt(armed, job, self._outbox, self.database)
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return

@@ -118,6 +118,7 @@ class Session:
         if self._number:
             return  # an echo
         self._number = welcome.session
+        self._agent.runner.database = welcome.database
         self._agent.runner.keep_only(welcome.kept)  # first: what is another's must not live by the new lease
         self._agent.follow(self._hello_at, welcome.now)
         self._agent.renewed(self._hello_at, welcome.lease)

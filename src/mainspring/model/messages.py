@@ -147,6 +147,7 @@ class Welcome(Struct, tag="welcome"):
     now: float
     kept: list[Held] = []  # of what it said it holds: all else is not its own any more
     credential: str | None = None  # to connect with from now on, in place of a token that serves once
+    database: str = ""  # its id, part of every idempotency key
 
 
 class Configure(Struct, tag="configure", gc=False):

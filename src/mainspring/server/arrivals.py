@@ -15,6 +15,7 @@ from mainspring.model.names import check_name
 from mainspring.store import agents, tokens
 from mainspring.store.agents import Newcomer
 from mainspring.store.database import Connection
+from mainspring.store.installation import database_id
 
 MAX_SLOTS = 100_000
 MAX_LABELS = 100
@@ -27,6 +28,7 @@ class Arrival(NamedTuple):
     tasks: list[Armed]  # what it took over
     batch: int  # under which that is noted
     credential: str | None  # to come with from now on
+    database: str  # its id
 
 
 async def arrive(
@@ -49,11 +51,12 @@ async def arrive(
     newcomer = Newcomer(
         hello.name, hello.slots, hello.labels, process, instance, token, hello.host, hello.version, hello.offers, server
     )
+    database = (await database_id(conn)).hex
     if hello.session is None:
-        return Arrival(await agents.begin(conn, newcomer, lease), instance, [], 0, credential)
+        return Arrival(await agents.begin(conn, newcomer, lease), instance, [], 0, credential, database)
     held = [h for h in hello.held if 0 < h.task < 2**63 and 0 < h.token < 2**63]
     taken = await agents.go_on(conn, newcomer, lease, [h.task for h in held], [h.token for h in held])
-    return Arrival(taken.session, instance, taken.tasks, taken.batch, credential)
+    return Arrival(taken.session, instance, taken.tasks, taken.batch, credential, database)
 
 
 def _check(hello: Hello) -> None:

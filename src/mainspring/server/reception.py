@@ -119,7 +119,8 @@ class Reception:
         seat.renewed_at = asked_at
         seat.batch = arrival.batch
         kept = [Held(armed.task, armed.token) for armed in arrival.tasks]
-        await link.send([Welcome(seat.session, self._lease, self._clock.now(), kept, arrival.credential)])
+        now = self._clock.now()
+        await link.send([Welcome(seat.session, self._lease, now, kept, arrival.credential, arrival.database)])
         self._tell_joined(seat, len(kept))
         self._gateway.join(seat, arrival.tasks)  # not before it is told: nothing may come to it earlier
         for on_joined in self._gateway.on_joined:

@@ -11,6 +11,7 @@
     │   └── StaleAttempt
     ├── AccessDenied           PostgreSQL does not let this user in, or not do that
     ├── TaskFailed             the task that was waited for did not succeed
+    ├── ResultLost             the task succeeded, and its process died before it could report a result
     ├── WaitTimeout            the task that was waited for did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
     ├── SchemaMismatch         the schema and this program do not fit
@@ -87,6 +88,12 @@ class TaskFailed(MainspringError):
         self.task_id = task_id
         self.state = state
         self.error_code = error_code
+
+
+class ResultLost(MainspringError):
+    """Raised by `Task.result()`: the handler's transaction() is committed, what it returned will never be known."""
+
+    code = "result_lost"
 
 
 class WaitTimeout(MainspringError, TimeoutError):

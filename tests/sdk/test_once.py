@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, StaleAttempt, Task, TaskFailed, current_task
+from mainspring import App, ResultLost, StaleAttempt, Task, TaskFailed, WaitTimeout, current_task
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 
@@ -43,14 +43,54 @@ async def test_the_effect_and_the_completion_are_committed_together(app: App, ef
 
     async with app.running():
         task = await pay.enqueue()
-
-        async def told() -> bool:
-            return bool((await task.status()).result == 42)
-
-        await eventually(told)
         assert await task.result(timeout=10) == 42
         assert await effects() == [(task.id, 1)]
     assert seen == {"inside": 0, "live": 1, "after": 1, "ended": 10}
+
+
+async def test_a_result_is_waited_for_until_the_handler_has_returned(app: App, conn: Connection) -> None:
+    committed, may_return = asyncio.Event(), asyncio.Event()
+
+    @app.job(delivery="effectively_once")
+    async def pay() -> int:
+        async with current_task().transaction():
+            pass
+        committed.set()
+        await may_return.wait()
+        return 42
+
+    async with app.running():
+        task = await pay.enqueue()
+        waiting = asyncio.create_task(task.result(timeout=10))
+        await committed.wait()
+        assert (await task.status()).state == "succeeded"
+        assert (await task.status()).result_due
+        with pytest.raises(WaitTimeout):
+            await task.result(timeout=0.3)
+        assert not waiting.done()
+        may_return.set()
+        assert await waiting == 42
+        status = await task.status()
+        assert (status.result, status.result_due) == (42, False)
+
+
+async def test_a_result_is_lost_with_the_process_of_its_handler(app: App, conn: Connection) -> None:
+    committed = asyncio.Event()
+
+    @app.job(delivery="effectively_once")
+    async def pay() -> int:
+        async with current_task().transaction():
+            pass
+        committed.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async with app.running(stop_patience=0):
+        task = await pay.enqueue()
+        waiting = asyncio.create_task(task.result(timeout=10))
+        await committed.wait()
+        await conn.execute("update mainspring.agent set ended_at = mainspring.now()")  # as if it had died
+        with pytest.raises(ResultLost, match="its process died before the handler returned"):
+            await waiting
 
 
 async def test_an_exception_inside_rolls_both_back(app: App, effects: Any) -> None:
@@ -77,6 +117,7 @@ async def test_an_exception_after_the_commit_changes_nothing(app: App, effects: 
     async with app.running():
         task = await pay.enqueue()
         await task.result(timeout=10)
+        assert not (await task.status()).result_due
     assert await effects() == [(task.id, 1)]
     assert (await conn.fetchval("select count(*) from mainspring.task")) == 0
     assert (await conn.fetchval("select count(*) from mainspring.attempt")) == 0

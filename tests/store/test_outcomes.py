@@ -226,9 +226,11 @@ async def test_the_same_stale_report_is_kept_once(conn: Connection, make_task: M
     assert len(await evidence(conn, task)) == 1
 
 
-async def test_a_result_is_added_only_to_a_success_that_has_none(conn: Connection, make_task: MakeTask) -> None:
+async def test_a_result_is_added_only_where_it_is_due(conn: Connection, make_task: MakeTask) -> None:
     bare, told, failed, other = [await make_task(TaskState.RUNNING, token=TOKEN) for _ in range(4)]
-    await outcomes.finish(conn, [ending(bare), ending(other)])
+    for task in (bare, other):
+        async with conn.transaction():
+            assert await outcomes.complete(conn, ending(task))
     await outcomes.finish(conn, [ending(told, result="1"), ending(failed, state=TaskState.FAILED)])
     await outcomes.add_results(
         conn,

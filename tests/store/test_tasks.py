@@ -92,7 +92,7 @@ async def test_a_task_that_waits_is_cancelled_at_once(conn: Connection, make_tas
     view = await tasks.get(conn, task)
     assert (view.state, view.error_code, view.checkpoint, view.key) == ("cancelled", "cancelled", {"at": 1}, "k")
     assert view.started_at is None
-    assert await tasks.exist(conn, [task]) == set()
+    assert await tasks.still_open(conn, [task]) == set()
 
 
 @pytest.mark.parametrize("state", [TaskState.ASSIGNED, TaskState.RUNNING])
@@ -207,7 +207,7 @@ async def test_output_goes_on_from_a_piece(conn: Connection) -> None:
 async def test_what_has_ended_is_told_to_who_waits(conn: Connection, make_task: MakeTask) -> None:
     done, lives = await ended(conn, make_task, TaskState.FAILED, code="c", error="e", result="1"), await make_task()
     assert await tasks.ended(conn, [done, lives, 10**9]) == {done: tasks.Ended(TaskState.FAILED, "1", "c", "e")}
-    assert await tasks.exist(conn, [done, lives, 10**9]) == {lives}
+    assert await tasks.still_open(conn, [done, lives, 10**9]) == {lives}
 
 
 async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection, make_task: MakeTask) -> None:

@@ -78,7 +78,7 @@ class Stage:
         await self._remove_schedules()
         async with self.app.database.acquire() as conn:
             ours = [*self.tasks, *(Task[Any](self.app, id, "", lambda text: text) for id in self.planned)]
-            live = await tasks.exist(conn, [task.id for task in ours])
+            live = await tasks.still_open(conn, [task.id for task in ours])
         left = [task for task in ours if task.id in live]
         for task in left:
             with suppress(InvalidTransition):  # it has ended just now

@@ -189,12 +189,14 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
     view = await client.task(id)
-    if TaskState.from_label(view.state) not in TERMINAL:
+    is_live = TaskState.from_label(view.state) not in TERMINAL
+    if is_live:
         waits = await client.agents.waits([id])
         if id in waits:
             note(f"task {id} cannot start yet: {waits[id].reason}")
         elif not await client.has_agent():
             note("nobody is there to run tasks at the moment; `mainspring up` would")
+    if is_live or view.result_due:
         view = await client.wait(id, timeout)
     if shared().json:
         print_json(view)

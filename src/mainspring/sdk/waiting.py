@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from mainspring.errors import StoreUnavailable, TaskFailed, TaskNotFound, WaitTimeout
+from mainspring.errors import ResultLost, StoreUnavailable, TaskFailed, TaskNotFound, WaitTimeout
 from mainspring.model.states import TaskState
 from mainspring.store import tasks
 from mainspring.store.database import Database
@@ -41,6 +41,11 @@ class Waiting:
                 task_id=task,
                 state=ended.state.label,
                 error_code=ended.error_code,
+            )
+        if ended.result_lost:
+            raise ResultLost(
+                f"task {task} succeeded, and what it wrote is committed; its process died before the handler returned, "
+                "so there is no result"
             )
         return None if ended.result is None else decode(ended.result)
 
@@ -84,8 +89,8 @@ class Waiting:
         async with self._database.acquire() as conn:
             ended = await tasks.ended(conn, wanted)
             unknown = [task for task in wanted if task not in ended]
-            live = await tasks.exist(conn, unknown) if unknown else set()
-            gone = [task for task in unknown if task not in live]
+            still_open = await tasks.still_open(conn, unknown) if unknown else set()
+            gone = [task for task in unknown if task not in still_open]
             if gone:  # it may have ended between the two looks
                 ended |= await tasks.ended(conn, gone)
         for task, outcome in ended.items():

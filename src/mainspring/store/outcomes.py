@@ -38,7 +38,7 @@ async def start(conn: Connection, starts: Sequence[Start]) -> None:
 
 
 # Short arrays are padded with nulls: what is null in a whole batch need not be sent.
-_FINISH = """
+_FINISH_BUT_FOR = """
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::float8[], $5::smallint[],
                              $6::text[], $7::text[], $8::text[])
@@ -58,19 +58,25 @@ _FINISH = """
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key,
-         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given)
+         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, result_due)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
-           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given
+           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, {result_due}
       from ended
 """
+_FINISH = _FINISH_BUT_FOR.format(result_due="false")
+_COMPLETE = _FINISH_BUT_FOR.format(result_due="true")
 
 
 async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
     """assigned, running → the state of each ending. Returns how many moved."""
+    return await _finish(conn, _FINISH, endings)
+
+
+async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -> int:
     states = [e.state for e in endings]
     status = await conn.execute(
-        _FINISH,
+        statement,
         [e.task for e in endings],
         [e.token for e in endings],
         [e.started_at or None for e in endings],
@@ -95,10 +101,11 @@ _HURRY = "select set_config('idle_in_transaction_session_timeout', $1, true)"
 async def complete(conn: Connection, ending: Ending) -> bool:
     """running → succeeded in the handler's own transaction, which is to end at once. False: the attempt is stale.
 
+    The result is due until the handler has returned and `add_results` has it.
     A process that is stopped before the commit would keep the row: nobody could rescue the task, nor have its slot.
     """
     await conn.execute(_HURRY, f"{COMMIT_WITHIN * 1000:.0f}")
-    return await finish(conn, [ending]) == 1
+    return await _finish(conn, _COMPLETE, [ending]) == 1
 
 
 # One that has slots gives them up, and goes back to its gate.
@@ -194,18 +201,18 @@ async def keep_stale(conn: Connection, endings: Sequence[Ending]) -> list[Ending
     return stale
 
 
-# An attempt that committed its own completion in its transaction tells its result afterwards.
+# An attempt that committed its own completion in its transaction reports its result afterwards; if its handler raised
+# after the commit, there is none.
 _RESULT = """
-    update mainspring.task_history h set result = given.result::jsonb
+    update mainspring.task_history h set result = given.result::jsonb, result_due = false
       from unnest($1::bigint[], $2::bigint[], $3::text[]) as given(id, token, result)
-     where h.id = given.id and h.token = given.token and h.result is null and h.state = 10
+     where h.id = given.id and h.token = given.token and h.result_due
 """
 
 
 async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
-    told = [e for e in endings if e.result is not None]
-    if told:
-        await conn.execute(_RESULT, [e.task for e in told], [e.token for e in told], [e.result for e in told])
+    """The results of those attempts that `complete` has ended."""
+    await conn.execute(_RESULT, [e.task for e in endings], [e.token for e in endings], [e.result for e in endings])
 
 
 _NOTE = """

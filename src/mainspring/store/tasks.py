@@ -47,6 +47,7 @@ class TaskView(msgspec.Struct, frozen=True):
     parent: int | None = None  # the broadcast that it is part of
     agent: str | None = None  # the only one that may run it
     concurrency_key: str | None = None
+    result_due: bool = False  # completed by transaction(); its handler has not returned yet
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ _LIVE = """
            case when t.session is not null then t.started_at end as started_at,   -- a broadcast is only sent out
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
            null::text as error_code, null::text as error, t.key, s.name as schedule, t.scope, t.plan_time,
-           t.paused_at, t.parent_id, t.target, t.concurrency_key
+           t.paused_at, t.parent_id, t.target, t.concurrency_key, false as result_due
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -74,7 +75,7 @@ _FINISHED = """
     select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
            t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
            s.name as schedule, t.scope, t.plan_time, null::timestamptz as paused_at, t.parent_id, t.target,
-           t.concurrency_key
+           t.concurrency_key, t.result_due
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -115,6 +116,7 @@ def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
         parent=row["parent_id"],
         agent=row["target"],
         concurrency_key=None if row["concurrency_key"] is None else plain_key(row["concurrency_key"]),
+        result_due=row["result_due"],
     )
 
 
@@ -276,24 +278,44 @@ async def run_again(conn: Connection, task: int) -> None:
         await conn.execute("select pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')")
 
 
-_ENDED = "select id, state, result, error_code, error from mainspring.task_history where id = any($1::bigint[])"
+# A task that its handler completed by transaction() has ended for its waiters once the handler has returned, or cannot
+# report any more because its agent is gone.
+_ENDED = """
+    select h.id, h.state, h.result, h.error_code, h.error, h.result_due
+      from mainspring.task_history h
+     where h.id = any($1::bigint[])
+       and not (h.result_due and exists (
+               select from mainspring.agent before
+                 join mainspring.agent a on a.instance = before.instance       -- the same process, perhaps reconnected
+                where before.session = h.session and a.ended_at is null and a.lease_until > mainspring.now()))
+"""
 
 
 class Ended(NamedTuple):
+    """How a task ended. `result_lost`: its process died after the commit and before the handler returned."""
+
     state: TaskState
     result: str | None
     error_code: str | None
     error: str | None
+    result_lost: bool = False
 
 
 async def ended(conn: Connection, tasks: Sequence[int]) -> dict[int, Ended]:
     """Those of `tasks` that have ended."""
     return {
-        row["id"]: Ended(TaskState(row["state"]), row["result"], row["error_code"], row["error"])
+        row["id"]: Ended(TaskState(row["state"]), row["result"], row["error_code"], row["error"], row["result_due"])
         for row in await conn.fetch(_ENDED, tasks)
     }
 
 
-async def exist(conn: Connection, tasks: Sequence[int]) -> set[int]:
-    """Those of `tasks` that are live."""
-    return {row[0] for row in await conn.fetch("select id from mainspring.task where id = any($1::bigint[])", tasks)}
+_STILL_OPEN = """
+    select id from mainspring.task where id = any($1::bigint[])
+    union all
+    select id from mainspring.task_history where id = any($1::bigint[]) and result_due
+"""
+
+
+async def still_open(conn: Connection, tasks: Sequence[int]) -> set[int]:
+    """Those of `tasks` that are live, or whose result is due."""
+    return {row[0] for row in await conn.fetch(_STILL_OPEN, tasks)}

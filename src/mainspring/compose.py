@@ -9,8 +9,8 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.config import Settings, load
-from mainspring.errors import StaleAttempt, StoreUnavailable
+from mainspring.errors import StaleAttempt, StoreUnavailable, ValidationError
 from mainspring.model.jobs import Command, Definition, Http, Python, Run
 from mainspring.model.lead import Lead
 from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
@@ -50,6 +50,25 @@ def data_directory(settings: Settings) -> Path:
     return Path(settings.data_directory) if settings.data_directory else default_directory()
 
 
+_is_agent = False
+
+
+@contextmanager
+def without_database() -> Iterator[None]:
+    """While this process is an agent: nothing in it opens a database that was not asked for."""
+    global _is_agent
+    was, _is_agent = _is_agent, True
+    try:
+        yield
+    finally:
+        _is_agent = was
+
+
+def lacks_database() -> bool:
+    """Whether only a database that somebody names may be opened in this process."""
+    return _is_agent
+
+
 @asynccontextmanager
 async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIterator[Database]:
     """The database of these settings, the embedded one if there is no DSN; its schema up to date.
@@ -57,6 +76,12 @@ async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIte
     Who prepares it is a server, and keeps in mind where PostgreSQL failed over to.
     """
     directory = data_directory(settings)
+    if settings.dsn is None and _is_agent:
+        raise ValidationError(
+            "this process is an agent, which has no database: start it with --dsn. Without one, a handler can submit "
+            "tasks, through the agent's server; their result(), status() and the like need a database",
+            field="dsn",
+        )
     if settings.dsn is None:
         embedded = await asyncio.to_thread(Embedded.start, directory)
         database = Database(embedded.dsn, revive=embedded.revive)

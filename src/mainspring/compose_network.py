@@ -15,7 +15,7 @@ from typing import Any
 
 from mainspring.agent.connector import Connector, server_urls
 from mainspring.agent.executors.python import Handler
-from mainspring.compose import Executors, Settings, identity_of, make_agent, make_server
+from mainspring.compose import Executors, Settings, identity_of, make_agent, make_server, without_database
 from mainspring.errors import ValidationError
 from mainspring.server.door import Door
 from mainspring.server.scopes import Provider
@@ -85,7 +85,7 @@ async def ended_by(part: asyncio.Task[None]) -> AsyncIterator[None]:
 
 
 class RemoteAgent:
-    """An agent that connects to servers elsewhere."""
+    """An agent that connects to servers elsewhere. `database` is the one of the settings, for its handlers, if any."""
 
     def __init__(self, settings: Settings, handlers: Mapping[str, Handler], app: str | None) -> None:
         if settings.server is None:
@@ -100,13 +100,15 @@ class RemoteAgent:
             raise ValidationError("token: not one of ours; `mainspring token create NAME` makes one", field="token")
         self._settings = settings
         labels = settings.labels if app is None else {**settings.labels, "app": app}
-        database = None if settings.dsn is None else Database(settings.dsn)
-        self._executors = Executors(settings, database, handlers)
+        self.database = None if settings.dsn is None else Database(settings.dsn)
+        self._executors = Executors(settings, self.database, handlers)
         connector = Connector(server_urls(settings.server), settings.token, agent_tls(settings))
         self.agent = make_agent(settings, labels, self._executors, connector)
+        self._without_database = without_database()
         self._running: asyncio.Task[None]
 
     async def __aenter__(self) -> RemoteAgent:
+        self._without_database.__enter__()
         self._running = asyncio.create_task(self.agent.run(), name="mainspring agent")
         return self
 
@@ -135,6 +137,9 @@ class RemoteAgent:
             await self.agent.close()
         await asyncio.wait([self._running])
         await self._executors.close()
+        if self.database is not None:
+            await self.database.close()
+        self._without_database.__exit__(None, None, None)
 
 
 def address(text: str) -> tuple[str, int]:

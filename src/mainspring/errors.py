@@ -34,6 +34,16 @@ class MainspringError(Exception):
         self.field = field
 
 
+def from_code(code: str, message: str, field: str | None) -> MainspringError:
+    """The error that another process named by its code; the root of the tree where this version does not know it."""
+    kinds: list[type[MainspringError]] = [MainspringError]
+    for kind in kinds:  # grows while it is read
+        if kind.code == code and kind is not TaskFailed:
+            return kind(message, field=field)
+        kinds += kind.__subclasses__()
+    return MainspringError(message, field=field)
+
+
 class ValidationError(MainspringError):
     """Something the caller gave cannot be accepted; nothing was written."""
 

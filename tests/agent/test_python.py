@@ -437,4 +437,4 @@ async def test_without_a_database_there_is_no_transaction(bench: Bench) -> None:
     async def commits() -> None:
         current_task().transaction()
 
-    assert "needs an agent with a database" in (await bench.failure(commits)).message
+    assert "transaction() needs a database: start the agent with --dsn" in (await bench.failure(commits)).message

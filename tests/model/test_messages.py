@@ -33,6 +33,8 @@ from mainspring.model.messages import (
     ServerMessage,
     Start,
     Started,
+    Submit,
+    Submitted,
     Welcome,
 )
 from mainspring.model.retry import Retry
@@ -55,6 +57,7 @@ FROM_AGENT: list[AgentMessage] = [
     Progress([Note(1, 2, "0.5", None), Note(1, 2, None, '{"a": []}')]),
     Output([Chunk(1, 2, 3, 1, 5.5, bytes(range(256)))]),
     Refused([Held(1, 2), Held(BIG, BIG)], "draining"),
+    Submit("ab" * 16, 1, 2, "job", ["{}", '{"a": 1}'], many=True, run_at=5.5, delay=0.5, key="é", after=[1, BIG]),
 ]
 FROM_SERVER: list[ServerMessage] = [
     Welcome(7, 15.0, 1_790_000_000.5),
@@ -67,6 +70,8 @@ FROM_SERVER: list[ServerMessage] = [
     Cancel([Held(1, 2)]),
     Pause([Held(1, 2)], resume=True),
     Drain(),
+    Submitted("ab" * 16, [1, BIG]),
+    Submitted("ab" * 16, code="validation", message="é", field="args"),
 ]
 
 

@@ -70,6 +70,8 @@ async def test_a_round_makes_drops_and_forgets(conn: Connection, janitor: Janito
         insert into mainspring.claim (session, batch, tasks) values (10000, 1, '{1}');
         insert into mainspring.stop_order (session, task_id, token)
         select session, 1, 1 from mainspring.agent;
+        insert into mainspring.submission (id, tasks, at)
+        values (gen_random_uuid(), '{1}', now()), (gen_random_uuid(), '{2}', now() + interval '10 days');
     """)
     await ten_days_later(conn)
     before = await days(conn)
@@ -78,7 +80,7 @@ async def test_a_round_makes_drops_and_forgets(conn: Connection, janitor: Janito
     assert len(after) == 5
     assert not set(after) & set(before)
     assert await keys(conn) == 0
-    for table in ("agent", "server", "open_pool", "stop_order", "segment_move"):
+    for table in ("agent", "server", "open_pool", "stop_order", "segment_move", "submission"):
         assert await conn.fetchval(f"select count(*) from mainspring.{table}") == 1, table
     assert await conn.fetchval("select count(*) from mainspring.claim") == 0
     rows = {name: chore["rows"] for name, chore in (await told(conn)).items() if chore["rows"]}

@@ -134,6 +134,7 @@ class Agent:
         self._hello.session = session
         self.welcomed.set()
         self._was_welcomed.set()
+        self.outbox.submissions.ask_again()
 
     def renewed(self, sent: float, seconds: float) -> None:
         """The lease holds for `seconds` from `sent`."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
+from mainspring.agent.submissions import Submissions
 from mainspring.agent.wheel import Timer
 from mainspring.model.jobs import Job
 from mainspring.model.messages import Armed
@@ -49,6 +50,7 @@ class Attempt:
         "reports",
         "started_at",
         "stopping",
+        "submissions",
         "timer",
         "transactions",
         "waiting_since",
@@ -62,6 +64,7 @@ class Attempt:
         self.prepared: Any = None  # what its executor found before the instant
         self.args: dict[str, Any] = _NO_ARGS  # of a handler
         self.transactions: Transactions | None = None
+        self.submissions: Submissions | None = None  # through the server
         self.lead = 0.0  # seconds to its instant when it was armed
         self.left: float | None = None  # of its timeout, while it is paused
         self.paused = False

@@ -108,7 +108,9 @@ class CurrentTask:
         if self._attempt.armed.daemon:
             raise RuntimeError("transaction() completes a task; a daemon's never is, so use a connection of your own")
         if self._attempt.transactions is None:
-            raise RuntimeError("transaction() needs an agent with a database, such as `mainspring worker`")
+            raise RuntimeError(
+                "transaction() needs a database: start the agent with --dsn, or run the handler in `mainspring worker`"
+            )
         return self._attempt.transactions(self._attempt)
 
 

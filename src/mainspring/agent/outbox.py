@@ -1,6 +1,6 @@
 """Outbox: what the agent has to report, gathered into frames and kept until the server has it committed.
 
-Sends  Started, Finished, Progress, Output, Refused
+Sends  Started, Finished, Progress, Output, Refused, Submit
 Next:  wire/link.py, then server/recorder.py
 """
 
@@ -15,6 +15,7 @@ from itertools import accumulate, takewhile
 from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
+from mainspring.agent.submissions import Submissions, size_of
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -30,6 +31,7 @@ from mainspring.model.messages import (
     Refused,
     Start,
     Started,
+    Submit,
 )
 from mainspring.wire.clock import Clock
 
@@ -57,6 +59,7 @@ class Outbox:
         self._delayed: asyncio.TimerHandle | None = None
         self._starts_due = False
         self.ready = asyncio.Event()  # there is something to send now
+        self.submissions = Submissions(self.ready.set)
 
     def started(self, attempt: Attempt) -> None:
         self._starts[attempt.armed.token] = attempt
@@ -122,13 +125,14 @@ class Outbox:
         for reason, attempts in self._refused.items():
             messages.append(Refused(attempts, reason))
         self._refused.clear()
+        messages += self.submissions.take(min(room, FRAME) - weight(messages))
         if self._has_bulk and room > weight(messages):  # else it is ready when something has come to the other side
             self.ready.set()
         return messages
 
     @property
     def _has_bulk(self) -> bool:
-        return bool(self._notes or self._chunks or self._endings)
+        return bool(self._notes or self._chunks or self._endings or self.submissions.unsent)
 
     def _take_again(self, room: int) -> list[AgentMessage]:
         """Of what is told again. What was one message of output may be several now."""
@@ -196,7 +200,8 @@ class Outbox:
 
     def put_back(self, messages: list[AgentMessage]) -> None:
         """These were sent on a connection that is gone, and not acknowledged: they are told again first."""
-        reports: list[AgentMessage] = [message for message in messages if not isinstance(message, Hello)]
+        # A submission is asked for again by itself, until it is answered.
+        reports: list[AgentMessage] = [message for message in messages if not isinstance(message, (Hello, Submit))]
         self._put_back = reports + self._put_back
         if self._put_back:
             self.ready.set()
@@ -218,6 +223,8 @@ def weight(messages: Iterable[AgentMessage]) -> int:
                 size += sum(len(chunk.data) for chunk in chunks)
             case Finished(endings):
                 size += sum(map(_payload, endings))
+            case Submit():
+                size += size_of(message)
     return size
 
 

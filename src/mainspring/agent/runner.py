@@ -76,6 +76,7 @@ class Runner:
             self._outbox.ended(endings.of_no_job(armed, self._clock.now()))
             return
         attempt = Attempt(armed, job, self._outbox, self.database)
+        attempt.submissions = self._outbox.submissions
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return

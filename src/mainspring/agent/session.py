@@ -1,6 +1,6 @@
 """Session: the agent's side of one connection, from hello until it closes.
 
-Reads   Welcome, Configure, Dispatch, Cancel, Recall, Pause, Drain
+Reads   Welcome, Configure, Dispatch, Cancel, Recall, Pause, Drain, Submitted
 Sends   Hello, Heartbeat, and what the outbox has
 Next:   agent/runner.py
 """
@@ -27,6 +27,7 @@ from mainspring.model.messages import (
     Pause,
     Recall,
     ServerMessage,
+    Submitted,
     Welcome,
 )
 from mainspring.wire.channel import Channel, ChannelClosed, ChannelRefused
@@ -113,6 +114,8 @@ class Session:
                 runner.recall(attempts)
             case Drain():
                 runner.drain()
+            case Submitted():
+                self._agent.outbox.submissions.answered(message)
 
     def _begin(self, welcome: Welcome) -> None:
         if self._number:

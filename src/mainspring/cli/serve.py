@@ -60,7 +60,8 @@ def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -
 def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | None, **given: Any) -> None:
     """Run tasks for servers on other machines.
 
-    With --dsn, handlers have `current_task().transaction()`; nothing else needs the database.
+    Handlers submit tasks through the server. With --dsn they also have `current_task().transaction()`,
+    `result()` and all else that needs the database.
     """
     from mainspring.cli.runtime import leave_threads_behind, run
 
@@ -113,6 +114,8 @@ Ctrl-C stops; agents and what they run go on with another server.
 
 async def _run_agent(app: App | None, overrides: dict[str, Any], *, as_json: bool) -> None:
     """Until a signal; then let running tasks end."""
+    from contextlib import AsyncExitStack
+
     from mainspring.cli.runtime import Signals, settle_memory
     from mainspring.compose import load
     from mainspring.compose_network import RemoteAgent
@@ -120,7 +123,10 @@ async def _run_agent(app: App | None, overrides: dict[str, Any], *, as_json: boo
     signals = Signals()
     settings = load(overrides) if app is None else app.settings(**overrides)
     running = RemoteAgent(settings, {} if app is None else app.handlers, None if app is None else app.name)
-    async with running:
+    async with AsyncExitStack() as stack:
+        if app is not None and running.database is not None:
+            await stack.enter_async_context(app.attached(running.database))
+        await stack.enter_async_context(running)
         session = await running.joined(signals.asked)
         if session is not None:
             signals.hurry = lambda: running.agent.runner.stop_all("shutdown")

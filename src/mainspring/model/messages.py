@@ -133,7 +133,25 @@ class Refused(Struct, tag="refused"):
     reason: str
 
 
-AgentMessage = Hello | Heartbeat | Started | Finished | Progress | Output | Refused
+class Submit(Struct, tag="submit"):
+    """Tasks that a handler submits while it runs, answered by `Submitted`. A repeated request submits nothing more."""
+
+    request: str  # a UUID, which the answer repeats
+    task: int  # with its token: the attempt that submits
+    token: int
+    job: str
+    args: list[str]  # JSON objects, one for each task
+    many: bool = False
+    priority: str | None = None
+    run_at: float | None = None
+    delay: float | None = None
+    key: str | None = None
+    key_ttl: float = 86400.0
+    after: list[int] | None = None
+    concurrency_key: str | None = None
+
+
+AgentMessage = Hello | Heartbeat | Started | Finished | Progress | Output | Refused | Submit
 
 
 # ── from the server ─────────────────────────────────────────────────────────────────────────────
@@ -207,7 +225,17 @@ class Drain(Struct, tag="drain"):
     """Take nothing new, give back what has not started."""
 
 
-ServerMessage = Welcome | Configure | Dispatch | Recall | Cancel | Pause | Drain
+class Submitted(Struct, tag="submitted"):
+    """Answer to `Submit`: the tasks, which are committed; or the code of an error and what it says."""
+
+    request: str
+    tasks: list[int] = []
+    code: str | None = None
+    message: str = ""
+    field: str | None = None
+
+
+ServerMessage = Welcome | Configure | Dispatch | Recall | Cancel | Pause | Drain | Submitted
 
 
 # ── both ────────────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,8 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 import msgspec
 
 from mainspring import compose
+from mainspring.agent.attempt import Attempt
+from mainspring.agent.current import running
 from mainspring.agent.executors.python import Handler
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.define import command, define
@@ -25,6 +27,7 @@ from mainspring.model.sizes import Size
 from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.job import Job, bind_command, check_command
 from mainspring.sdk.limits import bind_limits, check_limits
+from mainspring.sdk.remote import loop_of, submit_through_server
 from mainspring.sdk.schedules import JobOptions, Schedules, check_version
 from mainspring.sdk.signature import Signature, encode_result
 from mainspring.sdk.sync import SyncBridge
@@ -195,11 +198,14 @@ class App:
             settings = self.settings(**overrides)
             database = await stack.enter_async_context(compose.open_database(settings))
             await compose.register(database, self.definitions, self.name, self.version, self.schedules)
-            self._database = database
-            self.loop = asyncio.get_running_loop()
-            self._waiting = Waiting(database)
-            stack.push_async_callback(self._waiting.close)
-            self._open = stack.pop_all()
+            self._opened(database, stack)
+
+    def _opened(self, database: Database, stack: AsyncExitStack) -> None:
+        self._database = database
+        self.loop = asyncio.get_running_loop()
+        self._waiting = Waiting(database)
+        stack.push_async_callback(self._waiting.close)
+        self._open = stack.pop_all()
 
     async def close(self) -> None:
         stack, self._open = self._open, None
@@ -207,6 +213,16 @@ class App:
         self._database = self._waiting = self.loop = None
         if stack is not None:
             await stack.aclose()
+
+    @asynccontextmanager
+    async def attached(self, database: Database) -> AsyncIterator[App]:
+        """Open on the database of an agent, as it is: its servers keep the schema, and register the jobs."""
+        async with AsyncExitStack() as stack:
+            self._opened(database, stack)
+            try:
+                yield self
+            finally:
+                await self.close()
 
     async def __aenter__(self) -> App:
         await self.open()
@@ -261,6 +277,8 @@ class App:
         if conn is not None:
             return await submit(conn, submission)
         if self._database is None:
+            if (attempt := self._on_an_agent()) is not None:
+                return await submit_through_server(attempt, submission)
             await self.open()
         own = self.database
         engine = self._engine
@@ -277,7 +295,15 @@ class App:
     def submit_sync(self, submission: Submission | Submissions, conn: Any) -> Any:
         if conn is not None:
             return submit_sync(conn, submission)
+        if self._database is None and (attempt := self._on_an_agent()) is not None:
+            return self._sync.call(lambda: submit_through_server(attempt, submission), loop_of(attempt))
         return self._sync.call(lambda: self.submit(submission, None))
+
+    def _on_an_agent(self) -> Attempt | None:
+        """The attempt that runs here, if that is on an agent for which the application names no database."""
+        if compose.lacks_database() and self.settings().dsn is None:
+            return running.get(None)
+        return None
 
     async def wait_for(
         self, task: int, timeout: float | None, decode: Callable[[str], Any] = msgspec.json.decode
@@ -289,11 +315,15 @@ class App:
         return await self._waiting.result(task, timeout, decode)
 
     async def status(self, task: int) -> TaskView:
+        if self._database is None:
+            await self.open()
         async with self.database.acquire() as conn:
             return await tasks.get(conn, task)
 
     async def control(self, act: Callable[[Connection, int], Awaitable[object]], task: int) -> None:
         """Ask something of a task that runs, and of the agent in this process at once."""
+        if self._database is None:
+            await self.open()
         async with self.database.acquire() as conn:
             await act(conn, task)
         if self._engine is not None:

@@ -26,15 +26,15 @@ class SyncBridge:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def call(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Run the coroutine on the application's loop, and wait for it here."""
+    def call(self, make: Callable[[], Coroutine[Any, Any, Any]], loop: asyncio.AbstractEventLoop | None = None) -> Any:
+        """Run the coroutine on the application's loop, or the one given, and wait for it here."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
             raise ValidationError("enqueue_sync: this is async code; use `await enqueue()`", field="enqueue_sync")
-        loop = self._app.loop or self._own_loop()
+        loop = loop or self._app.loop or self._own_loop()
         return asyncio.run_coroutine_threadsafe(make(), loop).result(TIMEOUT)
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:

@@ -27,6 +27,7 @@ AT_ONCE = 10_000  # rows that one chore deletes in one round
 DROPS = 50  # partitions that are dropped in one round
 ANALYZES = 3  # tables in one round
 KEEP_MOVES = timedelta(days=30)
+KEEP_SUBMISSIONS = timedelta(days=1)  # an agent asks again within its lease, which is an hour at most
 TELL_EVERY = 60.0  # seconds between two words of a chore that had nothing to do
 LONG = 900.0  # seconds that a transaction may be open before it is told of
 MANY_DEAD = 200_000  # rows: twice what autovacuum lets the table of tasks come to
@@ -52,6 +53,7 @@ class Janitor:
             Chore("make partitions", lambda conn: partitions.make_ahead(conn, DAYS_AHEAD)),
             Chore("drop partitions", self._drop, most=DROPS),
             Chore("forget keys", lambda conn: forgetting.keys(conn, AT_ONCE)),
+            Chore("forget submissions", lambda conn: forgetting.submissions(conn, KEEP_SUBMISSIONS, AT_ONCE)),
             Chore("forget fires", lambda conn: forgetting.fires(conn, longest, AT_ONCE)),
             Chore("forget versions", lambda conn: forgetting.versions(conn, longest, AT_ONCE)),
             Chore("forget sessions", lambda conn: forgetting.sessions(conn, longest, AT_ONCE)),

@@ -3,7 +3,7 @@
 Reads   messages of agents
 Writes  store.agents        (sessions)
 Sends   Welcome, Configure
-Next:   server/arrivals.py, server/gateway.py, server/recorder.py
+Next:   server/arrivals.py, server/gateway.py, server/recorder.py, server/submissions.py
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mainspring.model.messages import (
     Held,
     Hello,
     ServerMessage,
+    Submit,
     Welcome,
 )
 from mainspring.model.skew import DEFAULT_LIMIT, alarm
@@ -32,6 +33,7 @@ from mainspring.server.gateway import Gateway
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import Seat
 from mainspring.server.standing import Standing
+from mainspring.server.submissions import Submissions
 from mainspring.store import agents
 from mainspring.store.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
@@ -59,6 +61,7 @@ class Reception:
         self._standing = standing
         self._gateway = gateway
         self._recorder = recorder
+        self.submissions = Submissions(database)
         self._clock = clock
         self._lease = lease
         self._skew_limit = skew_limit
@@ -129,6 +132,7 @@ class Reception:
 
     async def _left(self, seat: Seat) -> None:
         """The connection is gone. Who held nothing has nothing to come back for; the others have their lease."""
+        self.submissions.left(seat)
         was_here = seat.session in self._gateway.seats
         self._gateway.leave(seat)
         if was_here and not seat.is_local:
@@ -148,6 +152,8 @@ class Reception:
                 match message:
                     case Heartbeat():
                         await self._answer(seat, message)
+                    case Submit():
+                        self.submissions.take(seat, message)
                     case Hello():
                         log.warning("agent %s said hello twice; ignored", seat.name)
                     case _:

@@ -131,6 +131,7 @@ class Server:
         self.keeper.on_stopping.append(cancels)
         self.roster.on_back.append(claims)
         self.recorder.on_requeued.append(claims)
+        self.reception.submissions.on_submitted.append(claims)
         self.recorder.on_restarted.append(self.keeper.wake.set)
         self.recorder.on_ended += [self._count, self.settler.ended, self.turnstile.ended, self.broadcaster.ended]
 

@@ -27,6 +27,18 @@ async def keys(conn: Connection, limit: int) -> int:
     return await _deleted(conn, _KEYS, limit)
 
 
+_SUBMISSIONS = """
+    delete from mainspring.submission where id in (
+        select id from mainspring.submission where at < mainspring.now() - $1::interval
+         order by at limit $2 for update skip locked)
+"""
+
+
+async def submissions(conn: Connection, older_than: timedelta, limit: int) -> int:
+    """Submissions through servers that no agent can ask for again."""
+    return await _deleted(conn, _SUBMISSIONS, older_than, limit)
+
+
 _FIRES = """
     delete from mainspring.fire_default where ctid = any (array(
         select ctid from mainspring.fire_default where plan_time < mainspring.now() - $1::interval

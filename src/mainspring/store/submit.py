@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from mainspring.errors import MainspringError, ValidationError
+from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, ValidationError
+from mainspring.model.messages import Held
 from mainspring.store.database import Connection, translate
 
 
@@ -125,6 +126,50 @@ async def submit_and_claim(
             raise
         raise ours from error
     return row["id"], row["batch"]
+
+
+# The guard: an agent submits for a handler that it runs, and jobs of that handler's application or of none.
+_ACCEPT = """
+    insert into mainspring.submission (id)
+    select $1
+      from mainspring.task t
+      join mainspring.job own on own.id = t.job_id and own.definition->'run'->>'type' = 'python'
+     where t.id = $2 and t.token = $3 and t.session = $4 and t.state in (2, 3)
+       and not exists (select from mainspring.job other
+                        where other.namespace = own.namespace and other.name = $5
+                          and other.definition->'requires'->>'app' <> own.definition->'requires'->>'app')
+    on conflict (id) do nothing
+    returning id
+"""
+_ANSWERED = "select tasks from mainspring.submission where id = $1"
+_HOLDS = """
+    select exists (select from mainspring.task where id = $1 and token = $2 and session = $3 and state in (2, 3))
+"""
+
+
+async def submit_for_attempt(
+    conn: Connection, request: UUID, attempt: Held, session: int, submission: Submission | Submissions
+) -> list[int]:
+    """Submit for a handler that `session` runs; returns the ids. A request that was carried out before gives its own.
+
+    StaleAttempt if the session does not hold the attempt, AccessDenied if the job is of another application.
+    """
+    async with conn.transaction():
+        accepted = await conn.fetchval(_ACCEPT, request, attempt.task, attempt.token, session, submission.job)
+        if accepted is None:
+            ids: list[int] | None = await conn.fetchval(_ANSWERED, request)
+            if ids is not None:
+                return ids
+            if not await conn.fetchval(_HOLDS, attempt.task, attempt.token, session):
+                raise StaleAttempt(f"task {attempt.task} belongs to another attempt now; nothing was submitted")
+            raise AccessDenied(
+                f"a handler on an agent submits jobs of its own application; {submission.job!r} is of another one",
+                field="job",
+            )
+        found = await submit(conn, submission)
+        ids = found if isinstance(submission, Submissions) else [found]
+        await conn.execute("update mainspring.submission set tasks = $2 where id = $1", request, ids)
+    return ids
 
 
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:

@@ -14,6 +14,7 @@ from mainspring.store.database import Connection
 
 HOT = (
     "task", "claim", "agent", "server", "segment", "task_key", "dependency", "schedule", "stop_order", "chore",
+    "submission",
 )  # fmt: skip
 
 # Changed by more than a tenth, and a thousand rows, since anybody looked; and nobody has for an hour.

@@ -1,0 +1,88 @@
+"""Submissions: tasks that handlers submit through the server, from an agent that has no database.
+
+A request is kept until it is answered, and asked again on each new connection under the same id: the server answers
+after its commit, and a second time with what the first one came to.
+Sends  Submit
+Next:  server/submissions.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from mainspring.errors import ValidationError, from_code
+from mainspring.model.messages import Submit, Submitted
+
+AT_ONCE = 64  # requests that wait for an answer; others wait here
+LARGEST = 8 << 20  # bytes of one request; a frame holds twice as much
+MOST_BYTES = 16 << 20  # of requests that wait for an answer
+
+
+class Submissions:
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.unsent: dict[str, Submit] = {}  # by request
+        self._ready = ready  # tells that there is something to send
+        self._open: dict[str, tuple[Submit, asyncio.Future[Submitted]]] = {}
+        self._bytes = 0  # of those
+        self._turn = asyncio.Lock()
+        self._less = asyncio.Event()  # a request is over
+
+    async def submit(self, request: Submit) -> list[int]:
+        """The tasks, once they are committed. However often the connection is lost: they are submitted once."""
+        size = size_of(request)
+        if size > LARGEST:
+            raise ValidationError(
+                f"args: {size / 2**20:.1f} MiB in one call; through a server at most {LARGEST >> 20} MiB: "
+                "submit in parts, or give the agent a database with --dsn",
+                field="args",
+            )
+        await self._wait_for_room(size)
+        future: asyncio.Future[Submitted] = self.loop.create_future()
+        self._open[request.request] = (request, future)
+        self._bytes += size
+        self._ask([request])
+        try:
+            answer = await future
+        finally:
+            del self._open[request.request]
+            self.unsent.pop(request.request, None)
+            self._bytes -= size
+            self._less.set()
+        if answer.code is not None:
+            raise from_code(answer.code, answer.message, answer.field)
+        return answer.tasks
+
+    async def _wait_for_room(self, size: int) -> None:
+        async with self._turn:  # first come, first served: a large one does not wait behind small ones for good
+            while len(self._open) >= AT_ONCE or (self._open and self._bytes + size > MOST_BYTES):
+                self._less.clear()
+                await self._less.wait()
+
+    def _ask(self, requests: list[Submit]) -> None:
+        if requests:
+            self.unsent.update((request.request, request) for request in requests)
+            self._ready()
+
+    def ask_again(self) -> None:
+        """There is a new connection: what was asked on another one may have been lost, or its answer."""
+        self._ask([request for request, _ in self._open.values()])
+
+    def answered(self, answer: Submitted) -> None:
+        _, future = self._open.get(answer.request, (None, None))
+        if future is not None and not future.done():  # else it was answered before, or its handler is gone
+            future.set_result(answer)
+
+    def take(self, room: int) -> list[Submit]:
+        """Requests to send now, of at most `room` bytes, or a little more."""
+        taken = []
+        while self.unsent and room > 0:
+            request = self.unsent.pop(next(iter(self.unsent)))
+            room -= size_of(request)
+            taken.append(request)
+        return taken
+
+
+def size_of(request: Submit) -> int:
+    return sum(map(len, request.args))

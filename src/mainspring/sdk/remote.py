@@ -1,0 +1,53 @@
+"""Submission from a handler on an agent that has no database: through the server that it is connected to.
+
+Next: agent/submissions.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from mainspring.agent.attempt import Attempt
+from mainspring.agent.submissions import Submissions as Through
+from mainspring.model.messages import Submit
+from mainspring.store.submit import Submission, Submissions
+
+
+async def submit_through_server(attempt: Attempt, submission: Submission | Submissions) -> Any:
+    """The id of the task, or the list of ids, once they are committed."""
+    request = Submit(
+        uuid4().hex,
+        attempt.armed.task,
+        attempt.armed.token,
+        submission.job,
+        args=[],
+        priority=submission.priority,
+        run_at=None if submission.run_at is None else submission.run_at.timestamp(),
+        delay=_seconds(submission.delay),
+        concurrency_key=submission.concurrency_key,
+    )
+    if isinstance(submission, Submissions):
+        request.many, request.args = True, submission.args
+        return await _submissions(attempt).submit(request)
+    request.args = [submission.args]
+    request.key, request.key_ttl = submission.key, submission.key_ttl.total_seconds()
+    request.after = submission.after
+    (id,) = await _submissions(attempt).submit(request)
+    return id
+
+
+def loop_of(attempt: Attempt) -> asyncio.AbstractEventLoop:
+    """The event loop of the agent, on which `submit_through_server` must run."""
+    return _submissions(attempt).loop
+
+
+def _submissions(attempt: Attempt) -> Through:
+    assert attempt.submissions is not None  # a runner has armed it
+    return attempt.submissions
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()

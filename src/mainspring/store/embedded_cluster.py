@@ -18,6 +18,7 @@ import os
 import shutil
 import socket
 import stat
+import struct
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ local replication all peer map=mainspring
 """
 
 
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # a server of any state answers it with one byte
+
+
 @dataclass(frozen=True)
 class Postmaster:
     """A server that answers."""
@@ -103,9 +107,10 @@ class Cluster:
             probe.settimeout(1)
             try:
                 probe.connect(str(postmaster.socket_directory / _SOCKET_FILE))
+                probe.sendall(_SSL_REQUEST)  # the kernel accepts connections for a server that is just being killed
+                return postmaster if probe.recv(1) else None
             except OSError:
                 return None
-        return postmaster
 
     def launch(self, wheel: Path, server_lock: int) -> None:
         """Start a server, detached. It inherits `server_lock`, and with it the proof that it lives.

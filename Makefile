@@ -1,13 +1,15 @@
 # Everything runs from a fresh clone: each target sets up what it needs.
+# Another Python, beside what is there: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 
 .PHONY: setup demo test check torture torture-mutations bench clean
 
-setup: .venv/.ready
+setup: $(VENV)/.ready
 
-.venv/.ready: pyproject.toml constraints.txt requirements-dev.txt
-	$(PYTHON) -m venv .venv
+$(VENV)/.ready: pyproject.toml constraints.txt requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r requirements-dev.txt -e .
 	@touch $@
 
@@ -40,4 +42,4 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

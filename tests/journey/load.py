@@ -103,7 +103,7 @@ class Load:
     def _seconds(self, last: datetime) -> list[datetime]:
         """The oracle: each whole second since the schedule was there, up to its last one."""
         assert self._ended_at is not None
-        assert self._ended_at - 10 * PERIOD < last <= self._ended_at + PERIOD
+        assert self._ended_at - 10 * PERIOD < last <= self._ended_at + PERIOD, (last, self._ended_at)
         first = self._began_at.replace(microsecond=0) + PERIOD
         return [first + number * PERIOD for number in range((last - first) // PERIOD + 1)]
 

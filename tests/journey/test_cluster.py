@@ -145,12 +145,13 @@ async def test_replicas_of_a_worker_share_the_work_and_take_over_from_one_that_i
         long = await network.app["work"].enqueue_many([(2.0,)] * 100)  # one in each segment
         load.tasks += long
         await network.until_begun(long)
-        killed = workers[0]
+        # One whose agent has just joined may have let the others run its tasks: see server/lender.py.
+        begun = {line.pid for line in network.ledger()}
+        killed = next(worker for worker in workers if worker.pid in begun)
         await killed.kill()
         await until_shares(conn, [50, 50])
         await load.until_fired(2)
     await load.check(killed=killed)
-    assert len({line.pid for line in network.ledger()}) == 3, "each had some"
     again = {task.id for task in await invariants.ended(conn) if task.attempt == 2}
     assert {line.task for line in network.ledger() if line.pid == killed.pid} >= again & {task.id for task in long}
 

@@ -265,6 +265,26 @@ async def test_what_has_started_once_is_left_alone(conn: Connection, report: int
     assert sorted(map(tuple, after)) == sorted(map(tuple, before))
 
 
+@pytest.mark.parametrize("rearmed", [False, True], ids=["pending", "armed again"])
+@pytest.mark.parametrize(("now", "is_taken_back"), [(2, True), (6, False)], ids=["before its time", "after it"])
+async def test_what_was_only_armed_when_its_agent_died_is_taken_back(
+    conn: Connection, report: int, now: float, is_taken_back: bool, rearmed: bool
+) -> None:
+    """Of one that was lost after its time nobody knows whether it had started."""
+    [armed] = await claimed(conn)
+    await set_clock(conn, now)
+    lost = Ending(armed.task, armed.token, armed.job, 1, TaskState.LOST, 0.0, 2.0, code="lost")
+    assert await outcomes.retry(conn, [Again(lost, 0.0, False, True)]) == 1
+    if rearmed:
+        await claimed(conn)
+    await pause(conn)
+    waiting = await conn.fetchrow("select state, cancel_mode from mainspring.task where id = $1", armed.task)
+    if is_taken_back:
+        assert (waiting and tuple(waiting)) == ((2, RECALL) if rearmed else None)
+    else:
+        assert tuple(waiting) == (2 if rearmed else 1, None)
+
+
 async def test_a_snoozed_task_that_is_armed_again_is_left_alone(conn: Connection, report: int) -> None:
     await set_clock(conn, 5)
     [armed] = await claimed(conn, ahead=0)

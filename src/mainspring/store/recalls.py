@@ -67,10 +67,12 @@ _UNDECIDE = f"""
       from gone
 """
 
-# Never started: no attempt is counted, and none was recorded that did not count. Asked for by nobody but the plan.
+# Never started: no attempt counts, and none that did not count may have started. One that ended without a known start
+# before its plan time was only armed: its agent is gone. Only what the plan asked for is taken back.
 _UNSTARTED = """
     t.schedule_id = $1 and ($2::timestamptz is null or t.plan_time > $2)
-    and (select true from mainspring.attempt a where a.task_id = t.id limit 1) is null    -- a probe, never a scan
+    and (select true from mainspring.attempt a                                            -- a probe, never a scan
+          where a.task_id = t.id and (a.started_at is not null or a.recorded_at >= t.plan_time) limit 1) is null
     and t.origin = 'plan'
 """
 

@@ -82,9 +82,10 @@ class Load:
         assert {task: effects[task] for task in accepted if task not in begun and effects[task] != 1} == {}
         again = """
             select id, state, attempt, crashes from mainspring.task_history
-             where id = any($1) and id <> all($2) and (state, attempt, crashes) <> (10, 1, 0)
+             where id = any($1) and id <> all($2) and ((state, attempt) <> (10, 1) or crashes > $3)
         """
-        assert await self._conn.fetch(again, accepted, list(begun)) == []
+        crashes = 0 if killed is None else 1  # of what it had been armed with, and not begun
+        assert await self._conn.fetch(again, accepted, list(begun), crashes) == []
 
         early = "select id from mainspring.task_history where started_at < plan_time - interval '50 ms'"
         assert await self._conn.fetch(early) == [], "none began before its time"

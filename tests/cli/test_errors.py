@@ -24,6 +24,7 @@ EXPECTED = {
     "StoreUnavailable": 6,
     "EmbeddedUnavailable": 6,
     "TaskFailed": 7,
+    "ResultLost": 1,
     "WaitTimeout": 124,
     "SchemaMismatch": 1,
 }

@@ -94,8 +94,9 @@ async def test_a_month_ahead_there_is_still_a_history_to_write_to(app: App) -> N
         await (await pay.enqueue()).result(timeout=5)
         cancelled = await pay.using(delay="1h").enqueue()
         await cancelled.cancel()
-        failed = await fails.enqueue()
+        failed = await fails.using(delay="1h").enqueue()
         child = await pay.using(after=failed, delay=0).enqueue()
+        await run.advance("1h")
         with pytest.raises(TaskFailed) as skipped:
             await child.result(timeout=5)
         assert skipped.value.state == "skipped"

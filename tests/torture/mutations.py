@@ -166,8 +166,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "agent/outbox.py",
-                "if not isinstance(message, Hello)]\n",
-                "if not isinstance(message, (Hello, Finished))]\n",
+                "if not isinstance(message, (Hello, Submit))]\n",
+                "if not isinstance(message, (Hello, Submit, Finished))]\n",
             ),
         ),
         REPORTS_UNDER_WAY,

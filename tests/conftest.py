@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Itera
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -23,6 +22,7 @@ from mainspring.model.jobs import Definition, Python
 from mainspring.model.states import TaskState
 from mainspring.store import jobs, partitions
 from mainspring.store.database import Connection, Database
+from mainspring.store.dsn import at_database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import migrate
 from tests.cluster import DISOWN_ALL, OWN_ALL
@@ -80,11 +80,6 @@ def server_dsn() -> Iterator[str]:
         finally:
             del os.environ["MAINSPRING_TEST_DSN"], os.environ["MAINSPRING_DATA_DIRECTORY"]
             embedded.stop()
-
-
-def at_database(dsn: str, name: str) -> str:
-    parts = urlsplit(dsn)  # urlunsplit would take the // away where a socket has no host, and libpq wants it
-    return f"{parts.scheme}://{parts.netloc}/{name}" + (f"?{parts.query}" if parts.query else "")
 
 
 async def _execute(dsn: str, *statements: str) -> None:

@@ -88,8 +88,8 @@ def test_a_dsn_and_a_directory_are_not_for_the_same_command(offline: Cli) -> Non
 @pytest.mark.parametrize(
     ("dsn", "code", "told"),
     [
-        ("postgresql://127.0.0.1:1/x", 6, "PostgreSQL does not answer"),
-        ("postgresql:///x?host=/no/such/directory", 6, "PostgreSQL does not answer"),
+        ("postgresql://127.0.0.1:1/x", 6, "PostgreSQL at 127.0.0.1:1 does not answer (connection refused); check"),
+        ("postgresql:///x?host=/no/such/directory", 6, "PostgreSQL at /no/such/directory:5432 does not answer"),
         ("shop", 2, "dsn: cannot be read"),
         ("postgresql://host:port/x", 2, "dsn: cannot be read"),
         ("postgresql://127.0.0.1:999999/x", 2, "dsn: cannot be read"),

@@ -10,7 +10,7 @@ import pytest
 
 import mainspring
 from mainspring.store.database import Database
-from tests.conftest import at_database
+from mainspring.store.dsn import at_database
 
 _EMPTY = "; ".join(
     f"delete from mainspring.{table}"

@@ -138,7 +138,7 @@ async def test_over_a_failover_an_engine_goes_on_by_itself_and_nothing_acknowled
 
 async def _only(database: Database, server: PostgreSQL) -> Connection:
     """A connection to this server alone, with what the process knows."""
-    return await Dialer(server.dsn, database._dialer._timelines).dial({}, None)
+    return await Dialer(server.dsn, database._dialer._timelines).dial({}, None, direct=True)
 
 
 async def test_two_primaries_are_told_apart_and_what_waits_for_the_old_one_is_cut(

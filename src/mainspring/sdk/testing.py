@@ -20,13 +20,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from mainspring.errors import ValidationError, WaitTimeout
 from mainspring.model.durations import Duration, seconds
 from mainspring.sdk.app import App
 from mainspring.store import partitions
 from mainspring.store.database import Database
+from mainspring.store.dsn import at_database
 from mainspring.store.embedded import Embedded
 
 
@@ -99,17 +99,12 @@ async def database() -> AsyncIterator[str]:
     try:
         await _execute(server, f'create database "{name}"')
         try:
-            yield _at(server, name)
+            yield at_database(server, name)
         finally:
             await _execute(server, f'drop database if exists "{name}" with (force)')
     finally:
         if embedded is not None:
             await asyncio.to_thread(embedded.stop)
-
-
-def _at(dsn: str, database: str) -> str:
-    parts = urlsplit(dsn)  # urlunsplit would take the // away where a socket has no host, and libpq wants it
-    return f"{parts.scheme}://{parts.netloc}/{database}" + (f"?{parts.query}" if parts.query else "")
 
 
 async def _execute(dsn: str, statement: str) -> None:

@@ -41,7 +41,7 @@ CLOSE_TIMEOUT = 2.0
 POOL_SIZE = 8
 
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
-# The pool goes without them: submissions must also pass through PgBouncer, which refuses such settings.
+# The pool goes without them: what clients send must also pass through PgBouncer, which refuses such settings.
 _ENGINE = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -97,16 +97,20 @@ class Database:
         return other
 
     async def connect(self, *, hash_joins: bool = False, timeout: float | None = None) -> Connection:
-        """A new connection of the caller's own, set up for the engine's statements, which may take `timeout` each."""
-        return await self._connect(_HASHING if hash_joins else _ENGINE, timeout)
+        """A new connection of the caller's own, set up for the engine's statements, which may take `timeout` each.
 
-    async def _connect(self, settings: dict[str, str], timeout: float | None = None) -> Connection:
+        ValidationError if a pooler answers: what the engine does with a session needs the same backend for all of it.
+        """
+        return await self._connect(_HASHING if hash_joins else _ENGINE, timeout, direct=True)
+
+    async def _connect(self, settings: dict[str, str], timeout: float | None = None, *, direct: bool) -> Connection:
         settings = {"application_name": self._application, **settings}
-        return await self._entrance.connect(lambda: self._dial(settings, timeout or self._command_timeout))
+        timeout = timeout or self._command_timeout
+        return await self._entrance.connect(lambda: self._dial(settings, timeout, direct=direct))
 
-    async def _dial(self, settings: dict[str, str], timeout: float | None) -> Connection:
+    async def _dial(self, settings: dict[str, str], timeout: float | None, *, direct: bool) -> Connection:
         try:
-            return await self._dialer.dial(settings, timeout)
+            return await self._dialer.dial(settings, timeout, direct=direct)
         except StoreUnavailable:
             if self._revive is None:
                 raise
@@ -115,12 +119,27 @@ class Database:
                 await asyncio.to_thread(self._revive)
             except EmbeddedUnavailable as error:
                 raise StoreUnavailable(error.message) from error
-        return await self._dialer.dial(settings, timeout)
+        return await self._dialer.dial(settings, timeout, direct=direct)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a pooler such as PgBouncer has answered. Then there are only connections of the pool."""
+        return self._dialer.pooled
 
     async def open(self) -> None:
         """See that the database answers, and keep the connection for the first who needs one."""
         async with self.acquire():
             pass
+
+    @asynccontextmanager
+    async def brief(self) -> AsyncIterator[Connection]:
+        """A connection like those of the pool, closed at the end of the block."""
+        conn = await self._connect({}, direct=False)
+        try:
+            with translating:
+                yield conn
+        finally:
+            await close(conn)
 
     @asynccontextmanager
     async def acquire(self, *, translated: bool = True) -> AsyncIterator[Connection]:
@@ -145,7 +164,7 @@ class Database:
             conn = self._idle.pop()
             if not conn.is_closed():
                 return conn
-        return await self._connect({})
+        return await self._connect({}, direct=False)
 
     def _give_back(self, conn: Connection) -> None:
         if conn.is_closed() or conn.is_in_transaction() or self._closed:

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import asyncpg
 
-from mainspring.errors import AccessDenied, JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
 
 HARMLESS = (
     asyncpg.exceptions.InsufficientResourcesError,  # no room on its disk or in its memory: it comes back by itself
@@ -47,36 +47,21 @@ def translate(error: BaseException) -> MainspringError | None:
         return None
     match error:
         case asyncpg.exceptions.DiskFullError():
-            return StoreUnavailable(f"PostgreSQL's disk is full ({_words(error)}); make room, then work goes on")
+            return StoreUnavailable(f"PostgreSQL's disk is full ({words(error)}); make room, then work goes on")
         case asyncpg.exceptions.ReadOnlySQLTransactionError():
-            return StoreUnavailable(f"PostgreSQL is read-only here ({_words(error)}); try again, it may fail over")
+            return StoreUnavailable(f"PostgreSQL is read-only here ({words(error)}); try again, it may fail over")
         case _:
-            return StoreUnavailable(f"PostgreSQL does not answer ({_told(error)})")
+            return StoreUnavailable(f"PostgreSQL does not answer ({told(error)})")
 
 
-def not_connected(error: BaseException) -> MainspringError | None:
-    """Our error for a connection that could not be made."""
-    state = getattr(error, "sqlstate", None) or ""
-    if state.startswith("28") or state == "42501":
-        return AccessDenied(f"PostgreSQL refuses the connection ({error}); check user and password of the DSN")
-    if state == "3D000":
-        return StoreUnavailable(f"{error}; create it, or correct the DSN")
-    if state == "42704":  # what the driver does not know it hands to the server, as a setting
-        return ValidationError(f"dsn: {error}; take it out of the DSN", field="dsn")
-    if isinstance(error, (ValueError, OverflowError)):
-        reason = f" ({error})" if isinstance(error, asyncpg.InterfaceError) else ""  # others repeat parts of it
-        return ValidationError(
-            f"dsn: cannot be read{reason}; write postgresql://user:password@host:5432/database", field="dsn"
-        )
-    return translate(error)
+def told(error: BaseException) -> str:
+    """The kind of an error and its words."""
+    said = words(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
-def _told(error: BaseException) -> str:
-    words = _words(error)
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
-
-
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
+    """The message alone."""
     return str(error).partition("\n")[0]  # what follows are details and hints of PostgreSQL's
 
 
@@ -98,4 +83,3 @@ class Translating:
 
 
 translating = Translating(translate)
-connecting = Translating(not_connected)

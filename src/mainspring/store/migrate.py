@@ -12,8 +12,11 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
-from mainspring.errors import SchemaMismatch
+import asyncpg
+
+from mainspring.errors import AccessDenied, SchemaMismatch
 from mainspring.store.database import Connection, Database, close, translating
+from mainspring.store.faults import words
 
 PATIENCE = 3600.0  # seconds, for the lock and for each migration
 _LOCK = 0x6D61696E  # "main"
@@ -57,19 +60,56 @@ def fingerprint() -> str:
 
 async def plan(database: Database) -> list[Migration]:
     """What `migrate` would apply. Changes nothing."""
-    conn = await database.connect()
-    try:
-        with translating:
+    async with database.brief() as conn:
+        try:
             return await _missing(conn)
-    finally:
-        await close(conn)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise await _not_allowed(conn, error) from error
 
 
 async def migrate(database: Database) -> list[Migration]:
-    """Bring the schema up to date; returns what was applied. Any number of callers at once."""
+    """Bring the schema up to date; returns what was applied. Any number of callers at once.
+
+    Where nothing is missing, that is all that is asked, which also works through PgBouncer.
+    """
+    missing = await plan(database)
+    if not missing:
+        return []
+    if database.pooled:
+        raise SchemaMismatch(
+            f"the schema lacks {_listed(missing)}, and PgBouncer stands in the way; run `mainspring migrate --dsn` "
+            "with the DSN of PostgreSQL itself"
+        )
     conn = await database.connect()
-    with translating:
-        return await _migrate(conn)
+    try:
+        with translating:
+            return await _migrate(conn)
+    except asyncpg.InsufficientPrivilegeError as error:
+        async with database.brief() as other:
+            raise await _not_allowed(other, error) from error
+
+
+def _listed(missing: list[Migration]) -> str:
+    if len(missing) == 1:
+        return f"migration {missing[0].number}"
+    return f"migrations {missing[0].number} to {missing[-1].number}"
+
+
+_RIGHTS = """
+    select quote_ident(current_user) as role, quote_ident(current_database()) as database,
+           (select quote_ident(pg_get_userbyid(nspowner)) from pg_namespace where nspname = 'mainspring') as owner
+"""
+
+
+async def _not_allowed(conn: Connection, error: asyncpg.InsufficientPrivilegeError) -> AccessDenied:
+    """What the role lacks, and what to type to give it that."""
+    found = await conn.fetchrow(_RIGHTS)
+    role, owner = found["role"], found["owner"]
+    if owner is None:
+        way_out = f"who owns the database can type: GRANT CREATE ON DATABASE {found['database']} TO {role}"
+    else:
+        way_out = f"the schema belongs to {owner}: use that role, or type: GRANT {owner} TO {role}"
+    return AccessDenied(f"the role {role} may not do that in PostgreSQL ({words(error)}); {way_out}")
 
 
 async def _migrate(conn: Connection) -> list[Migration]:

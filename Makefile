@@ -24,6 +24,7 @@ check: setup
 
 test: check
 	./scripts/debian-postgres
+	./scripts/debian-pgbouncer
 	./scripts/debian-network
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 

@@ -15,6 +15,7 @@
     ├── WaitTimeout            the task that was waited for did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
     ├── SchemaMismatch         the schema and this program do not fit
+    ├── BackupFailed           a backup or a restore did not come to its end; nothing was changed
     └── EmbeddedUnavailable    no embedded PostgreSQL can run here
 
 Next: model/states.py
@@ -120,6 +121,12 @@ class StoreUnavailable(MainspringError):
 
 class SchemaMismatch(MainspringError):
     code = "schema_mismatch"
+
+
+class BackupFailed(MainspringError):
+    """No backup was written, or none was restored: what was there before is there still."""
+
+    code = "backup_failed"
 
 
 class EmbeddedUnavailable(MainspringError):

@@ -112,14 +112,14 @@ async def _cancelled_migration(database: Database, has_begun: Callable[[], Await
 async def test_a_migration_cancelled_while_it_waits_for_its_turn_leaves_no_lock(
     empty_dsn: str, empty: Connection, eventually: Eventually
 ) -> None:
-    await empty.execute("select pg_advisory_lock($1)", migrations._LOCK)
+    await empty.execute("select pg_advisory_lock($1)", migrations.LOCK)
 
     async def waits() -> bool:
         return bool(await empty.fetchval("select exists (select from pg_locks where not granted)"))
 
     await _cancelled_migration(Database(empty_dsn), waits, eventually)
     assert await eventually(lambda: _is(empty, f"select ({_LOCKS}) = 1"))  # ours
-    await empty.execute("select pg_advisory_unlock($1)", migrations._LOCK)
+    await empty.execute("select pg_advisory_unlock($1)", migrations.LOCK)
     await asyncio.wait_for(migrate(Database(empty_dsn)), 10)
 
 

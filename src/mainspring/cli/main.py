@@ -13,6 +13,7 @@ import click
 
 from mainspring import __version__
 from mainspring.cli.agents import agents
+from mainspring.cli.backup import backup, db, restore
 from mainspring.cli.base import Group, examples
 from mainspring.cli.daemons import daemon
 from mainspring.cli.demo import demo
@@ -47,7 +48,7 @@ def cli() -> None:
 
 for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task):
     cli.add_command(command)
-for command in (agents, servers, segments, token, stats):
+for command in (agents, servers, segments, token, stats, backup, restore, db):
     cli.add_command(command)
 
 

@@ -117,6 +117,15 @@ def without_hosts(dsn: str) -> str:
     return str(parts._replace(hosts="", credentials=quote(parts.credentials, safe="%:!$&'()*+,;=~")))
 
 
+def without_password(dsn: str) -> tuple[str, str | None]:
+    """The DSN for a command line, which others can see, and the password to hand over in another way."""
+    parts = _split(dsn)
+    user, _, password = parts.credentials.partition(":")
+    options = [option for option in parts.query.split("&") if not option.startswith("password=")]
+    found = unquote(password) or parts.options.get("password")
+    return str(parts._replace(credentials=user, query="&".join(options))), found
+
+
 def at_database(dsn: str, name: str) -> str:
     """The DSN of another database of the same server."""
     return str(_split(dsn)._replace(path=f"/{name}"))

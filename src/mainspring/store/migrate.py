@@ -19,7 +19,7 @@ from mainspring.store.database import Connection, Database, close, translating
 from mainspring.store.faults import words
 
 PATIENCE = 3600.0  # seconds, for the lock and for each migration
-_LOCK = 0x6D61696E  # "main"
+LOCK = 0x6D61696E  # "main"; whoever changes the schema as a whole holds it
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 
 _BOOTSTRAP = """
@@ -116,7 +116,7 @@ async def _migrate(conn: Connection) -> list[Migration]:
     """And close the connection."""
     try:
         await conn.execute("set statement_timeout = 0")  # others may migrate for long, and so may we
-        await conn.execute("select pg_advisory_lock($1)", _LOCK, timeout=PATIENCE)
+        await conn.execute("select pg_advisory_lock($1)", LOCK, timeout=PATIENCE)
         missing = await _missing(conn)
         for migration in missing:
             async with conn.transaction():

@@ -105,14 +105,14 @@ def db() -> None:
 async def _back_up(file: Path, overrides: dict[str, str], force: bool) -> int:
     from mainspring.store.backup import back_up
 
-    async with _opened(overrides, must_exist=True) as (database, programs):
+    async with _opened(overrides) as (database, programs):
         return await back_up(database, programs, file, _report("written"), replace=force)
 
 
 async def _restore(file: Path, overrides: dict[str, str], options: dict[str, bool]) -> dict[str, int]:
     from mainspring.store.restore import look, restore
 
-    async with _opened(overrides) as (database, programs):
+    async with _opened(overrides, file) as (database, programs):
         await restore(database, programs, file, _report("read"), **options)
         async with database.acquire() as conn:
             found = await look(conn)
@@ -120,18 +120,18 @@ async def _restore(file: Path, overrides: dict[str, str], options: dict[str, boo
 
 
 @asynccontextmanager
-async def _opened(overrides: dict[str, str], *, must_exist: bool = False) -> AsyncIterator[tuple[Database, Programs]]:
-    """The database, and the programs that fit it. The embedded one stays up for as long as the block."""
+async def _opened(overrides: dict[str, str], file: Path | None = None) -> AsyncIterator[tuple[Database, Programs]]:
+    """The database, and programs that fit it and can read `file`. The embedded one stays up until the block ends."""
     from mainspring.compose import data_directory, load, open_database
     from mainspring.errors import NotFound
     from mainspring.store.backup import programs_of
 
     settings = load(overrides)
     directory = data_directory(settings)
-    if must_exist and settings.dsn is None and not (directory / "data").exists():
+    if file is None and settings.dsn is None and not (directory / "data").exists():
         raise NotFound(f"{directory} holds no data; name another directory with --data, or a PostgreSQL with --dsn")
     async with open_database(settings, prepare=False) as database:
-        yield database, await programs_of(database, embedded=settings.dsn is None)
+        yield database, await programs_of(database, embedded=settings.dsn is None, file=file)
 
 
 def _report(what: str) -> Callable[[int], None]:

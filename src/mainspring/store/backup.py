@@ -26,13 +26,18 @@ _STEP_SECONDS = 0.5
 Progress = Callable[[int], None]  # bytes so far
 
 
-async def programs_of(database: Database, *, embedded: bool) -> Programs:
-    """Programs that fit this database's server, which must be reached directly."""
+async def programs_of(database: Database, *, embedded: bool, file: Path | None = None) -> Programs:
+    """Programs that fit this database's server, which must be reached directly, and can read `file`."""
     async with database.acquire() as conn:
         major = conn.get_server_version().major
     if database.pooled:
         raise needs_direct("the host of the DSN")
-    return await asyncio.to_thread(programs_for, major, embedded=embedded)
+    fitting = await asyncio.to_thread(programs_for, major, embedded=embedded)
+    if file is not None:
+        for programs in fitting:
+            if (await programs.run("pg_restore", "--list", file))[0] == 0:
+                return programs
+    return fitting[0]
 
 
 async def back_up(
@@ -50,7 +55,7 @@ async def back_up(
     except OSError as error:
         raise ValidationError(f"file: {file.parent} cannot be written to ({error.strerror})", field="file") from error
     try:
-        await _dump(database.dsn, programs, descriptor, progress)
+        await _dump(database.dsn, programs, draft, progress)
         await check_archive(programs, draft, thoroughly=True)
         await asyncio.to_thread(os.fsync, descriptor)
         size = os.fstat(descriptor).st_size
@@ -61,12 +66,13 @@ async def back_up(
         draft.unlink(missing_ok=True)
 
 
-async def _dump(dsn: str, programs: Programs, descriptor: int, progress: Progress) -> None:
-    options = ("--format=custom", "--schema=mainspring", "--no-password")
-    async with programs.running("pg_dump", *options, dsn=dsn, stdout=descriptor) as process:
+async def _dump(dsn: str, programs: Programs, draft: Path, progress: Progress) -> None:
+    # By its name: on stdout pg_dump appends its table of contents again, and what is cut off there is not missed.
+    options = ("--format=custom", "--schema=mainspring", "--no-password", f"--file={draft}")
+    async with programs.running("pg_dump", *options, dsn=dsn) as process:
         ended = asyncio.create_task(process.communicate())
         while not (await asyncio.wait([ended], timeout=_STEP_SECONDS))[0]:
-            progress(os.fstat(descriptor).st_size)
+            progress(await asyncio.to_thread(os.path.getsize, draft))
         _, errors = await ended
         if process.returncode:
             raise failure("pg_dump failed", errors)

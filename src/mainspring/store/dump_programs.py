@@ -65,16 +65,14 @@ class Programs:
             return process.returncode or 0, output, errors
 
 
-def programs_for(major: int, *, embedded: bool) -> Programs:
-    """Programs for a server of this version: as new as it is, or newer."""
-    found: list[Programs] = []
-    for folder in [_of_the_wheel()] if embedded else [*_installed(), _of_the_wheel()]:
-        if folder is None or not all((folder / name).is_file() for name in _NEEDED):
-            continue
-        version = _major(folder)
-        found.append(Programs(folder, version))
-        if version >= major:
-            return found[-1]
+def programs_for(major: int, *, embedded: bool) -> list[Programs]:
+    """Programs for a server of this version, as new as it is or newer; the best ones first."""
+    folders = [_of_the_wheel()] if embedded else [*_installed(), _of_the_wheel()]
+    complete = [folder for folder in folders if folder and all((folder / name).is_file() for name in _NEEDED)]
+    found = [Programs(folder, _major(folder)) for folder in complete]
+    fitting = [programs for programs in found if programs.major >= major]
+    if fitting:
+        return fitting
     have = ", ".join(str(programs.major) for programs in found) or "none"
     raise BackupFailed(
         f"PostgreSQL is {major}, and pg_dump must be as new (found here: {have}); install postgresql-client-{major}"

@@ -84,6 +84,28 @@ async def test_many_at_once_submit_and_get_their_results(dsn: str, pooled: str) 
         assert client.database.pooled
 
 
+_ONE_SUBMISSION = """
+import asyncio, sys, mainspring
+
+async def main():
+    app = mainspring.App("shop", dsn=sys.argv[1])
+    job = app.command("echo", ["echo", "hello"])
+    async with app:
+        await asyncio.gather(*(job.enqueue() for _ in range(8)))
+
+asyncio.run(main())
+"""
+
+
+def test_processes_do_not_meet_in_the_names_of_statements(pooled: str) -> None:
+    """A driver counts its statements from one in each process, and PgBouncer gives them the same connections."""
+    for _ in range(4):
+        done = subprocess.run(
+            [sys.executable, "-c", _ONE_SUBMISSION, pooled], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
 async def test_clients_share_the_connections(dsn: str, pooled: str) -> None:
     database, direct = Database(pooled), await Database(dsn, application="observer").connect()
     meeting = asyncio.Barrier(8)

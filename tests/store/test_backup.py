@@ -203,9 +203,13 @@ async def test_a_damaged_backup_changes_nothing(target: Database, file: Path) ->
     await first_job(target)
     before = await contents(target)
     whole = file.read_bytes()
-    for size, error in ((len(whole) - 2000, BackupFailed), (100, ValidationError), (0, ValidationError)):
+    for size, error, said in (
+        (len(whole) - 2000, BackupFailed, "cannot be read to its end; nothing was changed"),
+        (100, ValidationError, "is no backup that can be read"),
+        (0, ValidationError, "is no backup that can be read"),
+    ):
         file.write_bytes(whole[:size])
-        with pytest.raises(error):
+        with pytest.raises(error, match=said):
             await bring_back(target, file, replace=True)
         assert await contents(target) == before
 

@@ -92,12 +92,12 @@ CASES: list[tuple[str, type[MainspringError], str]] = [
     ),
     (
         "anybody@{at}/postgres?sslmode=verify-full&sslrootcert=/no/such.crt",
-        ValidationError,
+        StoreUnavailable,
         r"dsn: sslrootcert: /no/such.crt cannot be read \(No such file or directory\); correct the DSN$",
     ),
     (
         "anybody@{at}/postgres?sslmode=verify-full&sslrootcert=system",
-        ValidationError,
+        StoreUnavailable,
         "sslrootcert: system cannot be read .*ca-certificates.crt$",
     ),
     (

@@ -38,7 +38,7 @@ def needs_direct(where: str) -> ValidationError:
 
 
 def check_files(dsn: str) -> None:
-    """ValidationError if the DSN names a certificate or a key that cannot be read."""
+    """StoreUnavailable if the DSN names a certificate or a key that cannot be read: it may be about to be replaced."""
     for name in _FILES:
         file = option_of(dsn, name)
         if not file:
@@ -48,7 +48,7 @@ def check_files(dsn: str) -> None:
                 pass
         except OSError as error:
             hint = "the system's are in /etc/ssl/certs/ca-certificates.crt" if file == "system" else "correct the DSN"
-            raise ValidationError(
+            raise StoreUnavailable(
                 f"dsn: {name}: {file} cannot be read ({error.strerror or error}); {hint}", field="dsn"
             ) from None
 

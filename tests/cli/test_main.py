@@ -145,11 +145,42 @@ def test_a_closed_pipe_ends_quietly(dsn: str) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_full_disk_is_told_in_one_line(dsn: str) -> None:
+BARE = {"PATH": os.defpath}  # no PYTHONUNBUFFERED, with which nothing is left to be flushed at the end
+
+
+@pytest.mark.parametrize("environ", [BARE, BARE | {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize(
+    "arguments", [("task", "list"), ("stats", "--json"), ("job", "--help"), ("--version",)], ids=" ".join
+)
+def test_a_full_disk_is_told_in_one_line(dsn: str, arguments: tuple[str, ...], environ: dict[str, str]) -> None:
     with open("/dev/full", "w") as full:
-        done = process("task", "list", "--dsn", dsn, capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 1
-    assert done.stderr == "mainspring: No space left on device\n"
+        child = {"stdout": full, "stderr": subprocess.PIPE, "env": environ | {"MAINSPRING_DSN": dsn}}
+        done = process(*arguments, capture_output=False, **child)
+    told = "cannot write output: No space left on device"
+    line = json.dumps({"code": "output", "message": told}) if "--json" in arguments else f"mainspring: {told}"
+    assert (done.returncode, done.stderr) == (1, f"{line}\n")
+
+
+def test_output_that_is_still_buffered_at_the_end_is_checked_too() -> None:
+    script = """
+import sys
+from mainspring.cli.main import cli, main
+cli.command("write")(lambda: sys.stdout.write("left in the buffer"))
+sys.exit(main(["write"]))
+"""
+    with open("/dev/full", "w") as full:
+        streams = {"stdout": full, "stderr": subprocess.PIPE, "text": True, "env": BARE}
+        done = subprocess.run([sys.executable, "-c", script], check=False, timeout=30, **streams)  # type: ignore[call-overload]
+    assert (done.returncode, done.stderr) == (1, "mainspring: cannot write output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [((), 2), (("schedule", "preview", "nonsense"), 2), (("--version",), 0)]
+)
+def test_a_full_stderr_changes_no_exit_code(arguments: tuple[str, ...], code: int) -> None:
+    with open("/dev/full", "w") as full:
+        done = process(*arguments, capture_output=False, stdout=subprocess.PIPE, stderr=full, env=BARE)
+    assert done.returncode == code
 
 
 def test_standard_streams_may_be_closed(dsn: str) -> None:

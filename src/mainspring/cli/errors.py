@@ -56,12 +56,26 @@ def explain(error: BaseException) -> Problem:
             return Problem(_exit_code(error), error.code, _with_advice(error), error.field)
         case click.ClickException():
             return Problem(USAGE, "usage", _usage(error), _parameter(error))
+        case OSError() if _is_of_output(error):
+            return Problem(FAILURE, "output", f"cannot write output: {error.strerror or error}")
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return Problem(FAILURE, "system", f"{where}{error.strerror or error}")
         case _:
             told = "".join(traceback.format_exception_only(error)).strip()
             return Problem(FAILURE, "bug", f"{told}; this is a bug, MAINSPRING_DEBUG=1 shows where")
+
+
+def flush_output() -> None:
+    """Write what is still buffered; OSError if nobody takes it."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether a standard stream failed, and not some file: only the frame that wrote tells, for neither has a name."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and frames[-1][0].f_code in (click.echo.__code__, flush_output.__code__)
 
 
 def _exit_code(error: errors.MainspringError) -> int:

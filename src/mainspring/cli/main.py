@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -17,7 +18,7 @@ from mainspring.cli.backup import backup, db, restore
 from mainspring.cli.base import Group, examples
 from mainspring.cli.daemons import daemon
 from mainspring.cli.demo import demo
-from mainspring.cli.errors import INTERRUPTED, USAGE, report
+from mainspring.cli.errors import INTERRUPTED, USAGE, flush_output, report
 from mainspring.cli.jobs import job
 from mainspring.cli.run import up, worker
 from mainspring.cli.schedules import schedule
@@ -58,18 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _tolerate_odd_text()
     try:
         status = cli.main(given, prog_name="mainspring", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()  # here, where a closed pipe can still be handled
+        flush_output()  # here, where a closed pipe or a full disk can still be handled
     except (BrokenPipeError, SystemExit):  # click makes the second of the first; nothing of ours exits that way
-        _forget_output()
         return 0  # the reader has seen enough
     except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
+        with suppress(OSError):  # nobody reads it: the exit code says it too
+            error.show()
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except Exception as error:
         return report(error, as_json=_wants_json(given))
+    finally:
+        _discard_unwritten()
     return status if isinstance(status, int) else 0
 
 
@@ -86,12 +88,16 @@ def _wants_json(given: Sequence[str]) -> bool:
     return "--json" in ours
 
 
-def _forget_output() -> None:
-    """Python flushes stdout when it ends, and would complain about the closed pipe."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _discard_unwritten() -> None:
+    """Python flushes both streams when it ends; where that fails it complains, and exits with 120."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 if __name__ == "__main__":

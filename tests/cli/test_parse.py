@@ -88,6 +88,7 @@ _NOTHING: dict[str, Any] = {
     "key": None,
     "concurrency_key": None,
     "after": (),
+    "tz": None,
 }
 
 
@@ -119,3 +120,12 @@ def test_a_submission_names_the_option_that_is_wrong(field: str, value: str) -> 
 def test_a_submission_takes_an_instant_or_a_delay_but_not_both() -> None:
     with pytest.raises(ValidationError, match="not both"):
         submission("job", args="{}", **{**_NOTHING, "delay": "1s", "run_at": "2026-11-15T09:00:00Z"})
+
+
+def test_an_instant_without_an_offset_needs_a_timezone() -> None:
+    local = {**_NOTHING, "run_at": "2026-11-15 09:00"}
+    run_at = submission("job", args="{}", **{**local, "tz": "Europe/Paris"}).run_at
+    assert run_at is not None
+    assert run_at.isoformat() == "2026-11-15T09:00:00+01:00"
+    with pytest.raises(ValidationError, match="has no offset; write .* or give --tz"):
+        submission("job", args="{}", **local)

@@ -31,6 +31,32 @@ def test_a_preview_tells_words_times_and_what_the_clocks_do(offline: Cli) -> Non
     ]
 
 
+def test_times_without_an_offset_are_read_in_the_timezone_of_the_schedule(cli: Cli) -> None:
+    cli("job", "create", "sync", "--", "true")
+    zone = ("--tz", "Europe/Paris")
+    assert cli("schedule", "create", "night", "sync", "--daily", "03:00", *zone, "--enable").code == 0
+    told = cli("schedule", "explain", "night", "--at", "2026-07-15 03:00")
+    assert "at: 2026-07-15 03:00:00 is read in Europe/Paris: 2026-07-15T03:00:00+02:00" in told.err
+    assert cli("schedule", "explain", "night", "--at", "2026-07-15T01:00Z").out == told.out
+    other = cli("schedule", "explain", "night", "--at", "2026-07-14 21:00", "--tz", "America/New_York")
+    assert other.out == told.out
+    twice = cli("schedule", "explain", "night", "--at", "2026-10-25 02:30")
+    assert (twice.code, twice.out) == (2, "")
+    assert "write 2026-10-25T02:30:00+02:00 or 2026-10-25T02:30:00+01:00" in twice.err
+    days = ("--from", "2026-07-01", "--to", "2026-07-02", "--dry-run")
+    assert cli("schedule", "backfill", "night", *days, "--json").json["first"] == "2026-07-01T03:00:00+02:00"
+    assert cli("schedule", "edit", "night", "--end", "2030-01-01").code == 0
+    assert cli("schedule", "show", "night", "--json").json["schedule"]["policies"]["end"] == "2029-12-31T23:00:00Z"
+
+
+def test_a_preview_and_a_schedule_take_the_same_words(cli: Cli) -> None:
+    cli("job", "create", "sync", "--", "true")
+    told = cli("schedule", "create", "often", "sync", "--every", "5 minutes", "--json").json
+    assert told["words"] == cli("schedule", "preview", "every", "5", "minutes", "--json").json["words"]
+    local = cli("schedule", "preview", "once", "2036-12-24", "18:00", "--tz", "Europe/Paris", "--json").json
+    assert [fire["at"] for fire in local["fires"]] == ["2036-12-24T18:00:00+01:00"]
+
+
 def test_a_preview_as_json_has_words_and_fires(offline: Cli) -> None:
     told = offline("schedule", "preview", "30 2 * * *", *BEFORE_SPRING, "-n", "3", "--gap", "skip", "--json").json
     assert told.keys() == {"words", "fires"}

@@ -158,7 +158,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"once": NOON, "tz": "Nowhere"}, "tz", "Nowhere"),
     ({"cron": "@daily", "anchor": NOON}, "anchor", "anchor: belongs to `every`"),
     ({"once": NOON, "anchor": NOON}, "anchor", "belongs to `every`"),
-    ({"every": 5, "anchor": "noon"}, "anchor", "not an instant with an offset"),
+    ({"every": 5, "anchor": "noon"}, "anchor", "is not an instant"),
     ({"cron": "@daily", "gap": "jump"}, "gap", "gap: 'jump'; use skip, shift"),
     ({"cron": "@daily", "fold": "third"}, "fold", "use first, second, both"),
     ({"cron": "@daily", "fold": []}, "fold", "use first, second, both"),
@@ -277,3 +277,12 @@ def test_the_segment_of_a_name_is_the_same_everywhere() -> None:
     assert defined({"cron": "@daily"}).segment == 72
     segments = {Schedule(f"s{n}", "j", "every", "1").segment for n in range(2000)}
     assert segments == set(range(SEGMENTS))
+
+
+def test_instants_without_an_offset_are_by_the_clocks_of_the_schedule() -> None:
+    schedule = defined({"once": "2026-12-24T18:00:00", "tz": "Europe/Paris", "start": "2026-12-24"})
+    assert schedule.expression == "2026-12-24T17:00:00+00:00"
+    assert schedule.policies.start == datetime(2026, 12, 23, 23, tzinfo=UTC)
+    assert defined({"once": "2026-12-24T18:00:00"}).expression == "2026-12-24T18:00:00+00:00"
+    with pytest.raises(ValidationError, match="comes twice in Europe/Paris"):
+        defined({"once": "2026-10-25T02:30:00", "tz": "Europe/Paris"})

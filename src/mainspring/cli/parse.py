@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.render import note
 from mainspring.errors import ValidationError
 from mainspring.model.states import TaskState
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from mainspring.store.submit import Submission
 
 MAX_ID = 2**63 - 1
@@ -75,6 +78,7 @@ def submission(
     args: str,
     delay: str | None,
     run_at: str | None,
+    tz: str | None,
     priority: str | None,
     key: str | None,
     concurrency_key: str | None,
@@ -83,22 +87,45 @@ def submission(
     """One task to submit."""
     from mainspring.model.define import priority_level
     from mainspring.model.define_gate import check_concurrency_key
-    from mainspring.model.instants import parse_instant
     from mainspring.model.names import check_name
+    from mainspring.model.zones import check_zone
     from mainspring.store.submit import Submission
 
+    zone = None if tz is None else check_zone(tz)
     if delay is not None and run_at is not None:
         raise ValidationError("run_at, delay: give one of them, not both", field="run_at")
     return Submission(
         job=check_name(job, field="job"),
         args=args,
         priority=None if priority is None else str(priority_level(priority)),
-        run_at=None if run_at is None else parse_instant(run_at, field="run_at"),
+        run_at=None if run_at is None else _instant(run_at, zone),
         delay=None if delay is None else timedelta(seconds=duration(delay, field="delay")),
         key=None if key is None else check_name(key, field="key"),
         after=list(after) or None,
         concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
     )
+
+
+def _instant(text: str, zone: ZoneInfo | None) -> datetime:
+    from mainspring.model.instants import parse_instant, parse_time
+
+    if zone is None and parse_time(text, field="run_at").tzinfo is None:
+        raise ValidationError(
+            f"run_at: {text[:100]!r} has no offset; write 2026-11-15T09:00:00+01:00 or …Z, or give --tz Europe/Paris",
+            field="run_at",
+        )
+    return parse_instant(text, field="run_at", zone=zone)
+
+
+def read_in(given: datetime, zone: ZoneInfo, *, field: str) -> datetime:
+    """An instant; one that was given without an offset is read in a timezone, and that is told."""
+    from mainspring.model.instants import in_zone
+
+    if given.tzinfo is not None:
+        return given
+    instant = in_zone(given, zone, field=field)
+    note(f"{field}: {given.isoformat(sep=' ')} is read in {zone}: {instant.isoformat()}")
+    return instant
 
 
 def duration(text: str, *, field: str, at_least: float = 0.0) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.parse import read_in
 from mainspring.cli.render import counted, note, print_json
 
 if TYPE_CHECKING:
@@ -30,15 +31,16 @@ TOLD = 10  # and in the advice
     "backfill",
     cls=Command,
     epilog=examples(
-        "mainspring schedule backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-15T00:00:00Z --dry-run",
-        "mainspring schedule backfill invoices --from 2026-01-01T00:00:00Z --to 2026-06-30T00:00:00Z --max-parallel 4",
+        "mainspring schedule backfill nightly --from 2026-11-01 --to 2026-11-15 --dry-run",
+        "mainspring schedule backfill invoices --from 2026-01-01T00:00Z --to 2026-06-30T00:00Z --max-parallel 4",
     ),
 )
 @click.argument("name")
 @click.option(
-    "--from", "start", required=True, metavar="INSTANT", help="Plan times from here; ISO 8601 with an offset."
+    "--from", "start", required=True, metavar="INSTANT", help="Plan times from here: ISO 8601, in its timezone."
 )
 @click.option("--to", "end", required=True, metavar="INSTANT", help="Plan times up to and with this one.")
+@click.option("--tz", metavar="ZONE", help="IANA timezone of a --from or --to without an offset, if another.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be run.")
 @click.option(
     "--max-parallel",
@@ -51,20 +53,33 @@ TOLD = 10  # and in the advice
 @click.option("--scope", multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
 @with_client
 async def backfill(
-    client: Client, name: str, start: str, end: str, dry_run: bool, max_parallel: int, scope: tuple[str, ...]
+    client: Client,
+    name: str,
+    start: str,
+    end: str,
+    tz: str | None,
+    dry_run: bool,
+    max_parallel: int,
+    scope: tuple[str, ...],
 ) -> None:
     """Run a schedule's job for plan times of the past that have no task: missed, skipped, or before it was made.
 
     Safe to stop and to repeat: what has run, or is to run, is not run again.
     """
-    from mainspring.model.instants import parse_instant
+    from mainspring.model.instants import parse_time
     from mainspring.model.names import check_name
+    from mainspring.model.zones import check_zone
     from mainspring.store.backfill import check_range, plan_backfill
 
-    first, last = parse_instant(start, field="from"), parse_instant(end, field="to")
-    check_range(first, last)
+    first, last = parse_time(start, field="from"), parse_time(end, field="to")
+    if first.tzinfo is not None and last.tzinfo is not None:
+        check_range(first, last)  # before anybody is asked
+    zone = None if tz is None else check_zone(tz)
     scopes = [check_name(one, field="scope") for one in scope]
     stored = await client.schedules.find(name)
+    zone = zone or check_zone(stored.schedule.timezone)
+    first, last = read_in(first, zone, field="from"), read_in(last, zone, field="to")
+    check_range(first, last)
     slots = plan_backfill(stored.schedule, first, last, stored.now, scopes)
     to_run = await client.schedules.still_open(stored, slots)
     plan = {"schedule": name, "total": len(slots), "already": len(slots) - len(to_run), "to_run": len(to_run)}

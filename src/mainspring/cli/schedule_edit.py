@@ -26,13 +26,15 @@ _PLURAL = {"calendar": "calendars", "scope": "scopes"}
 
 _OPTIONS = [
     click.option("--cron", metavar="EXPR", help='Five fields, or six with seconds first: "0 9 * * MON-FRI", @daily.'),
-    click.option("--every", metavar="DURATION", help="30s, 10m, 1h30m; counted from --anchor."),
-    click.option("--once", metavar="INSTANT", help="A single run; ISO 8601 with an offset."),
+    click.option("--every", metavar="DURATION", help='30s, 1h30m, "5 minutes"; counted from --anchor.'),
+    click.option("--once", metavar="INSTANT", help="A single run: ISO 8601, in --tz."),
     click.option("--daily", metavar="TIMES", help='"09:00" or "09:00, 17:00".'),
     click.option("--weekly", metavar="DAYS TIMES", help='"mon, thu 09:00".'),
     click.option("--monthly", metavar="DAYS TIMES", help='"1, 15 09:00", "last 18:00", "first monday 09:00".'),
     click.option("--daemon", type=int, metavar="N", help="Keep so many replicas running."),
-    click.option("--tz", metavar="ZONE", help="IANA timezone, such as Europe/Paris; UTC."),
+    click.option(
+        "--tz", metavar="ZONE", help="IANA timezone, such as Europe/Paris, of all times without an offset; UTC."
+    ),
     click.option("--gap", metavar="HOW", help="A time that the clocks leave out: shift (default) or skip."),
     click.option("--fold", metavar="HOW", help="A time that comes twice: first (default), second or both."),
     click.option("--anchor", metavar="INSTANT", help="Any instant of --every; 1970 if none is given."),

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.parse import read_in
 from mainspring.cli.render import note, print_json, table
 
 if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
     from mainspring.model.preview import PreviewFire
     from mainspring.model.schedules import Schedule
 
@@ -24,13 +27,13 @@ MAX_FIRES = 1000
     cls=Command,
     epilog=examples(
         "mainspring schedule preview '0 9 * * MON-FRI' --tz Europe/Paris",
-        "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27T00:00:00Z -n 4",
-        "mainspring schedule preview every 90m --anchor 2026-01-01T00:15:00Z --exclude sun --exclude 12-25",
+        "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27 -n 4",
+        "mainspring schedule preview every 90 minutes --anchor 2026-01-01T00:15Z --exclude sun",
     ),
 )
 @click.argument("expression", nargs=-1, required=True, metavar="EXPR...")
 @click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="IANA timezone, such as Europe/Paris.")
-@click.option("--after", metavar="INSTANT", help="Plan times after this; ISO 8601 with an offset. Now.")
+@click.option("--after", metavar="INSTANT", help="Plan times after this: ISO 8601, in --tz. Now.")
 @click.option(
     "-n", "count", type=click.IntRange(1, MAX_FIRES), default=10, show_default=True, metavar="N", help="How many."
 )
@@ -45,11 +48,14 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
     """Show in words what EXPR means, and when it fires next: cron, "every 30s", "daily at 09:00", an instant."""
     from datetime import UTC, datetime
 
-    from mainspring.model.instants import parse_instant
+    from mainspring.model.instants import parse_time
     from mainspring.model.preview import preview as foresee
+    from mainspring.model.zones import check_zone
 
-    schedule = _schedule(expression, name or "preview", **options)
-    found = foresee(schedule, datetime.now(UTC) if after is None else parse_instant(after, field="after"), count)
+    zone = check_zone(options["tz"])
+    schedule = _schedule(expression, zone, name or "preview", **options)
+    start = datetime.now(UTC) if after is None else read_in(parse_time(after, field="after"), zone, field="after")
+    found = foresee(schedule, start, count)
     if shared().json:
         fires = [{"at": fire.at.isoformat(), "utc": fire.utc, "note": fire.note} for fire in found.fires]
         print_json({"words": found.words, "fires": fires})
@@ -67,7 +73,7 @@ def _row(fire: PreviewFire) -> list[str | None]:
     return [f"{fire.at:%a} {fire.at.isoformat(sep=' ')}", f"{fire.utc:%Y-%m-%d %H:%M:%S}Z", fire.note]
 
 
-def _parsed(expression: tuple[str, ...]) -> tuple[str, str]:
+def _parsed(expression: tuple[str, ...], zone: ZoneInfo) -> tuple[str, str]:
     """The kind, and the expression as a schedule holds it."""
     from os.path import exists
 
@@ -75,7 +81,7 @@ def _parsed(expression: tuple[str, ...]) -> tuple[str, str]:
     from mainspring.model import phrases
 
     try:
-        return phrases.parse(" ".join(expression))
+        return phrases.parse(" ".join(expression), zone=zone)
     except ValidationError as error:
         # Of an asterisk without quotes the shell makes the names of all files.
         if len(expression) > 1 and any(map(exists, expression)):
@@ -84,13 +90,15 @@ def _parsed(expression: tuple[str, ...]) -> tuple[str, str]:
         raise
 
 
-def _schedule(expression: tuple[str, ...], name: str, *, exclude: tuple[str, ...], **options: Any) -> Schedule:
+def _schedule(
+    expression: tuple[str, ...], zone: ZoneInfo, name: str, *, exclude: tuple[str, ...], **options: Any
+) -> Schedule:
     from msgspec.structs import replace
 
     from mainspring.model.define_schedule import define_schedule
     from mainspring.model.excluded import check_excluded
 
-    kind, parsed = _parsed(expression)
+    kind, parsed = _parsed(expression, zone)
     given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}
     schedule = define_schedule(name, "preview", given)
     excluded = tuple(check_excluded(day, field="exclude") for day in exclude)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.parse import duration
+from mainspring.cli.parse import duration, read_in
 from mainspring.cli.render import counted, note, print_json, table, visible, wrapped
 
 if TYPE_CHECKING:
@@ -24,19 +24,29 @@ MISSING = 1  # the exit code
     "explain",
     cls=Command,
     epilog=examples(
-        "mainspring schedule explain nightly", "mainspring schedule explain nightly --at 2026-11-15T03:00:00+01:00"
+        "mainspring schedule explain nightly",
+        "mainspring schedule explain nightly --at '2026-11-15 03:00'",
+        "mainspring schedule explain nightly --at 2026-11-15T03:00:00+01:00",
     ),
 )
 @click.argument("name")
-@click.option("--at", metavar="INSTANT", help="The plan time; ISO 8601 with an offset. Else the last and the next.")
+@click.option(
+    "--at", metavar="INSTANT", help="The plan time: ISO 8601, in the schedule's timezone. Else the last and the next."
+)
+@click.option("--tz", metavar="ZONE", help="IANA timezone of an --at without an offset, if another.")
 @with_client
-async def explain(client: Client, name: str, at: str | None) -> None:
+async def explain(client: Client, name: str, at: str | None, tz: str | None) -> None:
     """Tell the story of a plan time: expected or not, planned, armed, fired how late, or why not."""
-    from mainspring.model.instants import parse_instant
+    from mainspring.model.instants import parse_time
     from mainspring.model.story import as_lines
     from mainspring.model.timing import timing
+    from mainspring.model.zones import check_zone
 
-    instant = None if at is None else parse_instant(at, field="at")
+    zone = None if tz is None else check_zone(tz)
+    instant = None if at is None else parse_time(at, field="at")
+    if instant is not None:
+        zone = zone or check_zone((await client.schedules.find(name)).schedule.timezone)
+        instant = read_in(instant, zone, field="at")
     stored, stories = await client.schedules.explain(name, instant)
     if shared().json:
         print_json({"schedule": name, "plan_times": stories})

@@ -41,6 +41,7 @@ for command in (logs, cancel, kill, pause, resume, restart, retry):
         "mainspring task submit report --arg day=2026-11-15 --arg force=true --priority high",
         """mainspring task submit report --args '{"day": "2026-11-15"}' --key report:15""",
         "mainspring task submit report --run-at 2026-11-15T09:00:00.250+01:00",
+        "mainspring task submit report --run-at '2026-11-15 09:00' --tz Europe/Paris",
         "mainspring task submit load --after 17 --after 18 --wait --timeout 10m",
     ),
 )
@@ -48,7 +49,8 @@ for command in (logs, cancel, kill, pause, resume, restart, retry):
 @click.option("--args", metavar="JSON", help="All arguments, as one JSON object.")
 @click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text; repeatable.")
 @click.option("--delay", metavar="DURATION", help="Run it this long from now: 90, 10m, 1h30m.")
-@click.option("--run-at", metavar="INSTANT", help="Run it then; ISO 8601 with an offset.")
+@click.option("--run-at", metavar="INSTANT", help="Run it then; ISO 8601 with an offset, or in --tz.")
+@click.option("--tz", metavar="ZONE", help="IANA timezone of a --run-at without an offset.")
 @click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
 @click.option("--key", help="A second submission with the same key gives the first task, for a day.")
 @click.option("--concurrency-key", metavar="TEXT", help="Tasks with the same key run one at a time.")

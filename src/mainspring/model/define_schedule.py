@@ -20,6 +20,7 @@ from mainspring.model.names import check_name, check_text
 from mainspring.model.payload import encode
 from mainspring.model.schedules import CatchUp, Fold, Gap, Kind, Overlap, Policies, Schedule
 from mainspring.model.timing import timing
+from mainspring.model.zones import check_zone
 
 MAX_RUNS = 1_000_000_000
 MAX_PER_TICK = 1000
@@ -33,6 +34,7 @@ T = TypeVar("T")
 class When(TypedDict, total=False):
     """When a job runs, as its author writes it: one of the first seven, and the policies around it.
 
+    Instants that are text and have no offset are by the clocks of `tz`.
     `daemon=True` and `replicas=3` are `daemon=1` and `daemon=3`; the last four are for daemons.
     """
 
@@ -212,8 +214,9 @@ def _instant(options: When, field: str) -> datetime | None:
     value = options.get(field)
     if value is None:
         return None
-    instant = parse_instant(value, field=field) if isinstance(value, str) else check_instant(value, field=field)  # type: ignore[arg-type]
-    return instant.astimezone(UTC)
+    if isinstance(value, str):
+        return parse_instant(value, field=field, zone=check_zone(options.get("tz", "UTC"))).astimezone(UTC)
+    return check_instant(value, field=field).astimezone(UTC)  # type: ignore[arg-type]
 
 
 def _count(options: When, field: str, default: int | None, most: int) -> int | None:

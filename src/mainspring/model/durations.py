@@ -1,4 +1,4 @@
-"""Durations as people write them: 90, 1.5, "250ms", "10m", "1h30m", timedelta.
+"""Durations as people write them: 90, 1.5, "250ms", "1h30m", "5 minutes", "1 hour 30 minutes", timedelta.
 
 Next: model/jobs.py
 """
@@ -15,8 +15,18 @@ Duration = float | int | str | timedelta
 
 MAX_SECONDS = 10 * 365 * 86400.0
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d|w)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_WORDS = {
+    "ms": ("millisecond", "milliseconds"),
+    "s": ("sec", "secs", "second", "seconds"),
+    "m": ("min", "mins", "minute", "minutes"),
+    "h": ("hr", "hrs", "hour", "hours"),
+    "d": ("day", "days"),
+    "w": ("week", "weeks"),
+}
+_UNITS = {name: _SECONDS[unit] for unit, words in _WORDS.items() for name in (unit, *words)}
+_ONE = {"second": 1.0, "minute": 60.0, "hour": 3600.0}  # "every day" has a time of day: `daily`
+_PART = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([A-Za-z]+)(?: and |, ?| ?)", re.ASCII)
 _PLAIN = re.compile(r"\d{1,12}(?:\.\d{1,6})?", re.ASCII)
 
 
@@ -39,13 +49,25 @@ def _parse(value: Duration, field: str) -> float:
         except OverflowError:
             return math.inf
     if isinstance(value, str):
-        text = value.strip()
-        if _PLAIN.fullmatch(text):
-            return float(text)
-        parts = _PART.findall(text)
-        if parts and "".join(number + unit for number, unit in parts) == text:
-            return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)
+        if _PLAIN.fullmatch(value.strip()):
+            return float(value)
+        if (parsed := with_units(value)) is not None:
+            return parsed
     raise ValidationError(
-        f'{field}: {value!r} is not a duration; write seconds (90), or text such as "250ms", "10m", "1h30m"',
+        f'{field}: {value!r} is not a duration; write seconds (90), or text such as "250ms", "1h30m", "5 minutes"',
         field=field,
     )
+
+
+def with_units(text: str) -> float | None:
+    """The seconds of "1h30m" or "1 hour and 30 minutes"; None if it is nothing like that."""
+    words = " ".join(text.split())
+    if words in _ONE:
+        return _ONE[words]
+    parts = list(_PART.finditer(words))
+    units = [_UNITS.get(part[2] if len(part[2]) == 1 else part[2].lower()) for part in parts]  # 5M says nothing
+    if not parts or "".join(part[0] for part in parts) != words or words[-1] == ",":
+        return None
+    if None in units:
+        return None
+    return math.fsum(float(part[1]) * unit for part, unit in zip(parts, units, strict=True) if unit is not None)

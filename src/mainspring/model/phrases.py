@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC
 from typing import NamedTuple, NoReturn
+from zoneinfo import ZoneInfo
 
 from mainspring.errors import ValidationError
 from mainspring.model import durations
@@ -19,6 +20,8 @@ from mainspring.model.schedules import Kind
 
 MIN_PERIOD = 0.1
 
+_UTC = ZoneInfo("UTC")
+
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII)
 _DAY = re.compile(r"([0-9]{1,4})(?:st|nd|rd|th)?", re.ASCII)
 _INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -27,18 +30,6 @@ _SMALL_WORDS = {"on", "at", "the", "and", "day"}
 _FULL_NAMES = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 _WEEKDAY = {name: short for full, short in zip(_FULL_NAMES, WEEKDAYS, strict=True) for name in (full, short.lower())}
 _GROUPS = {"weekdays": "MON-FRI", "weekends": "SAT,SUN"}
-
-_PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([a-z]+)(?: and |,? ?)", re.ASCII)
-_UNIT_NAMES = {
-    "ms": ("ms", "millisecond", "milliseconds"),
-    "s": ("s", "sec", "secs", "second", "seconds"),
-    "m": ("m", "min", "mins", "minute", "minutes"),
-    "h": ("h", "hour", "hours"),
-    "d": ("d", "day", "days"),
-    "w": ("w", "week", "weeks"),
-}
-_UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names}
-_ONE = {"second": "1s", "minute": "1m", "hour": "1h"}  # every day has a time of day: `daily`
 
 _EXAMPLES = {
     "daily": '"09:00" or "09:00, 17:00"',
@@ -92,8 +83,11 @@ def monthly(text: str) -> str:
     return f"{_clock(words.clock, 'monthly')} {_joined(dates)} * {_joined(weekdays)}"
 
 
-def parse(text: str, *, field: str = "expression") -> tuple[Kind, str]:
-    """Any schedule in one text: its kind, and the expression as `Schedule` holds it."""
+def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tuple[Kind, str]:
+    """Any schedule in one text: its kind, and the expression as `Schedule` holds it.
+
+    An instant without an offset is by the clocks of `zone`.
+    """
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
         shown = repr(text[:50]) if isinstance(text, str) else repr(text)
         raise ValidationError(f"{field}: {shown} is not a schedule; {_forms()}", field=field)
@@ -103,7 +97,7 @@ def parse(text: str, *, field: str = "expression") -> tuple[Kind, str]:
         case "every":
             return "every", _period(rest)
         case "once":
-            return "once", _instant(rest.strip())
+            return "once", _instant(rest.strip(), zone)
         case "daily":
             return "cron", daily(rest)
         case "weekly":
@@ -112,10 +106,10 @@ def parse(text: str, *, field: str = "expression") -> tuple[Kind, str]:
             return "cron", monthly(rest)
         case "hourly" if not rest:
             return "cron", MACROS["@hourly"]
-    if _in_units(text) is not None:
+    if durations.with_units(text) is not None:
         raise ValidationError(f'{field}: {text!r} alone is a duration; write "every {text}"', field=field)
     if _INSTANT.match(text):
-        return "once", _instant(text)
+        return "once", _instant(text, zone)
     if head.startswith("@") or re.match(r"[0-9*?]|[Hh](?![A-Za-z])", head):
         Cron(text, "UTC", field=field)
         return "cron", " ".join(text.split())
@@ -128,22 +122,11 @@ def period_text(seconds: float) -> str:
 
 
 def _period(text: str) -> str:
-    return period_text(durations.seconds(_in_units(text) or text, field="every", at_least=MIN_PERIOD))
+    return period_text(durations.seconds(text, field="every", at_least=MIN_PERIOD))
 
 
-def _in_units(text: str) -> str | None:
-    """ "5 minutes" or "1 hour and 30 min" as durations are written, 5m and 1h30m; None if it is nothing like that."""
-    words = " ".join(text.lower().split())
-    if words in _ONE:
-        return _ONE[words]
-    parts = list(_PART.finditer(words))
-    if not parts or "".join(part[0] for part in parts) != words or any(part[2] not in _UNITS for part in parts):
-        return None
-    return "".join(part[1] + _UNITS[part[2]] for part in parts)
-
-
-def _instant(text: str) -> str:
-    return parse_instant(text, field="once").astimezone(UTC).isoformat()
+def _instant(text: str, zone: ZoneInfo) -> str:
+    return parse_instant(text, field="once", zone=zone).astimezone(UTC).isoformat()
 
 
 def _forms() -> str:

@@ -24,6 +24,13 @@ def test_a_job_is_created_listed_shown_and_deleted(cli: Cli) -> None:
     assert cli("job", "show", "backup").code == 3
 
 
+def test_show_tells_the_retries_that_a_kind_of_job_has_by_itself(cli: Cli) -> None:
+    cli("job", "create", "hello", "--", "true")
+    cli("job", "create", "ping", "--http", "https://shop.example/ping")
+    assert "retries\tnone (the default of commands)\n" in cli("job", "show", "hello").out
+    assert "retries\t3 (jitter, from 1 s; the default of HTTP calls)\n" in cli("job", "show", "ping").out
+
+
 def test_job_commands_speak_json(cli: Cli) -> None:
     assert cli("--json", *CREATE).json == {"name": "backup", "changed": True}
     (listed,) = cli("job", "list", "--json").json

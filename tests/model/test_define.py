@@ -19,7 +19,8 @@ from mainspring.model.define import (
     define,
     priority_level,
 )
-from mainspring.model.jobs import Command, Definition, Limits, Placement, Python
+from mainspring.model.define_http import http
+from mainspring.model.jobs import Command, Definition, Limits, Placement, Python, Run
 from mainspring.model.limits import in_words
 from mainspring.model.retry import Retry
 
@@ -32,6 +33,23 @@ class Hiccup(Exception):
 
 def test_without_options_a_job_has_the_defaults() -> None:
     assert define(RUN, {}) == Definition(RUN)
+
+
+@pytest.mark.parametrize(
+    ("run", "retries"),
+    [(RUN, 3), (http("GET", "https://shop.example/"), 3), (command(["true"]), 0), (command(["x.py"], python=True), 0)],
+)
+def test_how_often_a_job_is_retried_by_itself_depends_on_its_kind(run: Run, retries: int) -> None:
+    assert define(run, {}).retry.retries == retries
+    assert define(run, {"retries": 5}).retry.retries == 5
+    assert define(run, {"backoff": ["1s", "5s"]}).retry.retries == 2
+
+
+@pytest.mark.parametrize("options", [{"backoff": "fixed"}, {"retry_delay": 1}, {"retry_on": [3]}])
+def test_how_a_command_is_retried_says_nothing_without_how_often(options: Options) -> None:
+    with pytest.raises(ValidationError, match="a command is not retried by itself; give retries too"):
+        define(command(["true"]), options)
+    assert define(command(["true"]), {**options, "retries": 1}).retry.retries == 1
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.model.jobs import Placement, Run
+    from mainspring.model.jobs import Definition, Placement, Run
+
+_KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
 
 
 @click.group(cls=Group)
@@ -30,6 +32,8 @@ def job() -> None:
 @with_client
 async def list_jobs(client: Client) -> None:
     """Show all jobs."""
+    from mainspring.model.jobs import kind_of
+
     found = await client.jobs()
     if shared().json:
         print_json(found)
@@ -37,7 +41,13 @@ async def list_jobs(client: Client) -> None:
     table(
         ["NAME", "KIND", "RUNS", "LIVE", "DESCRIPTION"],
         [
-            [view.name, _kind(view.definition.run), _runs(view.definition.run), view.live, view.definition.description]
+            [
+                view.name,
+                kind_of(view.definition.run),
+                _runs(view.definition.run),
+                view.live,
+                view.definition.description,
+            ]
             for view in found
         ],
         empty="no jobs yet; make one with `mainspring job create hello -- echo hello`",
@@ -49,22 +59,23 @@ async def list_jobs(client: Client) -> None:
 @with_client
 async def show_job(client: Client, name: str) -> None:
     """Show one job with its policies."""
+    from mainspring.model.jobs import kind_of
+
     view = await client.job(name)
     if shared().json:
         print_json(view)
         return
     able, wait = await client.agents.able(view.definition)
-    definition, retry = view.definition, view.definition.retry
-    delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
+    definition = view.definition
     fields(
         {
             "name": view.name,
             "version": view.version,
-            "kind": _kind(definition.run),
+            "kind": kind_of(definition.run),
             "runs": _runs(definition.run),
             **_details(definition.run),
             "description": definition.description,
-            "retries": f"{retry.retries} ({delays})" if retry.retries else "none",
+            "retries": _retries(definition),
             "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
             "grace": f"{definition.grace:g} s",
             "delivery": definition.delivery,
@@ -77,8 +88,17 @@ async def show_job(client: Client, name: str) -> None:
     )
 
 
-def _kind(run: Run) -> str:
-    return type(run).__name__.lower()
+def _retries(definition: Definition) -> str:
+    """How often it is retried; told if that is what its kind has by itself."""
+    from mainspring.model.jobs import kind_of
+    from mainspring.model.retry import DEFAULT_RETRIES
+
+    retry, kind = definition.retry, kind_of(definition.run)
+    delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
+    by_default = f"the default of {_KINDS[kind]}" if retry.retries == DEFAULT_RETRIES[kind] else ""
+    if not retry.retries:
+        return f"none ({by_default})" if by_default else "none"
+    return f"{retry.retries} ({delays}{by_default and f'; {by_default}'})"
 
 
 def _runs(run: Run) -> str:
@@ -155,7 +175,9 @@ def _details(run: Run) -> dict[str, Any]:
 )
 @click.option("--timeout", metavar="DURATION", help="Stop a run after this long: 90, 10m, 1h30m.")
 @click.option("--grace", metavar="DURATION", help="Between TERM and KILL of a run that is stopped; 5s.")
-@click.option("--retries", type=int, metavar="N", help="Further attempts after a failed one; 3.")
+@click.option(
+    "--retries", type=int, metavar="N", help="Further attempts after a failed one; of a command 0, with --http 3."
+)
 @click.option("--backoff", metavar="HOW", help="fixed, linear, exponential, jitter, or delays: 10s,1m,10m.")
 @click.option("--retry-delay", metavar="DURATION", help="First delay of the backoff; 1s.")
 @click.option("--max-retry-delay", metavar="DURATION", help="Longest delay of the backoff; 1h.")

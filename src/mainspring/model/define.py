@@ -23,10 +23,11 @@ from mainspring.model.jobs import (
     Delivery,
     Python,
     Run,
+    kind_of,
 )
 from mainspring.model.limits import limits_of
 from mainspring.model.names import check_name, check_text
-from mainspring.model.retry import MAX_DELAYS, MAX_RETRIES, Backoff, Retry
+from mainspring.model.retry import DEFAULT_RETRIES, MAX_DELAYS, MAX_RETRIES, Backoff, Retry
 from mainspring.model.sizes import Size
 
 MAX_ARGV = 1000
@@ -35,6 +36,7 @@ MAX_ENVIRONMENT_BYTES = 1024 * 1024
 MAX_WARM = 100
 
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
+_OF_RETRIES = ("backoff", "retry_delay", "max_retry_delay", "retry_on")
 _OTHER_NAMES = {"timezone": "tz", "interval": "every", "schedule": "cron", "max_attempts": "retries"}
 
 
@@ -89,7 +91,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
     }
     return Definition(
         run=run,
-        retry=_retry(options),
+        retry=_retry(kind_of(run), options),
         timeout=None if timeout is None else seconds(timeout, field="timeout", at_least=0.001),
         grace=seconds(options.get("grace", 5.0), field="grace"),
         delivery=delivery,
@@ -119,8 +121,8 @@ def _unknown_option(name: str) -> ValidationError:
     return ValidationError(f"{name}: no such option{meant} a job has {policies}; its schedule has {when}", field=name)
 
 
-def _retry(options: Options) -> Retry:
-    retries = options.get("retries", 3)
+def _retry(kind: str, options: Options) -> Retry:
+    retries = options.get("retries", DEFAULT_RETRIES[kind])
     if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MAX_RETRIES:
         raise ValidationError(f"retries: {retries!r}; give 0 to {MAX_RETRIES}", field="retries")
     backoff = options.get("backoff", "jitter")
@@ -131,6 +133,8 @@ def _retry(options: Options) -> Retry:
             raise ValidationError(f"backoff: {len(delays)} delays; give 1 to {MAX_DELAYS}", field="backoff")
         backoff = "fixed"
         retries = options.get("retries", len(delays))
+    elif "retries" not in options and retries == 0 and (idle := [name for name in _OF_RETRIES if name in options]):
+        raise ValidationError(f"{idle[0]}: a {kind} is not retried by itself; give retries too", field=idle[0])
     elif backoff not in get_args(Backoff):
         raise ValidationError(
             f"backoff: {backoff!r}; use {', '.join(get_args(Backoff))}, or a list of delays", field="backoff"

@@ -66,6 +66,11 @@ class Http(Struct, frozen=True, tag="http", omit_defaults=True):
 Run = Command | Python | Http
 
 
+def kind_of(run: Run) -> str:
+    """command, python or http: what JSON has as its type."""
+    return str(run.__struct_config__.tag)
+
+
 class Placement(Struct, frozen=True, omit_defaults=True):
     """Which of the agents that could run a task is to do so."""
 

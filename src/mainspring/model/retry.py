@@ -15,6 +15,10 @@ Backoff = Literal["fixed", "linear", "exponential", "jitter"]
 MAX_RETRIES = 1000
 MAX_DELAYS = 100
 
+# Further attempts if nothing is said, by the kind of job. Handlers are written to run again, and a call carries an
+# idempotency key; of a command nobody knows whether it may run twice, and cron would not run it again either.
+DEFAULT_RETRIES = {"python": 3, "http": 3, "command": 0}
+
 
 class Retry(Struct, frozen=True, omit_defaults=True):
     """`retries` further attempts; `delays`, if given, wins over `backoff`.

@@ -52,8 +52,8 @@ def test_a_schedule_made_by_hand_waits_to_be_enabled(cli: Cli) -> None:
     assert "created: At 03:00 every day, in Europe/Paris" in made.err
     assert "it is disabled; let it run with `mainspring schedule enable nightly`" in made.err
     assert cli("schedule", "list").out.splitlines() == [
-        "name\tjob\twhen\tstate\tnext\tapp\tremark",
-        "nightly\tbackup\tAt 03:00 every day, Europe/Paris\tdisabled\t\t\t",
+        "name\tjob\twhen\tstate\tnext\tlast\tapp\tremark",
+        "nightly\tbackup\tAt 03:00 every day, Europe/Paris\tdisabled\t\t\t\t",
     ]
     enabled = cli("schedule", "enable", "nightly")
     assert enabled.err.startswith("enabled\nnext: ")
@@ -170,7 +170,7 @@ def test_a_list_fits_a_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> No
     lines = cli("schedule", "list").out.splitlines()
     assert max(map(len, lines)) <= 80
     assert "APP" not in lines[0]
-    assert re.search(r" \d{4}-\d\d-\d\d 09:00( |$)", "\n".join(lines)), "whole, without seconds and offset"
+    assert re.search(r" \d{4}-\d\d-\d\d 09:00$", "\n".join(lines), re.MULTILINE), "whole, without seconds and offset"
 
 
 def test_a_time_that_comes_twice_is_shown_with_its_offset(monkeypatch: pytest.MonkeyPatch) -> None:

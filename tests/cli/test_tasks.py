@@ -63,7 +63,9 @@ def test_tasks_are_listed_newest_first_by_job_state_and_page(cli: Cli, job: str)
     assert ids("--limit", "1", "--before", "3") == [2]
     assert cli("task", "list", "--limit", "1").err == "there may be more: --before 3\n"
     lines = cli("task", "list").out.splitlines()
-    assert lines[0].split("\t") == ["id", "job", "state", "attempt", "due", "late_ms", "error", "waits"]
+    assert lines[0].split("\t") == [
+        *("id", "job", "state", "agent", "attempt", "plan_time", "scope", "due", "late_ms", "error", "waits")
+    ]
     assert lines[3].split("\t")[:3] == ["1", "hello", "cancelled"]
 
 

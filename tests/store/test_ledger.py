@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,10 +14,11 @@ from tests.cluster import OWNER, standing
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
 from mainspring.model.define_schedule import define_schedule
 from mainspring.model.jobs import Definition, Python
+from mainspring.model.states import TaskState
 from mainspring.model.story import Story, as_lines, last_before, waited
 from mainspring.model.timing import timing
 from mainspring.server.planner import Planner
-from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, schedules, turns
+from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, partitions, schedules, tasks, turns
 from mainspring.store.database import Connection, Database
 from mainspring.store.missing import Checked
 
@@ -308,8 +311,55 @@ async def test_fires_are_read_latest_first(conn: Connection, planner: Planner) -
     await set_clock(conn, NOON + HOUR)
     await plan(planner)
     stored = await schedules.find(conn, "s")
-    found = await ledger.fires(conn, stored.id, NOON, NOON + 30 * MINUTE, 2)
-    assert [one.plan_time for one in found] == [NOON + 30 * MINUTE, NOON + 20 * MINUTE]
+    found = (await ledger.last_runs(conn, [stored.id], NOON + 30 * MINUTE, 2))[stored.id]
+    assert [one.fire.plan_time for one in found] == [NOON + 30 * MINUTE, NOON + 20 * MINUTE]
+    assert [(one.state, one.finished_at) for one in found] == [(TaskState.PENDING, None)] * 2
+    ended = found[1].fire.task_id
+    assert ended is not None
+    await tasks.cancel(conn, ended)
+    assert await ledger.last_runs(conn, [], NOON, 2) == {}
+    [_, found_again] = (await ledger.last_runs(conn, [stored.id], NOON + 30 * MINUTE, 2))[stored.id]
+    assert (found_again.state, found_again.finished_at) == (TaskState.CANCELLED, NOON + HOUR)
+
+
+async def test_the_last_runs_are_found_without_reading_what_is_older(conn: Connection) -> None:
+    """A month of history: the ledger is probed once a day that is kept, the history only since the decision."""
+    await make(conn)
+    stored = await schedules.find(conn, "s")
+    now = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    for ago in range(30, 1, -1):  # those of yesterday and today are there
+        await partitions._make(conn, "task_history_succeeded", (now - timedelta(days=ago)).date())
+    await conn.execute(
+        """
+        insert into mainspring.task_history (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state,
+                                             priority, attempt, crashes, args)
+        select day * 1000 + number, $1, $1, $1, $1::timestamptz - make_interval(days => 30 - day), 1, 1, 10, 5, 1, 0, '{}'
+          from generate_series(1, 30) day, generate_series(1, 200) number
+        """,
+        now,
+    )
+    await conn.execute(
+        "insert into mainspring.fire (schedule_id, plan_time, task_id, decided_at) values ($1, $2, 30001, $2)",
+        stored.id,
+        now,
+    )
+    await conn.execute("set enable_partition_pruning = on")
+    arguments = ([stored.id], now, 5)
+    [told] = json.loads(await conn.fetchval(f"explain (analyze, format json) {ledger._LAST_RUNS}", *arguments))
+    scans = [node for node in nodes(told["Plan"]) if "Relation Name" in node]
+    assert {node["Node Type"] for node in scans} <= {"Index Scan", "Index Only Scan"}
+    read = {node["Relation Name"] for node in scans if node["Actual Loops"] and "history" in node["Relation Name"]}
+    days = {f"{now + timedelta(days=ahead):%Y%m%d}" for ahead in range(-1, 4)}
+    assert {name.rpartition("_")[2] for name in read} <= days
+    assert len(read) > 1
+    [found] = (await ledger.last_runs(conn, *arguments))[stored.id]
+    assert (found.state, found.finished_at) == (TaskState.SUCCEEDED, now)
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes(part)
 
 
 # ── what is missing ─────────────────────────────────────────────────────────────────────────────

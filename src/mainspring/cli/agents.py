@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.render import fields, note, print_json, table
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ _COLUMNS: dict[str, Callable[[AgentView], Any]] = {
     "ACK MS": lambda view: _milliseconds(view.ack_time),
     "SERVER": lambda view: view.server,
 }
+
+_ROOM = Room(
+    cut=("NAME", "LABELS", "OFFERS", "SERVER"), drop=("ACK MS", "SKEW", "MEMORY", "CPU", "SERVER", "OFFERS", "LABELS")
+)
 
 
 @click.group(
@@ -59,7 +64,7 @@ async def list_agents(client: Client) -> None:
         list(_COLUMNS),
         [[show(view) for show in _COLUMNS.values()] for view in found],
         empty="no agent runs; start one with `mainspring up`",
-        unbroken=("NAME", "STATUS"),
+        room=_ROOM,
     )
     _warn(found, client.agents.skew_limit)
 

@@ -26,6 +26,7 @@ class Shared:
     dsn: str | None = None
     data: str | None = None
     json: bool = False
+    wide: bool = False
 
     def overrides(self) -> dict[str, str]:
         """The settings that were given."""
@@ -37,7 +38,8 @@ class Shared:
 
 def shared() -> Shared:
     """The shared options of the command that runs."""
-    return click.get_current_context().find_root().ensure_object(Shared)
+    context = click.get_current_context(silent=True)
+    return Shared() if context is None else context.find_root().ensure_object(Shared)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -62,6 +64,13 @@ def _shared_options() -> list[click.Parameter]:
             help="Directory of the embedded PostgreSQL.",
         ),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help="JSON, for programs."),
+        click.Option(
+            ["--wide"],
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="Tables with all columns, however narrow the terminal.",
+        ),
     ]
 
 

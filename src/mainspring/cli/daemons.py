@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.parse import pairs
 from mainspring.cli.render import fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
     from mainspring.store.daemon_views import Daemon, Replica
+
+
+_ROOM = Room(cut=("NAME", "AGENT"), drop=("HEALTHY", "TASK", "SINCE"))
 
 
 @click.group(cls=Group, epilog=examples("mainspring daemon create gateway --replicas 3 -- ./gateway --port 8080"))
@@ -35,6 +39,7 @@ async def list_daemons(client: Client) -> None:
         ["NAME", "UP", "REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"],
         [row for one in found for row in _rows(one)],
         empty="no daemons; make one with `mainspring daemon create NAME -- COMMAND`",
+        room=_ROOM,
     )
 
 
@@ -71,7 +76,7 @@ async def show_daemon(client: Client, name: str) -> None:
     if found.replicas:
         click.echo()
         headers = ["REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"]
-        table(headers, [_cells(replica) for replica in found.replicas], empty="")
+        table(headers, [_cells(replica) for replica in found.replicas], empty="", room=_ROOM)
         await _explain(client, found)
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import click
 
 from mainspring import errors
-from mainspring.cli.render import visible
+from mainspring.cli.render import readable, visible
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -109,5 +109,5 @@ def report(error: BaseException, *, as_json: bool) -> int:
     else:
         line = f"mainspring: {visible(problem.message, lines=True)}"
     with suppress(OSError):  # nobody reads it: the exit code says it too
-        click.echo(line, file=sys.stderr)
+        click.echo(line if as_json else readable(line), file=sys.stderr)
     return problem.exit_code

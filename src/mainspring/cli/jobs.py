@@ -11,6 +11,7 @@ import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.http_options import http_fields, http_options, take_http
+from mainspring.cli.layout import Room
 from mainspring.cli.limit_options import limit_fields, limit_options, take_limits
 from mainspring.cli.parse import pairs
 from mainspring.cli.render import fields, note, print_json, table
@@ -51,6 +52,7 @@ async def list_jobs(client: Client) -> None:
             for view in found
         ],
         empty="no jobs yet; make one with `mainspring job create hello -- echo hello`",
+        room=Room(cut=("NAME", "RUNS", "DESCRIPTION"), drop=("DESCRIPTION", "KIND")),
     )
 
 

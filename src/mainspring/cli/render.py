@@ -1,7 +1,7 @@
 """How data is shown: tables on a terminal, tabs for other programs' pipes, JSON when asked for.
 
-Data goes to stdout, everything else to stderr. Rich is loaded only when a terminal is there to draw on.
-Next: cli/tasks.py
+Data goes to stdout, everything else to stderr.
+Next: cli/layout.py, cli/tasks.py
 """
 
 from __future__ import annotations
@@ -10,9 +10,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from shutil import get_terminal_size
 from typing import Any
 
 import click
+
+from mainspring.cli import layout
+from mainspring.cli.base import shared
+from mainspring.cli.layout import Room
+
+ALL = Room()
 
 
 def on_terminal() -> bool:
@@ -29,7 +36,15 @@ def print_json(value: Any) -> None:
 def note(text: str) -> None:
     """Something for a person, on stderr. That nobody listens is no reason to stop."""
     with suppress(OSError):
-        click.echo(text, file=sys.stderr)
+        click.echo(readable(text), file=sys.stderr)
+
+
+def readable(text: str) -> str:
+    """On a terminal, lines broken between words; a line that begins with a space is laid out by hand."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return text
+    width = get_terminal_size().columns
+    return "\n".join(line if line[:1] == " " else layout.wrapped(line, width) for line in text.split("\n"))
 
 
 def table(
@@ -37,64 +52,47 @@ def table(
     rows: Iterable[Sequence[Any]],
     *,
     empty: str,
-    unbroken: Sequence[str] = (),
-    fitted: bool = False,
+    room: Room = ALL,
 ) -> None:
-    """Rows under headers; on a terminal, `empty` is what to say when there are none; `unbroken` columns stay whole.
-
-    Of a `fitted` one, a terminal shows as many columns as have room.
-    """
-    cells = [[visible(cell(value)) for value in row] for row in rows]
+    """Rows under headers; on a terminal, `empty` is what to say when there are none, and `room` how it may shrink."""
     if not on_terminal():
+        cells = [[visible(cell(value)) for value in row] for row in rows]
         for line in ([header.lower().replace(" ", "_") for header in headers], *cells):
             click.echo("\t".join(line))
-    elif cells:
-        _draw(headers[: _room(headers, cells)] if fitted else headers, cells, unbroken)
-    else:
+        return
+    wide = shared().wide
+    cells = [[visible(cell(value) if wide else brief(value)) for value in row] for row in rows]
+    if not cells:
         note(empty)
+        return
+    width = sys.maxsize if wide else get_terminal_size().columns
+    found = layout.fit(headers, cells, width, ALL if wide else room)
+    for number, line in enumerate(found.lines):
+        click.echo("".join(_styled(text, header=number == 0) for text in line).rstrip())
+    if found.left_out:
+        what = ", ".join(found.left_out) if len(found.left_out) < 5 else f"{len(found.left_out)} more columns"
+        note(f"no room for {what}: see --wide")
 
 
-def _draw(headers: Sequence[str], cells: list[list[str]], unbroken: Sequence[str]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
-    for number, header in enumerate(headers):
-        numeric = all(_is_number(row[number]) for row in cells)
-        drawn.add_column(header, justify="right" if numeric else "left", overflow="fold", no_wrap=header in unbroken)
-    for row in cells:
-        drawn.add_row(*(Text(text, style=_STYLES.get(text, "")) for text in row[: len(headers)]))
-    Console().print(drawn)
+def _styled(cell: str, *, header: bool) -> str:
+    text = cell.strip()
+    style: dict[str, Any] = {"bold": True} if header else _STYLES.get(text.partition(" ")[0], {})
+    return cell.replace(text, click.style(text, **style), 1) if style and text else cell
 
 
-def _room(headers: Sequence[str], cells: list[list[str]]) -> int:
-    """How many columns fit a terminal side by side."""
-    from itertools import accumulate
-    from shutil import get_terminal_size
-
-    widths = [max(map(len, column)) + 2 for column in zip(headers, *cells, strict=True)]
-    return max(1, sum(end <= get_terminal_size().columns for end in accumulate(widths)))
-
-
-_STYLES = {
-    "succeeded": "green",
-    "running": "cyan",
-    "failed": "bold red",
-    "timed_out": "red",
-    "lost": "red",
-    "cancelled": "yellow",
-    "skipped": "yellow",
-    "draining": "yellow",
-    "dead": "red",
-    "silent": "bold red",
-    "unowned": "bold red",
+_STYLES: dict[str, dict[str, Any]] = {
+    "succeeded": {"fg": "green"},
+    "running": {"fg": "cyan"},
+    "failed": {"fg": "red", "bold": True},
+    "timed_out": {"fg": "red"},
+    "lost": {"fg": "red"},
+    "cancelled": {"fg": "yellow"},
+    "skipped": {"fg": "yellow"},
+    "draining": {"fg": "yellow"},
+    "dead": {"fg": "red"},
+    "silent": {"fg": "red", "bold": True},
+    "unowned": {"fg": "red", "bold": True},
 }
-
-
-def _is_number(text: str) -> bool:
-    return not text or text.replace(".", "", 1).lstrip("-").isdigit()
 
 
 def fields(pairs: Mapping[str, Any]) -> None:
@@ -102,7 +100,12 @@ def fields(pairs: Mapping[str, Any]) -> None:
     width = max(map(len, pairs), default=0)
     for name, value in pairs.items():
         if value is not None and value != "":
-            text = visible(cell(value), lines=True).replace("\n", "\n" + " " * (width + 2))
+            text = visible(cell(value), lines=True)
+            if on_terminal():
+                indent = " " * (width + 2)
+                room = get_terminal_size().columns - len(indent)
+                text = "\n".join(layout.wrapped(line, room) for line in text.split("\n"))
+                text = text.replace("\n", "\n" + indent)
             label = f"{name:<{width}}  " if on_terminal() else f"{name}\t"
             click.echo(f"{label}{text}")
 
@@ -120,6 +123,16 @@ def cell(value: Any) -> str:
     import msgspec
 
     return msgspec.json.encode(value).decode()
+
+
+def brief(value: Any) -> str:
+    """A value for a person's table: of an instant today the clock alone, of another the day and the minute."""
+    if not isinstance(value, datetime):
+        return cell(value)
+    local = value.astimezone()
+    if local.date() == datetime.now().astimezone().date():
+        return local.time().isoformat("milliseconds")
+    return local.replace(tzinfo=None).isoformat(" ", "minutes")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -140,12 +153,8 @@ def wrapped(line: str) -> str:
     """A line broken where the terminal ends, and indented as it begins; as it is for other programs."""
     if not on_terminal():
         return line
-    from shutil import get_terminal_size
-    from textwrap import fill
-
     indent = " " * (len(line) - len(line.lstrip()) + 2)
-    width = max(40, get_terminal_size().columns)
-    return fill(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    return layout.wrapped(line, max(40, get_terminal_size().columns), indent=indent)
 
 
 def headline(text: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.render import fields, note, print_json, table
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ async def list_calendars(client: Client) -> None:
         ["NAME", "DAYS"],
         [[name, ", ".join(days)] for name, days in found.items()],
         empty="no calendars; make one with `mainspring schedule calendar set holidays 12-25`",
+        room=Room(cut=("NAME",), fold=("DAYS",)),
     )
 
 

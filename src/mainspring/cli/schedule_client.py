@@ -7,12 +7,12 @@ Next:  cli/schedule_shapes.py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown, coming, view, zone_of
-from mainspring.errors import Conflict, NotFound, TaskNotFound, ValidationError
+from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown, coming, last_ended, last_fire, view
+from mainspring.errors import Conflict, NotFound, ValidationError
 from mainspring.model.edit_schedule import Edit, edited
 from mainspring.model.excluded import check_excluded
 from mainspring.model.names import check_name
@@ -21,13 +21,13 @@ from mainspring.model.story import Story
 from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, schedules, synchronise, tasks
 from mainspring.store.backfill import Filled, Slot
 from mainspring.store.database import Connection
-from mainspring.store.ledger import FireRow
 from mainspring.store.missing import Checked
 from mainspring.store.recalls import Recalled
 from mainspring.store.schedules import Stored
 from mainspring.store.tasks import Ended
 
 FIRES_SHOWN = 3
+RUNS_LOOKED_AT = 5  # for one that has ended
 
 
 class Schedules(Protocol):
@@ -77,16 +77,17 @@ class DatabaseSchedules:
         async with self._conn() as conn:
             if job is not None:
                 await jobs.find(conn, job)  # a misspelt name is an error, not an empty list
-            return [view(stored) for stored in await schedules.listing(conn, job=job)]
+            found = await schedules.listing(conn, job=job)
+            runs = await _last_runs(conn, found, RUNS_LOOKED_AT)
+        return [view(stored, last_ended(runs[stored.id])) for stored in found]
 
     async def show(self, name: str) -> Shown:
         _checked(name)
         async with self._conn() as conn:
             stored = await schedules.find(conn, name)
-            rows = await ledger.fires(conn, stored.id, stored.created_at, stored.now, FIRES_SHOWN)
-            last = [await _last_fire(conn, stored, row) for row in rows]
-        found = view(stored)
-        return Shown(found, [] if found.next is None else coming(stored, FIRES_SHOWN), last)
+            last = (await _last_runs(conn, [stored], RUNS_LOOKED_AT))[stored.id]
+        found = view(stored, last_ended(last))
+        return Shown(found, [] if found.next is None else coming(stored, FIRES_SHOWN), last[:FIRES_SHOWN])
 
     async def edit(self, name: str, edit: Edit) -> tuple[ScheduleView, Recalled | None]:
         _checked(name)
@@ -172,21 +173,12 @@ class DatabaseSchedules:
             await calendars.delete(conn, name)
 
 
-async def _last_fire(conn: Connection, stored: Stored, row: FireRow) -> LastFire:
-    state = None
-    if row.task_id is not None:
-        with suppress(TaskNotFound):  # retention dropped it
-            state = (await tasks.get(conn, row.task_id)).state
-    zone = zone_of(stored)
-    return LastFire(
-        plan_time=row.plan_time.astimezone(zone),
-        scope=row.scope,
-        origin=row.origin,
-        task_id=row.task_id,
-        state=state,
-        reason=row.reason,
-        decided_at=row.decided_at.astimezone(zone),
-    )
+async def _last_runs(conn: Connection, found: Sequence[Stored], count: int) -> dict[int, list[LastFire]]:
+    """What became of the last plan times of each, the latest first."""
+    if not found:
+        return {}
+    runs = await ledger.last_runs(conn, [stored.id for stored in found], found[0].now, count)
+    return {stored.id: [last_fire(stored, run) for run in runs.get(stored.id, ())] for stored in found}
 
 
 async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:

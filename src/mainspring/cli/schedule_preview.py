@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.layout import Room
 from mainspring.cli.parse import read_in
 from mainspring.cli.render import note, print_json, table
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mainspring.model.schedules import Schedule
 
 MAX_FIRES = 1000
+_ROOM = Room(fold=("NOTE",), drop=("UTC",))
 
 
 @click.command(
@@ -62,7 +64,7 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
         return
     click.echo(f"{found.words}, in {schedule.timezone}")
     if found.fires:
-        table(["AT", "UTC", "NOTE"], [_row(fire) for fire in found.fires], empty="")
+        table(["AT", "UTC", "NOTE"], [_row(fire) for fire in found.fires], empty="", room=_ROOM)
     else:
         note("no plan time comes after that")
     if name is None and "H resolved" in found.words:

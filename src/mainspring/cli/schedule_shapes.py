@@ -5,7 +5,9 @@ Next: cli/schedule_client.py
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
@@ -15,13 +17,28 @@ from mainspring.model.edit_schedule import differences
 from mainspring.model.planning import Reason
 from mainspring.model.story import Origin
 from mainspring.model.timing import timing
-from mainspring.model.zones import check_zone
+from mainspring.model.zones import zone_or_utc
+from mainspring.store.ledger import Run
 from mainspring.store.schedules import Stored
 
 _AS_STORED = ("enabled", "runs", "app", "version", "is_orphan")
 
 
 State = Literal["enabled", "disabled", "ended", "problem"]
+
+
+class LastFire(msgspec.Struct, frozen=True):
+    """What became of a plan time."""
+
+    plan_time: datetime
+    scope: str
+    origin: Origin
+    task_id: int | None
+    state: str | None  # of the task; None as well when retention dropped it
+    reason: Reason | None  # why there is no task
+    decided_at: datetime
+    finished_at: datetime | None  # of the task
+    age: float  # seconds since then, else since the plan time, by the database's clock
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
@@ -36,6 +53,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     enabled: bool
     state: State
     next: datetime | None  # plan time, by the clocks of its timezone
+    last: LastFire | None  # the last run that ended; while none has, the latest; where it was looked for
     runs: int
     app: str | None
     drift: list[dict[str, Any]]
@@ -48,18 +66,6 @@ class ScheduleView(msgspec.Struct, frozen=True):
     policies: dict[str, Any]
 
 
-class LastFire(msgspec.Struct, frozen=True):
-    """What became of a plan time."""
-
-    plan_time: datetime
-    scope: str
-    origin: Origin
-    task_id: int | None
-    state: str | None  # of the task; None as well when retention dropped it
-    reason: Reason | None  # why there is no task
-    decided_at: datetime
-
-
 class Shown(msgspec.Struct, frozen=True):
     """One schedule with what comes next and what came last. All instants are by the clocks of its timezone."""
 
@@ -70,10 +76,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 def zone_of(stored: Stored) -> tzinfo:
     """Its timezone; UTC if this host does not know it."""
-    try:
-        return check_zone(stored.schedule.timezone)
-    except ValidationError:
-        return UTC
+    return zone_or_utc(stored.schedule.timezone)
 
 
 def coming(stored: Stored, count: int) -> list[datetime]:
@@ -86,7 +89,28 @@ def coming(stored: Stored, count: int) -> list[datetime]:
     return [at.astimezone(times.zone) for at in times.between(stored.now, end, count)]
 
 
-def view(stored: Stored) -> ScheduleView:
+def last_fire(stored: Stored, run: Run) -> LastFire:
+    zone, fire = zone_of(stored), run.fire
+    return LastFire(
+        plan_time=fire.plan_time.astimezone(zone),
+        scope=fire.scope,
+        origin=fire.origin,
+        task_id=fire.task_id,
+        state=None if run.state is None else run.state.label,
+        reason=fire.reason,
+        decided_at=fire.decided_at.astimezone(zone),
+        finished_at=None if run.finished_at is None else run.finished_at.astimezone(zone),
+        age=(stored.now - (run.finished_at or fire.plan_time)).total_seconds(),
+    )
+
+
+def last_ended(fires: Sequence[LastFire]) -> LastFire | None:
+    """The one whose task ended last; while none has, the latest."""
+    ended = [(fire.finished_at, fire) for fire in fires if fire.finished_at is not None]
+    return max(ended, key=itemgetter(0))[1] if ended else next(iter(fires), None)
+
+
+def view(stored: Stored, last: LastFire | None = None) -> ScheduleView:
     schedule = stored.schedule
     words, problem = schedule.expression, stored.problem
     following: list[datetime] = []
@@ -106,6 +130,7 @@ def view(stored: Stored) -> ScheduleView:
         timezone=schedule.timezone,
         state=_state(stored, problem, has_next=bool(following)),
         next=following[0] if following else None,
+        last=last,
         drift=[difference._asdict() for difference in code],
         problem=problem,
         policies=msgspec.structs.asdict(schedule.policies),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.parse import duration, read_in
 from mainspring.cli.render import counted, note, print_json, table, visible, wrapped
 
@@ -103,7 +104,7 @@ def _tell(found: list[Checked], bad: list[Checked]) -> None:
             note(f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; give a shorter --since")
     rows = [[one.schedule, gap.plan_time.isoformat(sep=" "), gap.scope] for one in bad for gap in one.missing]
     if rows:
-        table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, empty="")
+        table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, empty="", room=Room(cut=("SCHEDULE", "SCOPE")))
     if not bad:
         expected = sum(one.expected for one in found)
         verb = "was" if expected == 1 else "were"

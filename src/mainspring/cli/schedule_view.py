@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.render import fields, on_terminal, print_json, table
+from mainspring.cli.layout import Room
+from mainspring.cli.render import age, fields, on_terminal, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
     from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown
 
-MOST_UNBROKEN = 20  # characters of a name
-
-_RARE = ("APP", "REMARK")
+_DRIFT = Room(fold=("CODE", "IN FORCE"))
 _DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}
 _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "excluded": "excluded days"}
 
@@ -44,17 +43,15 @@ async def list_schedules(client: Client, job: str | None) -> None:
         "WHEN": [when(view) for view in found],
         "STATE": [view.state for view in found],
         "NEXT": [shown(view.next) for view in found],
+        "LAST": [_ended(view.last) for view in found],
         "APP": [view.app for view in found],
         "REMARK": [_remark(view) for view in found],
     }
-    if on_terminal():  # for programs the columns are always the same
-        columns = {name: cells for name, cells in columns.items() if name not in _RARE or any(cells)}
-    short_names = all(len(view.name) <= MOST_UNBROKEN for view in found)
     table(
         list(columns),
         list(zip(*columns.values(), strict=True)),
         empty="no schedules; make one with `mainspring schedule create nightly JOB --daily 03:00 --enable`",
-        unbroken=("STATE", "NEXT", *(["NAME"] if short_names else [])),
+        room=Room(cut=("NAME", "JOB", "APP"), fold=("WHEN", "REMARK"), drop=("APP", "JOB", "LAST", "REMARK")),
     )
 
 
@@ -72,6 +69,17 @@ def shown(at: datetime | None) -> str:
     clock = at.replace(tzinfo=None).isoformat(" ", "seconds" if at.second or at.microsecond else "minutes")
     comes_twice = at.replace(fold=0).utcoffset() != at.replace(fold=1).utcoffset()
     return f"{clock}{at.isoformat()[-6:]}" if comes_twice else clock
+
+
+def _ended(last: LastFire | None) -> str:
+    """How the last run ended, and how long ago; for programs, when."""
+    if last is None:
+        return ""
+    state = last.state or ("not kept" if last.reason is None else f"skipped ({last.reason})")
+    if not on_terminal():
+        return f"{state} {(last.finished_at or last.plan_time).isoformat(sep=' ')}"
+    due = "" if last.finished_at or last.state is None else "due "
+    return f"{state} {due}{age(last.age)} ago"
 
 
 def _remark(view: ScheduleView) -> str:
@@ -95,7 +103,7 @@ async def show(client: Client, name: str) -> None:
     drift = found.schedule.drift
     if drift:
         click.echo()
-        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="")
+        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="", room=_DRIFT)
 
 
 def _told(found: Shown) -> dict[str, Any]:

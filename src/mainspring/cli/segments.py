@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.render import counted, note, print_json, table
 from mainspring.cli.servers import short
 
@@ -65,6 +66,7 @@ def _show_each(found: list[SegmentView]) -> None:
         ["SEGMENT", "OWNER", "ID", "STATUS", "EPOCH", "SINCE", *map(str.upper, _LOAD)],
         [[view.id, *_owner(view), view.epoch, view.since, *_load([view])] for view in found],
         empty="",
+        room=Room(cut=("OWNER",), drop=("EPOCH", "ID", "SINCE", "ARMED")),
     )
 
 
@@ -82,7 +84,7 @@ def _show_owners(found: list[SegmentView]) -> None:
             for views in owners.values()
         ],
         empty="",
-        unbroken=("OWNER", "ID", "STATUS"),
+        room=Room(cut=("OWNER",), fold=("SEGMENTS",), drop=("ID", "ARMED")),
     )
 
 
@@ -125,7 +127,7 @@ async def _show_moves(client: Client, limit: int) -> None:
             for move in found
         ],
         empty="no segment has changed hands yet",
-        unbroken=("WHEN",),
+        room=Room(cut=("FROM", "TO"), fold=("SEGMENTS", "WHY"), drop=("TERM", "MOVED")),
     )
 
 

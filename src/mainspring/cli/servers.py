@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.render import age, fields, note, print_json, table
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ async def _list_servers(client: Client, everything: bool) -> None:
         list(_COLUMNS),
         [[show(view) for show in _COLUMNS.values()] for view in found],
         empty="",
-        fitted=True,
+        room=Room(cut=("NAME", "HOST", "URL"), drop=list(_COLUMNS)[:3:-1]),
     )
     _warn(found)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.render import cell, counted, fields, note, print_json, table
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ async def stats(client: Client) -> None:
         ["AGENT", "SESSION", "SLOTS", "HOLDS"],
         [[agent["name"], agent["session"], agent["slots"], agent["holds"]] for agent in found["agents"]],
         empty="no agent runs; start one with `mainspring up`",
+        room=Room(cut=("AGENT",)),
     )
     _show_maintenance(found)
     for waiting in found["waiting"]:
@@ -99,6 +101,7 @@ def _show_maintenance(found: dict[str, Any]) -> None:
             for c in found["maintenance"]
         ],
         empty="no maintenance yet; a server does it once a minute",
+        room=Room(fold=("ERROR",), drop=("ROWS", "ERROR")),
     )
     click.echo()
     table(
@@ -108,4 +111,5 @@ def _show_maintenance(found: dict[str, Any]) -> None:
             for t in found["tables"]
         ],
         empty="",
+        room=Room(cut=("TABLE",), drop=("IN PAGE %", "ANALYZED")),
     )

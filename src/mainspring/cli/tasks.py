@@ -11,9 +11,11 @@ import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.control import cancel, kill, pause, restart, resume, retry
+from mainspring.cli.layout import Room
 from mainspring.cli.logs import logs
 from mainspring.cli.parse import STATE, arguments, duration, submission, task_id
 from mainspring.cli.render import cell, fields, headline, milliseconds, note, on_terminal, print_json, table, visible
+from mainspring.cli.schedule_view import shown
 from mainspring.errors import TaskFailed
 from mainspring.model.states import TERMINAL, TaskState
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from mainspring.store.tasks import TaskView
 
 MAX_LIMIT = 500
+_ONE_SCHEDULE = ("ATTEMPT", "LATE MS", "JOB", "DUE", "SCOPE", "WAITS", "ERROR", "AGENT")
+_ANY_SCHEDULE = ("SCOPE", "PLAN TIME", "ATTEMPT", "LATE MS", "WAITS", "ERROR", "AGENT")
 
 
 @click.group(cls=Group)
@@ -114,12 +118,19 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
         return
     words = {id: wait.what for id, wait in waits.items()}
     table(
-        ["ID", "JOB", "STATE", "ATTEMPT", "DUE", "LATE MS", "ERROR", "WAITS"],
+        ["ID", "JOB", "STATE", "AGENT", "ATTEMPT", "PLAN TIME", "SCOPE", "DUE", "LATE MS", "ERROR", "WAITS"],
         [
-            [v.id, v.job, _state(v), v.attempt, v.run_at, v.lateness_ms, headline(v.error)[:60], words.get(v.id)]
+            [
+                *(v.id, v.job, _state(v), v.agent, v.attempt, shown(v.plan_time), v.scope, v.run_at, v.lateness_ms),
+                *(headline(v.error), words.get(v.id)),
+            ]
             for v in found
         ],
         empty="no such tasks",
+        room=Room(
+            cut=("JOB", "AGENT", "SCOPE", "ERROR", "WAITS"),
+            drop=_ONE_SCHEDULE if only["schedule"] else _ANY_SCHEDULE,
+        ),
     )
     if len(found) == limit:
         note(f"there may be more: --before {found[-1].id}")
@@ -143,7 +154,8 @@ async def show(client: Client, id: int) -> None:
             "concurrency key": view.concurrency_key,
             "paused": None if view.paused_at is None else f"since {cell(view.paused_at)}",
             "broadcast": view.parent,
-            "only on": view.agent,
+            "agent": view.agent,
+            "only on": view.only_on,
             "schedule": view.schedule,
             "plan time": view.plan_time,
             "scope": view.scope,
@@ -167,16 +179,15 @@ async def show(client: Client, id: int) -> None:
                 for a in attempts
             ],
             empty="",
+            room=Room(cut=("AGENT", "ERROR"), drop=("LATE MS", "ENDED", "ERROR")),
         )
     if children:
         click.echo()
         table(
             ["AGENT", "TASK", "STATE", "ATTEMPT", "STARTED", "LATE MS", "ERROR"],
-            [
-                [c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)[:60]]
-                for c in children
-            ],
+            [[c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)] for c in children],
             empty="",
+            room=Room(cut=("AGENT", "ERROR"), drop=("ATTEMPT", "LATE MS", "ERROR")),
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.layout import Room
 from mainspring.cli.parse import duration
 from mainspring.cli.render import note, print_json, table
 
@@ -57,6 +58,7 @@ async def list_tokens(client: Client) -> None:
         ["ID", "NAME", "ROLE", "ONCE", "CREATED", "EXPIRES", "USED", "REVOKED"],
         [[t.id, t.name, t.role, t.once or None, t.created_at, t.expires_at, t.used_at, t.revoked_at] for t in found],
         empty="no tokens yet; make one with `mainspring token create NAME`",
+        room=Room(cut=("NAME",), drop=("ROLE", "ONCE", "CREATED", "EXPIRES")),
     )
 
 

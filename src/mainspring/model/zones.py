@@ -10,7 +10,7 @@ import difflib
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
 from typing import NamedTuple
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from mainspring.errors import ValidationError
 
@@ -49,6 +49,14 @@ def check_zone(name: object, *, field: str = "tz") -> ZoneInfo:
     advice = f"did you mean {' or '.join(close)}?" if close else "write a name such as Europe/Paris or UTC"
     shown = repr(name[:100] if isinstance(name, str) else name)
     raise ValidationError(f"{field}: {shown} is not an IANA timezone; {advice}", field=field)
+
+
+def zone_or_utc(name: str | None) -> ZoneInfo:
+    """The timezone of a name, for showing times; UTC if this host does not know it."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")
 
 
 @cache

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from mainspring.model.planning import Reason, Version
+from mainspring.model.states import TaskState
 from mainspring.model.story import Origin, Past
 from mainspring.model.timing import Timing, timing
 from mainspring.store import plans
@@ -28,16 +29,46 @@ class FireRow(NamedTuple):
     decided_at: datetime
 
 
-_FIRES = """
-    select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
-     where schedule_id = $1 and plan_time >= $2 and plan_time <= $3
-     order by plan_time desc, scope limit $4
+class Run(NamedTuple):
+    """A decided plan time, and what came of its task."""
+
+    fire: FireRow
+    state: TaskState | None  # None if there is no task, or retention dropped it
+    finished_at: datetime | None
+
+
+# The last plan times of each schedule by the primary key of the ledger, then each task by its id. Of the history only
+# the days since the decision are read, with one more for a clock that was set back. No part grows with what is kept.
+_LAST_RUNS = """
+    select given.id, f.plan_time, f.scope, f.task_id, f.reason, f.origin, f.decided_at,
+           coalesce(h.state, t.state) as state, h.finished_at
+      from unnest($1::integer[]) as given(id)
+     cross join lateral (
+         select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
+          where schedule_id = given.id and plan_time <= $2
+          order by plan_time desc, scope limit $3
+     ) f
+      left join lateral (
+          select state from mainspring.task where id = f.task_id limit 1
+      ) t on true
+      left join lateral (
+          select state, finished_at from mainspring.task_history
+           where id = f.task_id and recorded_at > f.decided_at - interval '1 day' limit 1
+      ) h on true
 """
 
 
-async def fires(conn: Connection, schedule_id: int, since: datetime, until: datetime, limit: int) -> list[FireRow]:
-    """What was decided about the plan times from `since` up to and with `until`, the latest first."""
-    return [FireRow(*row) for row in await conn.fetch(_FIRES, schedule_id, since, until, limit)]
+async def last_runs(conn: Connection, schedules: Sequence[int], now: datetime, limit: int) -> dict[int, list[Run]]:
+    """The last `limit` decided plan times of each schedule up to `now`, the latest first. Begins a transaction."""
+    async with conn.transaction():
+        # It only reads, so that what store/partitions.py says of partitions that are passed over cannot happen.
+        await conn.execute("set local enable_partition_pruning = on; set local enable_seqscan = off")
+        rows = await conn.fetch(_LAST_RUNS, schedules, now, limit)
+    found: dict[int, list[Run]] = {}
+    for id, *fire, state, finished_at in rows:
+        run = Run(FireRow(*fire), None if state is None else TaskState(state), finished_at)
+        found.setdefault(id, []).append(run)
+    return found
 
 
 async def versions(conn: Connection, stored: Stored, since: datetime) -> list[Past]:

@@ -14,6 +14,7 @@ import msgspec
 from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.gates import plain_key
 from mainspring.model.states import TERMINAL, TaskState
+from mainspring.model.zones import zone_or_utc
 from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history
@@ -41,11 +42,12 @@ class TaskView(msgspec.Struct, frozen=True):
     key: str | None
     schedule: str | None
     scope: str | None
-    plan_time: datetime | None
+    plan_time: datetime | None  # by the clocks of its schedule
     waiting_for: list[int]
     paused_at: datetime | None = None  # since when it stands still
     parent: int | None = None  # the broadcast that it is part of
-    agent: str | None = None  # the only one that may run it
+    agent: str | None = None  # the one that has it, or ended it; else the only one that may run it
+    only_on: str | None = None  # the only one that may run it
     concurrency_key: str | None = None
     result_due: bool = False  # completed by transaction(); its handler has not returned yet
 
@@ -66,16 +68,16 @@ _LIVE = """
     select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at,
            case when t.session is not null then t.started_at end as started_at,   -- a broadcast is only sent out
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
-           null::text as error_code, null::text as error, t.key, s.name as schedule, t.scope, t.plan_time,
-           t.paused_at, t.parent_id, t.target, t.concurrency_key, false as result_due
+           null::text as error_code, null::text as error, t.key, s.name as schedule, s.timezone, t.scope,
+           t.plan_time, t.paused_at, t.parent_id, t.target, t.concurrency_key, t.session, false as result_due
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
 _FINISHED = """
     select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
            t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
-           s.name as schedule, t.scope, t.plan_time, null::timestamptz as paused_at, t.parent_id, t.target,
-           t.concurrency_key, t.result_due
+           s.name as schedule, s.timezone, t.scope, t.plan_time, null::timestamptz as paused_at, t.parent_id,
+           t.target, t.concurrency_key, t.session, t.result_due
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -89,39 +91,34 @@ def _lateness(started_at: datetime | None, run_at: datetime) -> float | None:
     return None if started_at is None else round((started_at - run_at).total_seconds() * 1000, 3)
 
 
+# Sessions are kept as long as what they did. Joined last, only with the rows that are shown.
+_WITH_AGENT = "select found.*, a.name as agent from ({}) found left join mainspring.agent a using (session)"
+_AS_STORED = (
+    *("id", "priority", "attempt", "run_at", "created_at", "started_at", "finished_at", "error_code", "error", "key"),
+    *("schedule", "paused_at", "result_due"),
+)
+
+
 def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
     return TaskView(
-        id=row["id"],
         job=row["job"] or "(deleted)",
         state=TaskState(row["state"]).label,
-        priority=row["priority"],
-        attempt=row["attempt"],
-        run_at=row["run_at"],
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
         lateness_ms=_lateness(row["started_at"], row["run_at"]),
-        args=_json(row["args"]),
-        progress=_json(row["progress"]),
-        checkpoint=_json(row["checkpoint"]),
-        result=_json(row["result"]),
-        error_code=row["error_code"],
-        error=row["error"],
-        key=row["key"],
-        schedule=row["schedule"],
         scope=row["scope"] or None,
-        plan_time=row["plan_time"],
+        plan_time=row["plan_time"] and row["plan_time"].astimezone(zone_or_utc(row["timezone"])),
         waiting_for=list(waiting_for),
-        paused_at=row["paused_at"],
         parent=row["parent_id"],
-        agent=row["target"],
+        agent=row["agent"] or row["target"],
+        only_on=row["target"],
         concurrency_key=None if row["concurrency_key"] is None else plain_key(row["concurrency_key"]),
-        result_due=row["result_due"],
+        **{name: _json(row[name]) for name in ("args", "progress", "checkpoint", "result")},
+        **{name: row[name] for name in _AS_STORED},
     )
 
 
 async def get(conn: Connection, task: int) -> TaskView:
-    row = await conn.fetchrow(f"{_LIVE} where t.id = $1 union all {_FINISHED} where t.id = $1", task)
+    found = f"{_LIVE} where t.id = $1 union all {_FINISHED} where t.id = $1"
+    row = await conn.fetchrow(_WITH_AGENT.format(found), task)
     if row is None:
         raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
     waiting = await conn.fetch("select parent from mainspring.dependency where child = $1 order by 1", task)
@@ -145,8 +142,9 @@ async def listing(
          order by t.id desc limit {int(limit)}
     """
     query = f"select * from ({_LIVE} {wanted}) live union all select * from ({_FINISHED} {wanted}) finished"
+    newest = f"select * from ({query}) found order by id desc limit {int(limit)}"
     rows = await conn.fetch(
-        f"select * from ({query}) found order by id desc limit {int(limit)}",
+        f"{_WITH_AGENT.format(newest)} order by found.id desc",
         job,
         [int(state) for state in states],
         before if before is not None else 2**62,

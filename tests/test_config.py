@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mainspring import config
 from mainspring.config import Settings, load
 from mainspring.errors import ValidationError
 
@@ -147,3 +149,38 @@ def test_what_an_agent_offers_is_given_as_text_or_as_a_table(tmp_path: Path) -> 
 def test_an_offer_that_is_no_amount_is_refused(given: Any) -> None:
     with pytest.raises(ValidationError, match="^offers: "):
         load({"offers": given}, environment={})
+
+
+def _warnings(caplog: pytest.LogCaptureFixture, *names: str) -> list[str]:
+    config._warned.clear()
+    caplog.clear()
+    load(environment=dict.fromkeys(names, "x"))
+    load(environment=dict.fromkeys(names, "x"))  # once is enough
+    return caplog.messages
+
+
+def test_a_misspelt_variable_is_told_once_with_what_may_have_been_meant(caplog: pytest.LogCaptureFixture) -> None:
+    assert _warnings(caplog, "MAINSPRING_SLOT", "MAINSPRING_XYZZY", "OTHER_SLOT") == [
+        "MAINSPRING_SLOT is no setting and is ignored; did you mean MAINSPRING_SLOTS?",
+        "MAINSPRING_XYZZY is no setting and is ignored",
+    ]
+
+
+def test_variables_that_others_set_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    services = ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_7070_TCP_ADDR", "SERVER_PORT_7070_TCP")
+    assert _warnings(caplog, *(f"MAINSPRING_{name}" for name in services)) == []
+
+
+def test_every_variable_of_the_source_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    sources = Path(config.__file__).parent.rglob("*.py")
+    named = {name for path in sources for name in re.findall(r"\bMAINSPRING_[A-Z_]*[A-Z]\b", path.read_text())}
+    assert {"MAINSPRING_TASK_ID", "MAINSPRING_SLOTS"} <= named
+    config._warned.clear()
+    config._warn_of_unknown(dict.fromkeys(named, "x"))
+    assert caplog.messages == []
+
+
+def test_a_misspelt_setting_in_the_file_is_told_with_what_may_have_been_meant(tmp_path: Path) -> None:
+    (tmp_path / "mainspring.toml").write_text("slot = 3\n")
+    with pytest.raises(ValidationError, match="slot: no such setting; did you mean slots?"):
+        load(environment={})

@@ -9,10 +9,13 @@ Next: compose.py
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ from mainspring.model.define_placement import check_amounts, parse_amounts
 from mainspring.model.durations import seconds
 from mainspring.model.names import check_name, check_text
 from mainspring.model.skew import DEFAULT_LIMIT
+
+log = logging.getLogger("mainspring")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +77,14 @@ _DURATIONS = {
     "keep_failed",
 }
 _LISTS = {"http_allow", "run_as", "allow_commands"}
+# What else is ours: read where it is used, or set for the commands that an agent runs.
+_OTHER_VARIABLES = {
+    *("CONFIG", "DEBUG", "TEST_DSN"),
+    *("ARGS", "ATTEMPT", "FIRE_AT", "GATE", "HEALTH_CHECK", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
+    "WARM",
+}
+# What Kubernetes sets in every container for a service named mainspring, and what our tests and benchmarks set.
+_FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")
 _AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
 _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lead_max": 3600.0, "lease": 3600.0}
 
@@ -84,12 +97,28 @@ def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str
         value = environment.get(f"MAINSPRING_{name.upper()}")
         if value:
             given[name] = value
+    _warn_of_unknown(environment)
     chosen = {name: value for name, value in (overrides or {}).items() if value is not None}
     if "data_directory" in chosen and "dsn" not in chosen:
         given.pop("dsn", None)  # who asks for a directory asks for the embedded PostgreSQL in it
     given |= chosen
     settings = _convert(given)
     return settings if settings.agent_name else msgspec.structs.replace(settings, agent_name=socket.gethostname())
+
+
+_warned: set[str] = set()  # of in this process
+
+
+def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+    """Say which variables look like settings and are none. No error: others may use the prefix too."""
+    settings = {name.upper() for name in Settings.__struct_fields__}
+    given = {name.removeprefix("MAINSPRING_") for name in environment if name.startswith("MAINSPRING_")}
+    for name in sorted(given - settings - _OTHER_VARIABLES - _warned):
+        if not _FOREIGN.fullmatch(name):
+            _warned.add(name)
+            close = get_close_matches(name, settings, 1)
+            meant = f"; did you mean MAINSPRING_{close[0]}?" if close else ""
+            log.warning("MAINSPRING_%s is no setting and is ignored%s", name, meant)
 
 
 def _from_file(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -106,8 +135,9 @@ def _from_file(environment: Mapping[str, str]) -> dict[str, Any]:
 def _convert(given: dict[str, Any]) -> Settings:
     unknown = sorted(given.keys() - set(Settings.__struct_fields__))
     if unknown:
-        known = ", ".join(Settings.__struct_fields__)
-        raise ValidationError(f"{unknown[0]}: no such setting; there are {known}", field=unknown[0])
+        close = get_close_matches(unknown[0], Settings.__struct_fields__, 1)
+        known = f"did you mean {close[0]}?" if close else f"there are {', '.join(Settings.__struct_fields__)}"
+        raise ValidationError(f"{unknown[0]}: no such setting; {known}", field=unknown[0])
     for name in _DURATIONS & given.keys():
         given[name] = seconds(given[name], field=name)
     if isinstance(given.get("labels"), str):

@@ -253,3 +253,23 @@ def test_what_is_wrong_with_a_schedule_is_named_with_what_to_write(
     told = json.loads(offline("--json", *line).err)
     assert told["field"] == field
     assert advice in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("task", "list", "--limit", "abc"),
+            "--limit: 'abc' is not a whole number; give 1 to 500; see `mainspring task",
+        ),
+        (("task", "list", "--limit", "0"), "--limit: 0 is out of range; give 1 to 500; see `mainspring task list"),
+        (("daemon", "scale", "gateway", "two"), "REPLICAS: 'two' is not a whole number; see `mainspring daemon scale"),
+        (("token", "revoke"), "ID is missing; see `mainspring token revoke --help`"),
+        (("task", "lst"), "No such command 'lst', did you mean list? See `mainspring task --help`"),
+        (("task", "list", "--stat", "x"), "No such option '--stat', did you mean --state or --data? See `mainspring"),
+    ],
+)
+def test_what_click_refuses_is_told_in_plain_words(offline: Cli, arguments: tuple[str, ...], told: str) -> None:
+    outcome = offline(*arguments)
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"mainspring: {told}")

@@ -32,6 +32,12 @@ def test_every_command_has_help_with_the_shared_options(path: tuple[str, ...], o
     assert all(option in outcome.out for option in ("--dsn", "--data", "--json"))
 
 
+@pytest.mark.parametrize("path", _paths(root), ids=" ".join)
+def test_help_fits_80_columns(path: tuple[str, ...], offline: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, offline(*path, "--help").out.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     "path", [path for path in _paths(root) if path not in {("job",), ("task",), ("schedule",)}], ids=" ".join
 )

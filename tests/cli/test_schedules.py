@@ -146,6 +146,33 @@ def test_show_tells_how_the_last_runs_ended_and_which_were_by_hand(cli: Cli) -> 
     assert "plan time\t" in task
 
 
+def test_a_list_tells_how_the_last_run_ended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli(*CREATE, "--daily", "03:00", "--tz", "Asia/Tokyo")
+    [row] = cli("schedule", "list", "--json").json
+    assert row["last"] is None
+    ids = [cli("schedule", "run-now", "nightly").out.strip() for _ in range(2)]
+    [row] = cli("schedule", "list", "--json").json
+    assert (row["last"]["task_id"], row["last"]["state"]) == (int(ids[1]), "pending"), "the latest, as none has ended"
+    cli("task", "cancel", ids[0])
+    last = cli("schedule", "list", "--json").json[0]["last"]
+    assert (last["task_id"], last["state"], last["reason"]) == (int(ids[0]), "cancelled", None)
+    assert last["finished_at"].endswith("+09:00")
+    assert last == cli("schedule", "show", "nightly", "--json").json["schedule"]["last"] | {"age": last["age"]}
+    assert re.search(r"\tcancelled 20\S+ \S+\+09:00\t", cli("schedule", "list").out)
+    for module in (render, schedule_view):
+        monkeypatch.setattr(module, "on_terminal", lambda: True)
+    assert re.search(r"cancelled \d+(\.\d+)? s ago", cli("schedule", "list").out)
+
+
+def test_tasks_of_a_schedule_show_their_plan_times_by_its_clocks(cli: Cli) -> None:
+    cli(*CREATE, "--daily", "03:00", "--tz", "Asia/Tokyo")
+    cli("schedule", "run-now", "nightly")
+    [view] = cli("task", "list", "--schedule", "nightly", "--json").json
+    assert view["plan_time"].endswith("+09:00")
+    header, row = (line.split("\t") for line in cli("task", "list", "--schedule", "nightly").out.splitlines())
+    assert dict(zip(header, row, strict=True))["plan_time"] == view["plan_time"].replace("T", " ")
+
+
 def test_a_schedule_without_a_next_plan_time_has_ended(cli: Cli, dsn: str) -> None:
     cli(*CREATE, "--once", "2199-01-01T00:00:00Z", "--enable")
     assert cli("schedule", "list", "--json").json[0]["state"] == "enabled"

@@ -333,7 +333,8 @@ async def test_the_last_runs_are_found_without_reading_what_is_older(conn: Conne
         """
         insert into mainspring.task_history (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state,
                                              priority, attempt, crashes, args)
-        select day * 1000 + number, $1, $1, $1, $1::timestamptz - make_interval(days => 30 - day), 1, 1, 10, 5, 1, 0, '{}'
+        select day * 1000 + number, $1, $1, $1, $1::timestamptz - make_interval(days => 30 - day),
+               1, 1, 10, 5, 1, 0, '{}'
           from generate_series(1, 30) day, generate_series(1, 200) number
         """,
         now,

@@ -30,6 +30,22 @@ async def ended(conn: Connection, make_task: MakeTask, state: TaskState, **field
     return task
 
 
+async def test_a_task_names_the_agent_that_has_it_or_ended_it(conn: Connection, make_task: MakeTask) -> None:
+    session = await agents.begin(conn, agents.Newcomer("alpha", 10, {}), 15.0)
+    running = await make_task(TaskState.RUNNING, token=5, session=session)
+    finished = await make_task(TaskState.RUNNING, token=6, session=session)
+    await outcomes.finish(conn, [Ending(finished, 6, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)])
+    waiting = await make_task()
+    child = await make_task(target="beta")
+    wanted = {running: "alpha", finished: "alpha", waiting: None, child: "beta"}
+    listed = await tasks.listing(conn, job=None, states=(), before=None, limit=10)
+    assert {view.id: view.agent for view in listed} == wanted
+    assert {task: (await tasks.get(conn, task)).agent for task in wanted} == wanted
+    assert [view.only_on for view in listed] == ["beta", None, None, None]
+    await conn.execute("delete from mainspring.agent")  # retention, which keeps sessions longer than what they did
+    assert (await tasks.get(conn, finished)).agent is None
+
+
 async def test_a_task_is_found_live_and_finished(conn: Connection, make_task: MakeTask) -> None:
     for state in sorted(LIVE):
         view = await tasks.get(conn, await make_task(state))

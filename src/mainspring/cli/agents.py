@@ -42,7 +42,7 @@ _ROOM = Room(
     epilog=examples(
         "mainspring agents                        who is there",
         "mainspring agents drain alpha            before work on its machine",
-        "mainspring agents strategy least_tasks   who takes the next task, from now on",
+        "mainspring agents strategy least_tasks   who takes the next task",
     ),
 )
 @click.pass_context

@@ -6,6 +6,7 @@ Next: cli/client.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -89,9 +90,27 @@ class Group(click.Group):
         self.params += _shared_options()
 
 
+EXAMPLE_COLUMNS = 76  # of the 80 of a terminal: click and we indent
+
+
 def examples(*lines: str) -> str:
-    """An epilog that shows how a command is used."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+    """An epilog that shows how a command is used; what two spaces divide is the command and what it does."""
+    return "\n".join(["\b", "Examples:", *(f"  {part}" for line in lines for part in _example(line))])
+
+
+def _example(line: str) -> list[str]:
+    """A line that is too long for a terminal in several, as a shell would read them."""
+    if len(line) <= EXAMPLE_COLUMNS:
+        return [line]
+    typed, _, told = line.partition("  ")
+    parts = [""]
+    for word in re.findall(r"""\s*(?:'[^']*'|"[^"]*"|\$\([^)]*\)|\S)+""", typed):
+        if len(parts[-1] + word) > EXAMPLE_COLUMNS - 2:  # room for the backslash
+            parts[-1] += " \\"
+            parts.append(f"    {word.lstrip()}")
+        else:
+            parts[-1] += word
+    return [*parts, f"    {told.lstrip()}"] if told else parts
 
 
 def with_client(command: Callable[Concatenate[Client, P], Awaitable[None]]) -> Callable[P, None]:

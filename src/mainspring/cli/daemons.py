@@ -11,7 +11,7 @@ import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import pairs
+from mainspring.cli.parse import Whole, pairs
 from mainspring.cli.render import fields, note, print_json, table
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ async def _explain(client: Client, found: Daemon) -> None:
 )
 @click.argument("name")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
-@click.option("--replicas", type=int, default=1, show_default=True, metavar="N", help="Keep so many running.")
+@click.option("--replicas", type=Whole(), default=1, show_default=True, metavar="N", help="Keep so many running.")
 @click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
 @click.option("--cwd", metavar="DIR", help="Directory to run in.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
@@ -118,7 +118,7 @@ async def _explain(client: Client, found: Daemon) -> None:
 @click.option("--health-http", "http", metavar="URL", help="Answers with 2xx while a replica is well.")
 @click.option("--health-every", "every", metavar="DURATION", help="Ask so often; 10s.")
 @click.option("--health-timeout", "timeout", metavar="DURATION", help="Wait so long for an answer; 5s.")
-@click.option("--health-failures", "failures", type=int, metavar="N", help="In a row, before a restart; 3.")
+@click.option("--health-failures", "failures", type=Whole(), metavar="N", help="In a row, before a restart; 3.")
 @click.option("--health-start", "start", metavar="DURATION", help="Failures so soon after a start do not count; 0s.")
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--stopped", is_flag=True, help="Do not start it yet.")
@@ -192,7 +192,7 @@ async def stop(client: Client, name: str) -> None:
 
 @daemon.command("scale", epilog=examples("mainspring daemon scale gateway 5"))
 @click.argument("name")
-@click.argument("replicas", type=int)
+@click.argument("replicas", type=Whole())
 @with_client
 async def scale(client: Client, name: str, replicas: int) -> None:
     """Keep another number of replicas; those that stay are not touched."""
@@ -221,7 +221,7 @@ async def delete(client: Client, name: str) -> None:
     "logs", epilog=examples("mainspring daemon logs gateway", "mainspring daemon logs gateway -f --replica 2")
 )
 @click.argument("name")
-@click.option("--replica", type=int, metavar="N", help="Of this one only.")
+@click.option("--replica", type=Whole(), metavar="N", help="Of this one only.")
 @click.option("-f", "--follow", is_flag=True, help="Go on; of one replica, the first if none is named.")
 @click.option("--timestamps", is_flag=True, help="Put the time in front of each line.")
 @with_client

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.layout import shortened
+from mainspring.cli.parse import Whole
 from mainspring.cli.render import headline, note, print_json, visible
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from mainspring.model.messages import Ending
     from mainspring.store.tasks import AttemptView
 
+COLUMNS = 80  # of the narrowest terminal
+HEADER = "FIRED         JOB       LATE BY  AND THEN"
 BETWEEN = 0.35  # seconds after a full one: scenes and schedules do not meet
 LAST_SCENE = 2.0  # seconds before the end
 PATIENCE = 15.0  # seconds for what was submitted to end
@@ -35,9 +39,7 @@ STOP_PATIENCE = 0.5  # seconds for what runs when the demo is interrupted
     cls=Command,
     epilog=examples("mainspring demo", "mainspring demo --seconds 5 --json | jq .lateness_ms"),
 )
-@click.option(
-    "--seconds", type=click.IntRange(1, 86400), default=20, show_default=True, metavar="N", help="How long it runs."
-)
+@click.option("--seconds", type=Whole(1, 86400), default=20, show_default=True, metavar="N", help="How long it runs.")
 def demo(seconds: int) -> None:
     """See every kind of job at work, each fire with its lateness.
 
@@ -78,6 +80,7 @@ async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Sc
     signals = Signals()
     stage, scenes = set_stage()
     note(f"demo: {seconds} s of every kind of job, on {overrides.get('data_directory') or 'the given database'}")
+    note(HEADER)
     async with stage.app.running(**overrides, stop_patience=STOP_PATIENCE) as app:
         assert app.engine is not None
         runner = app.engine.agent.runner
@@ -169,11 +172,10 @@ class Score:
             self.lateness.append(late)
         failed = attempt.state == "failed"
         about = visible(headline(attempt.error)) if failed else self._stage.shows.get(job, "")
-        line = (
-            f"{attempt.started_at.astimezone():%H:%M:%S.%f}"[:-3]
-            + f"  {job.removeprefix(PREFIX):<9} {late:7.1f} ms late   {_what(attempt, again=again):<32}"
-        )
+        clock = f"{attempt.started_at.astimezone():%H:%M:%S.%f}"[:-3]
+        line = f"{clock}  {job.removeprefix(PREFIX):<8} {late:6.1f} ms  {_what(attempt, again=again):<18}  "
         colour = {"succeeded": "green", "cancelled": "yellow", "skipped": "yellow"}.get(attempt.state, "red")
+        about = shortened(about, max(1, COLUMNS - len(line)))
         shown = click.style(line, fg=colour) + click.style(about, dim=not failed)
         click.echo(shown, file=sys.stderr if self._as_json else sys.stdout)
 
@@ -213,10 +215,10 @@ class Score:
 
 def _what(attempt: AttemptView, *, again: bool) -> str:
     """What became of an attempt, in a few words."""
-    number = f"attempt {attempt.number} " if attempt.number > 1 else ""
+    number = f"try {attempt.number} " if attempt.number > 1 else ""
     if attempt.error_code == "snoozed":
         return "snoozed"
-    return f"{number}{attempt.state.replace('_', ' ')}{', tries again' if again else ''}"
+    return f"{number}{attempt.state.replace('_', ' ')}{', retries' if again else ''}"
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
@@ -230,8 +232,8 @@ def _tell(score: Score, overrides: dict[str, str]) -> None:
     click.echo(f"\n{told['fired']} attempts fired; {told['succeeded']} tasks succeeded, {told['failed']} failed.")
     if score.lateness:
         click.echo(
-            f"{len(score.lateness)} exact instants were late by "
-            f"{late['p50']:.2f} ms (median), {late['p99']:.2f} ms (99 %), {late['max']:.2f} ms (most)."
+            f"{len(score.lateness)} exact instants, late by "
+            f"{late['p50']:.2f} ms (median), {late['p99']:.2f} ms (99 %), {late['max']:.2f} ms (max)."
         )
     where = f" --data {overrides['data_directory']}" if "data_directory" in overrides else " --dsn …"
     program = "mainspring" if which("mainspring") else sys.argv[0]
@@ -239,10 +241,12 @@ def _tell(score: Score, overrides: dict[str, str]) -> None:
         f"""
 What next:
   {program} task list{where}
-                                     what just ran; task show and task logs tell more
+      what just ran; task show and task logs tell more
   {program} schedule preview weekly on weekdays at 09:00 --tz Europe/Paris
-                                     when an expression fires, in words and times
-  {program} up                       a scheduler of your own
-  {program} --help                   everything else
+      when an expression fires, in words and times
+  {program} up
+      a scheduler of your own
+  {program} --help
+      everything else
 """
     )

@@ -99,7 +99,7 @@ def set_stage() -> tuple[Stage, list[Scene]]:
 
 
 def _schedules(stage: Stage) -> None:
-    @stage.job("tick", "every second: armed ahead, fired on the instant", every="1s", catch_up="skip")
+    @stage.job("tick", "every second, exactly", every="1s", catch_up="skip")
     async def tick() -> None:
         return None
 
@@ -107,7 +107,7 @@ def _schedules(stage: Stage) -> None:
     async def tenants(scope: str) -> str:
         return scope
 
-    @stage.job("cleanup", "takes longer than its interval: overlap=skip", every="1s", overlap="skip", catch_up="skip")
+    @stage.job("cleanup", "overlap=skip: takes 2.4 s", every="1s", overlap="skip", catch_up="skip")
     async def cleanup() -> None:
         await asyncio.sleep(2.4)
 
@@ -118,12 +118,12 @@ def _simple_scenes(stage: Stage) -> list[Scene]:
         await asyncio.sleep(0.02)
         return f"report of {day}"
 
-    @stage.job("resize", "a sync handler, in a thread")
+    @stage.job("resize", "a sync handler in a thread")
     def resize(picture: str) -> str:
         time.sleep(0.02)
         return picture
 
-    @stage.job("import", "progress; after a failure it goes on from its checkpoint", retries=1)
+    @stage.job("import", "resumes at its checkpoint", retries=1)
     async def load_rows(rows: int) -> int:
         task = current_task()
         for done in range(task.checkpoint or 0, rows):
@@ -131,10 +131,10 @@ def _simple_scenes(stage: Stage) -> list[Scene]:
             task.progress({"done": done + 1, "of": rows})
             task.checkpoint = done + 1
             if task.attempt == 1 and done == rows // 2:
-                raise RetryAfter("200ms", "the other side hung up half way")
+                raise RetryAfter("200ms", "hung up half way")
         return rows
 
-    @stage.job("ledger", "its writes and its completion in one transaction", delivery="effectively_once")
+    @stage.job("ledger", "one commit for all it does", delivery="effectively_once")
     async def ledger() -> None:
         async with current_task().transaction() as conn:
             await conn.execute("select 1")
@@ -150,19 +150,19 @@ def _simple_scenes(stage: Stage) -> list[Scene]:
 
 
 def _scenes_of_trouble(stage: Stage) -> list[Scene]:
-    @stage.job("flaky", "fails twice, then succeeds", retries=3, backoff=["150ms"])
+    @stage.job("flaky", "fails twice first", retries=3, backoff=["150ms"])
     async def flaky() -> str:
         if current_task().attempt < 3:
-            raise ConnectionError("the mail server said no")
+            raise OSError("no mail now")
         return "sent"
 
-    @stage.job("patient", "snoozes, which costs no attempt")
+    @stage.job("patient", "snoozes: costs no attempt")
     async def patient() -> None:
         if not current_task().checkpoint:
             current_task().checkpoint = "asked once"
             raise Snooze("400ms")
 
-    @stage.job("stuck", "hangs and is stopped by its timeout; its second attempt is quick", timeout=0.3, backoff=[0.1])
+    @stage.job("stuck", "stopped by its timeout", timeout=0.3, backoff=[0.1])
     async def stuck() -> None:
         if current_task().attempt == 1:
             await asyncio.sleep(60)
@@ -179,7 +179,7 @@ def _scenes_of_trouble(stage: Stage) -> list[Scene]:
 
 
 def _scenes_of_order(stage: Stage) -> list[Scene]:
-    @stage.job("step", "a chain: each waits for the one before it")
+    @stage.job("step", "a chain, one after another")
     async def step(name: str) -> str:
         await asyncio.sleep(0.05)
         return name
@@ -188,11 +188,11 @@ def _scenes_of_order(stage: Stage) -> list[Scene]:
     async def alert() -> None:
         return None
 
-    @stage.job("invoice", "submitted twice with one key, runs once")
+    @stage.job("invoice", "submitted twice, one key")
     async def invoice() -> None:
         return None
 
-    @stage.job("reminder", "delayed by 1.3 s, to the millisecond")
+    @stage.job("reminder", "delayed by 1.3 s")
     async def reminder() -> None:
         return None
 

@@ -88,9 +88,26 @@ def _with_advice(error: errors.MainspringError) -> str:
 
 
 def _usage(error: click.ClickException) -> str:
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = _words(error)
     context = getattr(error, "ctx", None)
-    return f"{message}; see `{context.command_path} --help`" if context is not None else message
+    if context is None:
+        return message
+    see = " See" if message.endswith("?") else "; see"
+    return f"{message}{see} `{context.command_path} --help`"
+
+
+def _words(error: click.ClickException) -> str:
+    """What click complains of, in the words of our own errors."""
+    message = " ".join(error.message.split()).rstrip(".")
+    parameter: click.Parameter | None = getattr(error, "param", None)
+    name = None if parameter is None else parameter.get_error_hint(getattr(error, "ctx", None)).replace("'", "")
+    match error:
+        case click.MissingParameter() if name is not None:
+            return f"{name} is missing"
+        case click.BadParameter() if name is not None:
+            return f"{name}: {message}"
+    close = getattr(error, "possibilities", None)
+    return f"{message}, did you mean {' or '.join(close)}?" if close else message
 
 
 def _parameter(error: click.ClickException) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.parse import Whole
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _OPTIONS = (
     click.option("--body", metavar="TEXT", help="Body of the call; without one, POST sends the task's arguments."),
     click.option("--body-json", metavar="JSON", help="The same, as JSON."),
     click.option("--expect", multiple=True, metavar="STATUS", help="Good answers: 204, 2xx, 200-299; repeatable; 2xx."),
-    click.option("--redirects", type=int, metavar="N", help="Followed at most; 5."),
+    click.option("--redirects", type=Whole(), metavar="N", help="Followed at most; 5."),
 )
 _SECRET = ("authorization", "cookie", "key", "token", "secret", "password", "signature")
 

@@ -13,7 +13,7 @@ from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.http_options import http_fields, http_options, take_http
 from mainspring.cli.layout import Room
 from mainspring.cli.limit_options import limit_fields, limit_options, take_limits
-from mainspring.cli.parse import pairs
+from mainspring.cli.parse import Whole, pairs
 from mainspring.cli.render import fields, note, print_json, table
 from mainspring.errors import ValidationError
 
@@ -178,7 +178,7 @@ def _details(run: Run) -> dict[str, Any]:
 @click.option("--timeout", metavar="DURATION", help="Stop a run after this long: 90, 10m, 1h30m.")
 @click.option("--grace", metavar="DURATION", help="Between TERM and KILL of a run that is stopped; 5s.")
 @click.option(
-    "--retries", type=int, metavar="N", help="Further attempts after a failed one; of a command 0, with --http 3."
+    "--retries", type=Whole(), metavar="N", help="Further attempts after a failed one; of a command 0, with --http 3."
 )
 @click.option("--backoff", metavar="HOW", help="fixed, linear, exponential, jitter, or delays: 10s,1m,10m.")
 @click.option("--retry-delay", metavar="DURATION", help="First delay of the backoff; 1s.")

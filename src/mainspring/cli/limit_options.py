@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.parse import Whole
+
 if TYPE_CHECKING:
     from mainspring.model.gates import Gate
 
 _OPTIONS = (
-    click.option("--max-running", type=int, metavar="N", help="At most so many of its tasks at once."),
+    click.option("--max-running", type=Whole(), metavar="N", help="At most so many of its tasks at once."),
     click.option("--concurrency-key", metavar="TEXT", help="Tasks with this key one at a time: 'shop:{shop}'."),
     click.option("--concurrency-limit", metavar="N", help="Tasks of one key at once; 1, or `none`."),
     click.option("--rate", metavar="N/UNIT", help="Starts per second, minute, hour or day: 100/minute."),
-    click.option("--burst", type=int, metavar="N", help="Starts of the rate that may come at once."),
+    click.option("--burst", type=Whole(), metavar="N", help="Starts of the rate that may come at once."),
     click.option("--rate-per", metavar="WHAT", help="job (default), or key: each has the rate for itself."),
 )
 

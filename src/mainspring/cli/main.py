@@ -34,12 +34,12 @@ from mainspring.cli.tokens import token
     cls=Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
-        "mainspring demo                              see everything at work, for 20 seconds",
-        "mainspring up                                PostgreSQL, a server and an agent, in one process",
+        "mainspring demo                              see it at work for 20 seconds",
+        "mainspring up                                everything in one process",
         "mainspring job create hello -- echo hello    a job that runs a command",
         "mainspring task submit hello --wait          one run of it",
         "mainspring schedule preview daily at 09:00   when it would run",
-        "mainspring worker shop:app                   run the jobs of a Python application",
+        "mainspring worker shop:app                   a Python application",
     ),
 )
 @click.version_option(__version__, message="mainspring %(version)s")

@@ -6,6 +6,7 @@ Next: cli/client.py
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,26 @@ if TYPE_CHECKING:
 
 MAX_ID = 2**63 - 1
 STATE = click.Choice([state.label for state in TaskState])
+
+
+class Whole(click.ParamType):  # type: ignore[type-arg]
+    """A whole number, between bounds if there are any."""
+
+    name = "number"
+
+    def __init__(self, least: int | None = None, most: int | None = None) -> None:
+        self._least, self._most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        bounds = "" if self._least is None else f"; give {self._least} to {self._most}"
+        if not re.fullmatch(r"-?[0-9]{1,18}", value):
+            self.fail(f"{value[:100]!r} is not a whole number{bounds}", param, ctx)
+        number = int(value)
+        if self._least is not None and self._most is not None and not self._least <= number <= self._most:
+            self.fail(f"{number} is out of range{bounds}", param, ctx)
+        return number
 
 
 def task_id(text: str) -> int:

@@ -13,6 +13,7 @@ import click
 
 from mainspring import __version__
 from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.parse import Whole
 from mainspring.cli.render import note, print_json
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ def sizes(command: Any) -> Any:
         click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
         click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
         click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
-        click.option("--threads", type=int, metavar="N", help="Sync handlers at the same time; 32."),
-        click.option("--slots", type=int, metavar="N", help="Tasks at the same time; 100."),
+        click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
+        click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
     ):
         command = option(command)
     return command
@@ -49,6 +50,7 @@ def as_settings(
 
 @click.command(
     cls=Command,
+    short_help="PostgreSQL, a server and an agent in one process.",
     epilog=examples(
         "mainspring up                      commands only",
         "mainspring up shop:app             and the handlers of `app` in shop.py",

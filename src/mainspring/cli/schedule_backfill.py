@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.parse import read_in
+from mainspring.cli.parse import Whole, read_in
 from mainspring.cli.render import counted, note, print_json
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ TOLD = 10  # and in the advice
 @click.option("--dry-run", is_flag=True, help="Only count what would be run.")
 @click.option(
     "--max-parallel",
-    type=click.IntRange(1, MAX_PARALLEL),
+    type=Whole(1, MAX_PARALLEL),
     default=1,
     show_default=True,
     metavar="N",

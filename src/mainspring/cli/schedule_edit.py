@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.parse import arguments
+from mainspring.cli.parse import Whole, arguments
 from mainspring.cli.render import note, print_json
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _OPTIONS = [
     click.option("--daily", metavar="TIMES", help='"09:00" or "09:00, 17:00".'),
     click.option("--weekly", metavar="DAYS TIMES", help='"mon, thu 09:00".'),
     click.option("--monthly", metavar="DAYS TIMES", help='"1, 15 09:00", "last 18:00", "first monday 09:00".'),
-    click.option("--daemon", type=int, metavar="N", help="Keep so many replicas running."),
+    click.option("--daemon", type=Whole(), metavar="N", help="Keep so many replicas running."),
     click.option(
         "--tz", metavar="ZONE", help="IANA timezone, such as Europe/Paris, of all times without an offset; UTC."
     ),
@@ -40,14 +40,14 @@ _OPTIONS = [
     click.option("--anchor", metavar="INSTANT", help="Any instant of --every; 1970 if none is given."),
     click.option("--start", metavar="INSTANT", help="No plan time before."),
     click.option("--end", metavar="INSTANT", help="No plan time after."),
-    click.option("--max-runs", type=int, metavar="N", help="So many plan times get a task."),
+    click.option("--max-runs", type=Whole(), metavar="N", help="So many plan times get a task."),
     click.option("--jitter", metavar="DURATION", help="Up to so much later, the same for a plan time each time."),
     click.option("--delay", metavar="DURATION", help="Run so long after the plan time."),
     click.option("--calendar", multiple=True, metavar="NAME", help="Days without plan times; repeatable."),
     click.option("--scope", multiple=True, metavar="SCOPE", help="One task per scope and plan time; repeatable."),
     click.option("--catch-up", metavar="HOW", help="After an outage: latest (default), skip or all."),
     click.option("--window", metavar="DURATION", help="How far back `all` goes; 1d."),
-    click.option("--max-per-tick", type=int, metavar="N", help="Late tasks in a second; 100."),
+    click.option("--max-per-tick", type=Whole(), metavar="N", help="Late tasks in a second; 100."),
     click.option("--misfire-after", metavar="DURATION", help="Later than this is skipped."),
     click.option(
         "--overlap",

@@ -11,7 +11,7 @@ import click
 
 from mainspring.cli.base import Command, examples, shared
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import read_in
+from mainspring.cli.parse import Whole, read_in
 from mainspring.cli.render import note, print_json, table
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ _ROOM = Room(fold=("NOTE",), drop=("UTC",))
 @click.argument("expression", nargs=-1, required=True, metavar="EXPR...")
 @click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="IANA timezone, such as Europe/Paris.")
 @click.option("--after", metavar="INSTANT", help="Plan times after this: ISO 8601, in --tz. Now.")
-@click.option(
-    "-n", "count", type=click.IntRange(1, MAX_FIRES), default=10, show_default=True, metavar="N", help="How many."
-)
+@click.option("-n", "count", type=Whole(1, MAX_FIRES), default=10, show_default=True, metavar="N", help="How many.")
 @click.option("--gap", default="shift", metavar="HOW", help="A time that the clocks leave out: shift or skip.")
 @click.option("--fold", default="first", metavar="HOW", help="A time that comes twice: first, second or both.")
 @click.option("--anchor", metavar="INSTANT", help="Any instant of `every`.")

@@ -11,6 +11,7 @@ import click
 
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.layout import Room
+from mainspring.cli.parse import Whole
 from mainspring.cli.render import counted, note, print_json, table
 from mainspring.cli.servers import short
 
@@ -27,7 +28,7 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
 @click.command(
     cls=Command,
     epilog=examples(
-        "mainspring segments                  who owns how many, and what lies in them",
+        "mainspring segments                  who owns how many, with what in them",
         "mainspring segments --each           a line for each of the 100",
         "mainspring segments --events 50      how they changed hands",
         "mainspring segments --json | jq '.[] | select(.problem)'",
@@ -36,7 +37,7 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
 @click.option("--each", is_flag=True, help="A line for each segment, not for each owner.")
 @click.option(
     "--events",
-    type=click.IntRange(1, 500),
+    type=Whole(1, 500),
     is_flag=False,
     flag_value=_LAST,
     metavar="[N]",

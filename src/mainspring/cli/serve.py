@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.command(
     cls=Command,
     epilog=examples(
-        "mainspring server                                 for agents on this machine",
-        "mainspring server --app shop:app                  and what `app` in shop.py defines",
+        "mainspring server                  for agents on this machine",
+        "mainspring server --app shop:app   and what `app` in shop.py defines",
         "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
     ),
 )

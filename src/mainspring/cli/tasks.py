@@ -13,7 +13,7 @@ from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.control import cancel, kill, pause, restart, resume, retry
 from mainspring.cli.layout import Room
 from mainspring.cli.logs import logs
-from mainspring.cli.parse import STATE, arguments, duration, submission, task_id
+from mainspring.cli.parse import STATE, Whole, arguments, duration, submission, task_id
 from mainspring.cli.render import cell, fields, headline, milliseconds, note, on_terminal, print_json, table, visible
 from mainspring.cli.schedule_view import shown
 from mainspring.errors import TaskFailed
@@ -102,9 +102,7 @@ async def submit(
 @click.option("--schedule", metavar="NAME", help="Only tasks of this schedule.")
 @click.option("--parent", type=task_id, metavar="ID", help="The runs of this broadcast, which are left out else.")
 @click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
-@click.option(
-    "--limit", type=click.IntRange(1, MAX_LIMIT), default=50, show_default=True, metavar="N", help="At most so many."
-)
+@click.option("--limit", type=Whole(1, MAX_LIMIT), default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--before", type=task_id, metavar="ID", help="Only tasks before this one: the next page.")
 @with_client
 async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:

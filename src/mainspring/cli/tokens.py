@@ -11,7 +11,7 @@ import click
 
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import duration
+from mainspring.cli.parse import Whole, duration
 from mainspring.cli.render import note, print_json, table
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def token() -> None:
 @token.command(
     "create",
     epilog=examples(
-        "mainspring token create rack-7                     for as many agents as you like, until revoked",
-        "mainspring token create laptop --once              for one agent, within an hour",
+        "mainspring token create rack-7          for many agents, until revoked",
+        "mainspring token create laptop --once   for one agent, within an hour",
         "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server ws://10.0.0.1:7070",
     ),
 )
@@ -63,7 +63,7 @@ async def list_tokens(client: Client) -> None:
 
 
 @token.command("revoke", epilog=examples("mainspring token revoke 3"))
-@click.argument("id", type=click.IntRange(1, 2**31 - 1))
+@click.argument("id", type=Whole(1, 2**31 - 1))
 @with_client
 async def revoke(client: Client, id: int) -> None:
     """End a token: agents that came with it are cut off within seconds."""

@@ -7,12 +7,13 @@ Next: cli/render.py
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
 GAP = 2  # columns between two cells
-READABLE = 14  # a text is cut to this before a column is left out for it
+COMFORTABLE = 32  # a text is cut to this before a spare column is left out for it
+READABLE = 14  # and to this before any other is
 LEAST = 5  # and to this where nothing more can be left out
 
 
@@ -21,7 +22,8 @@ class Room(NamedTuple):
 
     cut: Sequence[str] = ()  # texts that may end in an ellipsis
     fold: Sequence[str] = ()  # texts that may be broken between words
-    drop: Sequence[str] = ()  # columns that may be left out, the least important first; if they are empty, always
+    spare: Sequence[str] = ()  # columns that are left out for long texts, the least important first
+    drop: Sequence[str] = ()  # columns that are left out if nothing else helps; empty ones of both always are
 
 
 class Fitted(NamedTuple):
@@ -31,22 +33,28 @@ class Fitted(NamedTuple):
 
 def fit(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, room: Room) -> Fitted:
     """Lay the cells out in so many columns of a terminal."""
-    drop = room.drop
+    optional = (*room.spare, *room.drop)
     columns = {
         header: [header, *(row[number] for row in rows)]
         for number, header in enumerate(headers)
-        if header not in drop or any(row[number] for row in rows)
+        if header not in optional or any(row[number] for row in rows)
     }
-    leaving = [header for header in drop if header in columns]
-    for count in range(len(leaving) + 1):
-        shown = {header: cells for header, cells in columns.items() if header not in leaving[:count]}
-        widths = _widths(shown, width, room, READABLE)
+    for leaving, least in _ways(room):
+        shown = {header: cells for header, cells in columns.items() if header not in leaving}
+        widths = _widths(shown, width, room, least)
         if _total(widths) <= width:
             break
-    else:
-        widths = _widths(shown, width, room, LEAST)
     lines = _lay_out(shown, widths, room)
     return Fitted(lines, [header for header in columns if header not in shown])
+
+
+def _ways(room: Room) -> Iterator[tuple[Sequence[str], int]]:
+    """What to try, one after another: the columns that are left out, and how short a text may be."""
+    for count in range(len(room.spare) + 1):
+        yield room.spare[:count], COMFORTABLE
+    for count in range(len(room.drop) + 1):
+        yield (*room.spare, *room.drop[:count]), READABLE
+    yield (*room.spare, *room.drop), LEAST
 
 
 def _widths(columns: dict[str, list[str]], width: int, room: Room, least: int) -> dict[str, int]:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mainspring.store.tasks import TaskView
 
 MAX_LIMIT = 500
-_ONE_SCHEDULE = ("ATTEMPT", "LATE MS", "JOB", "DUE", "SCOPE", "WAITS", "ERROR", "AGENT")
-_ANY_SCHEDULE = ("SCOPE", "PLAN TIME", "ATTEMPT", "LATE MS", "WAITS", "ERROR", "AGENT")
 
 
 @click.group(cls=Group)
@@ -127,7 +125,10 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
         empty="no such tasks",
         room=Room(
             cut=("JOB", "AGENT", "SCOPE", "ERROR", "WAITS"),
-            drop=_ONE_SCHEDULE if only["schedule"] else _ANY_SCHEDULE,
+            spare=("LATE MS", "ATTEMPT", "JOB", "DUE")
+            if only["schedule"]
+            else ("SCOPE", "PLAN TIME", "LATE MS", "ATTEMPT"),
+            drop=("SCOPE", "WAITS", "ERROR", "AGENT"),
         ),
     )
     if len(found) == limit:
@@ -177,7 +178,7 @@ async def show(client: Client, id: int) -> None:
                 for a in attempts
             ],
             empty="",
-            room=Room(cut=("AGENT", "ERROR"), drop=("LATE MS", "ENDED", "ERROR")),
+            room=Room(cut=("AGENT", "ERROR"), spare=("LATE MS", "ENDED"), drop=("ERROR",)),
         )
     if children:
         click.echo()
@@ -185,7 +186,7 @@ async def show(client: Client, id: int) -> None:
             ["AGENT", "TASK", "STATE", "ATTEMPT", "STARTED", "LATE MS", "ERROR"],
             [[c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)] for c in children],
             empty="",
-            room=Room(cut=("AGENT", "ERROR"), drop=("ATTEMPT", "LATE MS", "ERROR")),
+            room=Room(cut=("AGENT", "ERROR"), spare=("ATTEMPT", "LATE MS"), drop=("ERROR",)),
         )
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
+# A failure ends what runs in the background, too; whoever reads the output would wait for that.
+_ON_FAILURE = "trap '[ $? -eq 0 ] || kill $(jobs -p)' EXIT"
 _FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 
 
@@ -54,7 +56,7 @@ def run(*blocks: Block, directory: Path, environment: dict[str, str], timeout: f
     for block in blocks:
         if block.file is not None:
             (directory / block.file).write_text(block.text, encoding="utf-8")
-    script = "\n".join(block.text for block in blocks if block.language == "bash")
+    script = "\n".join([_ON_FAILURE, *(block.text for block in blocks if block.language == "bash")])
     with subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=directory,

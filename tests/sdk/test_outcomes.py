@@ -132,7 +132,7 @@ async def test_what_is_not_json_is_no_result_and_not_tried_again(app: App) -> No
         task = await wrong.enqueue()
         failed = await failure(task)
         assert (failed.state, failed.error_code) == ("failed", "bad_result")
-        assert "returned object, which is not JSON" in failed.message
+        assert "returned object, which cannot be stored" in failed.message
         assert (await task.status()).attempt == 1
 
 

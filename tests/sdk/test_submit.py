@@ -281,11 +281,14 @@ async def test_first_submissions_at_once_open_it_once(
     await eventually(nobody_is_connected)
 
 
-async def test_without_being_open_a_status_says_what_to_do(app: App, echo: Job[..., Any]) -> None:
+async def test_a_status_opens_the_application_as_a_submission_does(app: App, echo: Job[..., Any]) -> None:
     task = await echo.enqueue()
     await app.close()
     with pytest.raises(ValidationError, match="`async with app:`"):
-        await task.status()
+        _ = app.database
+    assert (await task.status()).state == "pending"
+    await task.cancel()
+    await app.close()
 
 
 # ── from sync code ──────────────────────────────────────────────────────────────────────────────────

@@ -88,12 +88,13 @@ def _run(name: str | None, given: dict[str, Any]) -> None:
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import leave_threads_behind, log_to_stderr, run
+    from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
     from mainspring.sdk.app import App
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
     app = App("mainspring up") if name is None else load_app(name)
+    add_log_context()  # to the logging of the application too
     run(_serve(app, name, overrides, as_json=shared().json))
     leave_threads_behind(0)
 

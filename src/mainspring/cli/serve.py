@@ -73,11 +73,13 @@ def _prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[s
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import log_to_stderr
+    from mainspring.cli.runtime import add_log_context, log_to_stderr
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
-    return None if app is None else load_app(app), overrides
+    loaded = None if app is None else load_app(app)
+    add_log_context()  # to the logging of the application too
+    return loaded, overrides
 
 
 async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool, as_json: bool) -> None:
@@ -120,6 +122,8 @@ async def _run_agent(app: App | None, overrides: dict[str, Any], *, as_json: boo
     signals = Signals()
     settings = load(overrides) if app is None else app.settings(**overrides)
     running = RemoteAgent(settings, {} if app is None else app.handlers, None if app is None else app.name)
+    if app is not None:
+        running.agent.failures.hooks = app.failure_hooks
     async with running:
         session = await running.joined(signals.asked)
         if session is not None:

@@ -30,7 +30,7 @@ BURST = 10  # records of one job within a window
 WINDOW = 60.0  # seconds
 
 _WITH_TRACEBACK = {"handler_error", "executor_error"}
-_OURS = {"mainspring.agent.executors.python", "concurrent.futures.thread"}  # frames above a handler's own
+_EXECUTOR = "mainspring.agent.executors.python"
 _NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the attempt was stopped, and runs again
 
 
@@ -141,9 +141,11 @@ def _exc_info(
 ) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
     if raised is None:
         return None
-    trace = raised.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") in _OURS:
-        trace = trace.tb_next
+    trace = above = raised.__traceback__
+    while above is not None:  # the handler's own frames are those below the last of its executor's
+        if above.tb_frame.f_globals.get("__name__") == _EXECUTOR:
+            trace = above.tb_next
+        above = above.tb_next
     return type(raised), raised, trace
 
 

@@ -27,6 +27,7 @@ FailureHook = Callable[["Failure"], Any]  # or a coroutine function
 QUEUE = 1000
 HOOK_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 5.0
+SAY_EVERY = 60.0  # seconds, while failures are dropped all the time
 
 
 class Hooks:
@@ -48,12 +49,19 @@ class Hooks:
             self._working = asyncio.get_running_loop().create_task(self._work(), context=Context())
 
     async def _work(self) -> None:
+        said = asyncio.get_running_loop().time()
         while self._waiting:
             hooks, failure, context = self._waiting.popleft()
             for hook in tuple(hooks):
                 await self._call(hook, failure, context)
+            if self._dropped and asyncio.get_running_loop().time() - said > SAY_EVERY:
+                said = asyncio.get_running_loop().time()
+                self._say_dropped()
+        self._say_dropped()
+
+    def _say_dropped(self) -> None:
         if self._dropped:
-            log.error("hooks of on_failure are too slow: %d failures were not told to them", self._dropped)
+            log.error("on_failure: its hooks are too slow, %d failures were not told to them", self._dropped)
             self._dropped = 0
 
     async def _call(self, hook: FailureHook, failure: Failure, context: Context) -> None:
@@ -62,6 +70,7 @@ class Hooks:
             return
         name = getattr(hook, "__qualname__", repr(hook))
         loop = asyncio.get_running_loop()
+        context = context.copy()  # one that hangs stays in its own
         call: asyncio.Future[Any]
         if _is_async(hook):
             call = loop.create_task(hook(failure), context=context)

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, get_args, get_type_hints, is_typeddict
+from typing import Any, get_args, get_type_hints
 
 from mainspring.errors import ValidationError
 
@@ -75,7 +75,7 @@ def _fields(node: Any) -> Iterable[Any]:
     if hasattr(node, "__value__"):  # of Python 3.12's `type X = …`
         return [node.__value__]
     if isinstance(node, type) and (
-        dataclasses.is_dataclass(node) or is_typeddict(node) or (issubclass(node, tuple) and hasattr(node, "_fields"))
+        dataclasses.is_dataclass(node) or hasattr(node, "__required_keys__") or hasattr(node, "_field_defaults")
     ):
         with suppress(NameError, TypeError):  # annotations that only a type checker can see
             return get_type_hints(node, include_extras=True).values()

@@ -134,8 +134,8 @@ class Rescuer:
             )
             for task in held
         ]
-        for verdict in verdicts:
-            if isinstance(verdict, Ending) and verdict.state is not TaskState.CANCELLED:
+        for task, verdict in zip(held, verdicts, strict=True):
+            if isinstance(verdict, Ending) and verdict.state is not TaskState.CANCELLED and not task.daemon:
                 self._log_end(verdict)
         return Verdicts(verdicts)
 

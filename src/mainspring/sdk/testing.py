@@ -6,28 +6,26 @@
         await run.until_idle()
         assert (await task.status()).state == "succeeded"
 
-With pytest the fixture `mainspring_running` does the same. The database is a real PostgreSQL: the embedded
-one, or the one that MAINSPRING_TEST_DSN names, in a new database that is dropped at the end.
-Next: sdk/pytest_plugin.py
+With pytest the fixture `mainspring_running` does the same. The database is a real one, dropped at the end.
+Next: sdk/test_databases.py
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from mainspring.errors import ValidationError, WaitTimeout
 from mainspring.model.durations import Duration, seconds
 from mainspring.sdk.app import App
+from mainspring.sdk.test_databases import database
 from mainspring.store import partitions
 from mainspring.store.database import Database
-from mainspring.store.embedded import Embedded
+
+__all__ = ["Run", "database", "running"]
 
 
 class Run:
@@ -85,39 +83,6 @@ class Run:
                     or exists (select from mainspring.schedule where look_at <= mainspring.now() and problem is null)
             """)
         return busy
-
-
-@asynccontextmanager
-async def database() -> AsyncIterator[str]:
-    """A new, empty database; yields its DSN, and drops it at the end."""
-    embedded = None
-    server = os.environ.get("MAINSPRING_TEST_DSN")
-    if server is None:
-        embedded = await asyncio.to_thread(Embedded.start)
-        server = embedded.dsn
-    name = f"mainspring_test_{secrets.token_hex(6)}"
-    try:
-        await _execute(server, f'create database "{name}"')
-        try:
-            yield _at(server, name)
-        finally:
-            await _execute(server, f'drop database if exists "{name}" with (force)')
-    finally:
-        if embedded is not None:
-            await asyncio.to_thread(embedded.stop)
-
-
-def _at(dsn: str, database: str) -> str:
-    parts = urlsplit(dsn)  # urlunsplit would take the // away where a socket has no host, and libpq wants it
-    return f"{parts.scheme}://{parts.netloc}/{database}" + (f"?{parts.query}" if parts.query else "")
-
-
-async def _execute(dsn: str, statement: str) -> None:
-    conn = await Database(dsn).connect()
-    try:
-        await conn.execute(statement)
-    finally:
-        await conn.close()
 
 
 @asynccontextmanager

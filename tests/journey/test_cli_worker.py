@@ -60,3 +60,52 @@ def test_an_application_that_is_not_there_is_told_before_anything_starts(dsn: st
     assert done.returncode == 1
     assert "RuntimeError: no settings" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+RELOADED = """
+import asyncio
+from pathlib import Path
+import mainspring
+
+app = mainspring.App("shop")
+
+@app.job
+async def version() -> int:
+    return 1
+
+@app.job
+async def slow() -> int:
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+    return 1
+"""
+
+
+def test_a_worker_that_reloads_follows_the_edits_of_its_application(dsn: str, tmp_path: Path) -> None:
+    shop = tmp_path / "shop.py"
+    shop.write_text(RELOADED)
+
+    def asked() -> str:
+        return mainspring("task", "submit", "version", "--wait", "--dsn", dsn).stdout
+
+    with running("worker", "shop:app", "--reload", "--json", "--dsn", dsn, cwd=tmp_path) as worker:
+        worker.ready()
+        assert asked() == "1\n"
+        slow = mainspring("task", "submit", "slow", "--dsn", dsn).stdout.strip()
+        until(lambda: "\trunning\n" in mainspring("task", "show", slow, "--dsn", dsn).stdout)
+        shop.write_text(RELOADED.replace("return 1", "return 2"))
+        worker.until_told("shop.py has changed")
+        worker.until_told("stopping; 1 task still runs")
+        (tmp_path / "go").touch()
+        worker.ready()
+        assert asked() == "2\n"
+        assert mainspring("task", "wait", slow, "--dsn", dsn).stdout == "1\n", "what ran was let end, on its old code"
+        shop.write_text("def")
+        worker.until_told("SyntaxError")
+        worker.until_told("it starts again when a file has changed")
+        shop.write_text(RELOADED.replace("return 1", "return 3"))
+        worker.ready()
+        assert asked() == "3\n"
+        worker.signal(signal.SIGINT)
+        assert worker.end() == 0
+        assert sum(said.startswith("stopping") for said in worker.notes) == 3, "each signal reaches it once"

@@ -71,17 +71,26 @@ def up(app: str | None, **given: Any) -> None:
     epilog=examples(
         "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
         "mainspring worker shop.jobs:app --slots 20",
+        "mainspring worker shop.jobs:app --reload   while you write it",
     ),
 )
 @click.argument("app")
+@click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")
 @sizes
-def worker(app: str, **given: Any) -> None:
+def worker(app: str, reload: bool, **given: Any) -> int:
     """Run the jobs of a Python application.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
     workers as you like: the database decides who does what.
     """
+    if reload:
+        import sys
+
+        from mainspring.cli.reload import reload_worker
+
+        return reload_worker(app, sys.argv[1:])
     _run(app, as_settings(**given))
+    return 0
 
 
 def _run(name: str | None, given: dict[str, Any]) -> None:

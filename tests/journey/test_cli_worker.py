@@ -9,10 +9,20 @@ from pathlib import Path
 from tests.journey.processes import mainspring, running, until
 
 SHOP = """
+import logging
 import time
 import mainspring
 
 app = mainspring.App("shop")
+
+@app.on_failure
+def tell(failure):
+    logging.getLogger("shop").warning("told of %s", failure.exception)
+
+@app.job(retries=0)
+def fails(order: int) -> None:
+    logging.getLogger("shop").info("looking at %d", order)
+    raise ValueError(f"no order {order}")
 
 @app.job
 async def double(number: int) -> int:
@@ -28,13 +38,21 @@ def test_the_handlers_of_an_application_run(dsn: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
     with running("worker", "shop:app", "--json", "--dsn", dsn, "--slots", "3", cwd=tmp_path) as worker:
         ready = worker.ready()
-        assert (ready["jobs"], ready["slots"]) == (["double", "hang"], 3)
-        worker.until_told("the 2 jobs of shop:app")
+        assert (ready["jobs"], ready["slots"]) == (["fails", "double", "hang"], 3)
+        worker.until_told("the 3 jobs of shop:app")
         done = mainspring("task", "submit", "double", "--arg", "number=21", "--wait", "--dsn", dsn)
         assert (done.returncode, done.stdout) == (0, "42\n")
         done = mainspring("task", "submit", "double", "--arg", "number=many", "--wait", "--json", "--dsn", dsn)
         assert done.returncode == 7
         assert json.loads(done.stdout)["error_code"] == "bad_arguments"
+        worker.until_told("ERROR double: task 2, attempt 1 of 4 failed, that was the last (bad_arguments: double: ")
+        mainspring("task", "submit", "fails", "--arg", "order=7", "--dsn", dsn)
+        worker.until_told("INFO [fails 3] looking at 7")
+        worker.until_told("ERROR fails: task 3, attempt 1 of 1 failed, that was the last (handler_error: ValueError: ")
+        worker.until_told("WARNING [fails 3] told of no order 7")
+        log = "".join(worker.notes)
+        assert "Traceback (most recent call last):\n  File" in log
+        assert "in fails\n    raise ValueError" in log
         worker.signal(signal.SIGTERM)
         assert worker.end() == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -92,8 +93,8 @@ async def version() -> int:
     return 1
 
 @app.job
-async def slow() -> int:
-    while not Path("go").exists():
+async def slow(until: str) -> int:
+    while not Path(until).exists():
         await asyncio.sleep(0.01)
     return 1
 """
@@ -106,15 +107,20 @@ def test_a_worker_that_reloads_follows_the_edits_of_its_application(dsn: str, tm
     def asked() -> str:
         return mainspring("task", "submit", "version", "--wait", "--dsn", dsn).stdout
 
-    with running("worker", "shop:app", "--reload", "--json", "--dsn", dsn, cwd=tmp_path) as worker:
+    def started(name: str) -> str:
+        slow = mainspring("task", "submit", "slow", "--arg", f"until={name}", "--dsn", dsn).stdout.strip()
+        until(lambda: "\trunning\n" in mainspring("task", "show", slow, "--dsn", dsn).stdout)
+        return slow
+
+    arguments = ("worker", "shop:app", "--reload", "--json", "--dsn", dsn)
+    with running(*arguments, cwd=tmp_path, start_new_session=True) as worker:
         worker.ready()
         assert asked() == "1\n"
-        slow = mainspring("task", "submit", "slow", "--dsn", dsn).stdout.strip()
-        until(lambda: "\trunning\n" in mainspring("task", "show", slow, "--dsn", dsn).stdout)
+        slow = started("first")
         shop.write_text(RELOADED.replace("return 1", "return 2"))
         worker.until_told("shop.py has changed")
         worker.until_told("stopping; 1 task still runs")
-        (tmp_path / "go").touch()
+        (tmp_path / "first").touch()
         worker.ready()
         assert asked() == "2\n"
         assert mainspring("task", "wait", slow, "--dsn", dsn).stdout == "1\n", "what ran was let end, on its old code"
@@ -124,6 +130,10 @@ def test_a_worker_that_reloads_follows_the_edits_of_its_application(dsn: str, tm
         shop.write_text(RELOADED.replace("return 1", "return 3"))
         worker.ready()
         assert asked() == "3\n"
-        worker.signal(signal.SIGINT)
+        slow = started("second")
+        os.killpg(worker.child.pid, signal.SIGINT)  # as Ctrl-C does
+        until(lambda: sum(said.startswith("stopping") for said in worker.notes) == 3)
+        (tmp_path / "second").touch()
         assert worker.end() == 0
-        assert sum(said.startswith("stopping") for said in worker.notes) == 3, "each signal reaches it once"
+        shown = mainspring("task", "show", slow, "--dsn", dsn).stdout
+        assert "\tsucceeded\n" in shown, "a signal reaches it once; a second one would have stopped the task"

@@ -62,8 +62,10 @@ async def test_a_block_inside_of_a_tests_own_run_uses_its_database(app: App, ech
 
 async def test_a_close_too_many_does_not_stop_what_runs(app: App, echo: Job[..., Any]) -> None:
     async with app.running():
+        database = app.database
         await app.close()
         await app.close()
+        assert app.database is database
         assert await (await echo.enqueue()).result(timeout=10) == 1
     assert app.loop is None
     await app.close()

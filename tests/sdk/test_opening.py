@@ -236,6 +236,57 @@ async def test_on_another_event_loop_it_is_neither_opened_nor_closed(app: App) -
         assert app.database is not None
 
 
+# ── what the application has while it is open ─────────────────────────────────────────────────────────
+
+
+async def test_what_the_application_needs_is_there_while_it_is_open(app: App, echo: Job[..., Any]) -> None:
+    story: list[str] = []
+
+    @app.while_open
+    async def first() -> AsyncIterator[None]:
+        story.append(f"first on {app.dsn == app.database.dsn}")
+        await echo.enqueue()
+        yield
+        await echo.enqueue()
+        story.append("first off")
+
+    @app.while_open
+    async def second() -> AsyncIterator[None]:
+        story.append("second on")
+        yield
+        story.append("second off")
+
+    async with app.running():
+        async with app:
+            assert story == ["first on True", "second on"]
+        assert len(story) == 2
+    assert story[2:] == ["second off", "first off"]
+    with pytest.raises(ValidationError, match="not open"):
+        _ = app.dsn
+
+
+async def test_what_the_application_needs_and_cannot_have_leaves_it_closed(app: App) -> None:
+    story: list[str] = []
+
+    @app.while_open
+    async def good() -> AsyncIterator[None]:
+        yield
+        story.append("left")
+
+    @app.while_open
+    async def bad() -> AsyncIterator[None]:
+        raise Refused
+        yield
+
+    with pytest.raises(Refused):
+        await app.open()
+    assert (app.loop, story) == (None, [])
+    with pytest.raises(ValidationError, match="not open"):
+        _ = app.database
+    with pytest.raises(ValidationError, match="`async def` with a `yield`"):
+        app.while_open(lambda: None)  # type: ignore[arg-type,return-value]
+
+
 # ── sync code ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -23,7 +23,7 @@ from mainspring.model.jobs import Definition
 from mainspring.model.names import check_name
 from mainspring.model.sizes import Size
 from mainspring.sdk.decorator import Decorator
-from mainspring.sdk.defining import check_prefix, check_version, define_call, define_handler
+from mainspring.sdk.defining import check_hook, check_prefix, check_resource, check_version, define_call, define_handler
 from mainspring.sdk.job import Job
 from mainspring.sdk.opening import Opening
 from mainspring.sdk.schedules import JobOptions, Schedules
@@ -143,10 +143,16 @@ class App:
 
         It may be async. What it raises is logged; the attempt and its report do not wait for it.
         """
-        if not callable(hook):
-            raise ValidationError(f"{hook!r} is not a function; @app.on_failure goes above a def", field="on_failure")
-        self.failure_hooks.append(hook)
+        self.failure_hooks.append(check_hook(hook))
         return hook
+
+    def while_open(self, resource: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
+        """An async generator function: runs to its `yield` when the application opens, to its end when it closes.
+
+        For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
+        """
+        self._opening.resources.append(asynccontextmanager(check_resource(resource)))
+        return resource
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
 
@@ -184,8 +190,7 @@ class App:
         try:
             async with self._opening.held(overrides) as database:
                 settings = self.settings(**overrides)
-                labels = {**settings.labels, "app": self.name}
-                providers = self.schedules.providers
+                labels, providers = {**settings.labels, "app": self.name}, self.schedules.providers
                 async with compose.engine(settings, database, self.handlers, labels, providers) as engine:
                     self._engine = engine
                     engine.server.recorder.on_ended.append(self._ended)
@@ -205,10 +210,7 @@ class App:
 
     @asynccontextmanager
     async def lifespan_running(self, _asgi: object) -> AsyncIterator[None]:
-        """`FastAPI(lifespan=app.lifespan_running)`: the jobs run in the web application's process too.
-
-        Where they run already, as in a test under `mainspring_running(app)`, it only opens.
-        """
+        """`FastAPI(lifespan=app.lifespan_running)`: the jobs run there too, unless they do already, as in a test."""
         async with self if self._runs else self.running():
             yield
 
@@ -235,6 +237,11 @@ class App:
         `report.task(id)` says which job, also to the type checker.
         """
         return Task(self, check_task_id(id, field="id"))
+
+    @property
+    def dsn(self) -> str:
+        """Of the database that it is open on."""
+        return self.database.dsn
 
     @property
     def database(self) -> Database:

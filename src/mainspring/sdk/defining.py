@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from mainspring.sdk.signature import Signature, encode_result
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
+
+H = TypeVar("H", bound=Callable[..., Any])
 
 
 def define_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
@@ -79,3 +81,15 @@ def check_version(version: object) -> int:
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
         raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
     return version
+
+
+def check_hook(hook: H) -> H:
+    if not callable(hook):
+        raise ValidationError(f"{hook!r} is not a function; @app.on_failure goes above a def", field="on_failure")
+    return hook
+
+
+def check_resource(resource: H) -> H:
+    if not inspect.isasyncgenfunction(resource):
+        raise ValidationError(f"{resource!r} is not an `async def` with a `yield`", field="while_open")
+    return resource

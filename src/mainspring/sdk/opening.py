@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from mainspring import compose
 from mainspring.errors import ValidationError
 from mainspring.sdk.waiting import Waiting
 from mainspring.store.database import Database
+
+Resource = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Opening:
@@ -27,6 +29,7 @@ class Opening:
     ) -> None:
         self._make_settings = settings
         self._register = register
+        self.resources: list[Resource] = []  # of the application's own, there while it is open
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open, opens or closes
         self.database: Database | None = None
         self.waiting: Waiting | None = None
@@ -107,10 +110,16 @@ class Opening:
                 waiting = Waiting(database)
                 stack.push_async_callback(waiting.close)
                 self._settings, self.database, self.waiting = settings, database, waiting
+                stack.callback(self._forget)
+                for resource in self.resources:  # may use the database, when they come and when they go
+                    await stack.enter_async_context(resource())
                 self._stack = stack.pop_all()
         except BaseException:
             self.loop = None
             raise
+
+    def _forget(self) -> None:
+        self.database = self.waiting = None
 
     def _check_database(self, overrides: Mapping[str, Any]) -> None:
         """Who asks for another database than the one that is open must not get this one."""
@@ -125,7 +134,6 @@ class Opening:
         if self._opens or self._holds or self._stack is None:
             return
         stack, self._stack = self._stack, None
-        self.database = self.waiting = None
         try:
             await stack.aclose()
         finally:

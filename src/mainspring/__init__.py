@@ -10,6 +10,8 @@ from mainspring.version import VERSION
 if TYPE_CHECKING:
     from mainspring.agent.control import CancelTask, Fail, RetryAfter, Snooze
     from mainspring.agent.current import CurrentTask, TaskCancelled, current_task
+    from mainspring.agent.failures import Failure
+    from mainspring.agent.log_context import LogContext
     from mainspring.errors import (
         AccessDenied,
         Conflict,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
         WaitTimeout,
     )
     from mainspring.sdk.app import App
-    from mainspring.sdk.job import Job
+    from mainspring.sdk.job import Call, Job
     from mainspring.sdk.task import Task
 
 __version__ = VERSION
@@ -34,13 +36,16 @@ __version__ = VERSION
 __all__ = [
     "AccessDenied",
     "App",
+    "Call",
     "CancelTask",
     "Conflict",
     "CurrentTask",
     "Fail",
+    "Failure",
     "InvalidTransition",
     "Job",
     "JobNotFound",
+    "LogContext",
     "MainspringError",
     "NotFound",
     "ResultLost",
@@ -59,10 +64,13 @@ __all__ = [
 
 _ELSEWHERE = {
     "App": "mainspring.sdk.app",
+    "Call": "mainspring.sdk.job",
     "CancelTask": "mainspring.agent.control",
     "CurrentTask": "mainspring.agent.current",
     "Fail": "mainspring.agent.control",
+    "Failure": "mainspring.agent.failures",
     "Job": "mainspring.sdk.job",
+    "LogContext": "mainspring.agent.log_context",
     "RetryAfter": "mainspring.agent.control",
     "Snooze": "mainspring.agent.control",
     "Task": "mainspring.sdk.task",

@@ -69,6 +69,14 @@ def lacks_database() -> bool:
     return _is_agent
 
 
+def no_database() -> ValidationError:
+    return ValidationError(
+        "this process is an agent, which has no database: start it with --dsn. Without one, a handler can submit "
+        "tasks, through the agent's server; their result(), status() and the like need a database",
+        field="dsn",
+    )
+
+
 @asynccontextmanager
 async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIterator[Database]:
     """The database of these settings, the embedded one if there is no DSN; its schema up to date.
@@ -77,11 +85,7 @@ async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIte
     """
     directory = data_directory(settings)
     if settings.dsn is None and _is_agent:
-        raise ValidationError(
-            "this process is an agent, which has no database: start it with --dsn. Without one, a handler can submit "
-            "tasks, through the agent's server; their result(), status() and the like need a database",
-            field="dsn",
-        )
+        raise no_database()
     if settings.dsn is None:
         embedded = await asyncio.to_thread(Embedded.start, directory)
         database = Database(embedded.dsn, revive=embedded.revive)

@@ -30,6 +30,12 @@ class Block(NamedTuple):
         found = _FILE.match(self.text)
         return None if found is None or self.language in ("bash", "console") else found[1]
 
+    def save(self, directory: Path) -> None:
+        assert self.file is not None
+        path = directory / self.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.text, encoding="utf-8")
+
 
 class Page:
     def __init__(self, path: str) -> None:
@@ -38,8 +44,15 @@ class Page:
         self.blocks = [Block(*block) for block in fenced]
         assert len(self.blocks) * 2 == len(re.findall(r"^```", self.text, re.MULTILINE)), "a block without a language"
 
-    def of(self, language: str) -> list[str]:
-        return [block.text for block in self.blocks if block.language == language]
+    def of(self, language: str) -> list[Block]:
+        return [block for block in self.blocks if block.language == language]
+
+    def save(self, directory: Path) -> list[str]:
+        """Save the blocks that name a file; returns the names."""
+        saved = [block for block in self.blocks if block.file is not None]
+        for block in saved:
+            block.save(directory)
+        return [str(block.file) for block in saved]
 
 
 def clone(directory: Path) -> dict[str, str]:
@@ -55,7 +68,7 @@ def run(*blocks: Block, directory: Path, environment: dict[str, str], timeout: f
     """Save and run blocks in one shell that stops at the first failure; returns what was printed."""
     for block in blocks:
         if block.file is not None:
-            (directory / block.file).write_text(block.text, encoding="utf-8")
+            block.save(directory)
     script = "\n".join([_ON_FAILURE, *(block.text for block in blocks if block.language == "bash")])
     with subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", script],
@@ -73,3 +86,15 @@ def run(*blocks: Block, directory: Path, environment: dict[str, str], timeout: f
             raise AssertionError(shell.communicate()) from None
     assert shell.returncode == 0, complaints
     return said
+
+
+def type_check(directory: Path, *names: str) -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(directory / "cache"), *names],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout

@@ -40,4 +40,4 @@ def test_every_page_that_is_linked_exists() -> None:
 
 
 def test_every_command_of_the_page_fits_a_line_of_100_columns() -> None:
-    assert max(len(line) for text in PAGE.of("bash") for line in text.splitlines()) <= 100
+    assert max(len(line) for block in PAGE.of("bash") for line in block.text.splitlines()) <= 100

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.journey.pages import ROOT, Page, clone, run
+from tests.journey.pages import ROOT, Page, clone, run, type_check
 
 README = Page("README.md")
-FILE, *_ = (block for block in README.blocks if block.language == "python")
-ON_THE_PATH, APPLICATION, COMMANDS, MACHINES = (block for block in README.blocks if block.language == "bash")
+(FILE,) = README.of("python")
+ON_THE_PATH, APPLICATION, COMMANDS, MACHINES = README.of("bash")
 
 
 @pytest.fixture
@@ -46,16 +44,8 @@ def test_the_commands_run_as_shown(place: dict[str, str], tmp_path: Path) -> Non
 
 
 def test_the_application_passes_a_strict_type_check(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(FILE.text, encoding="utf-8")
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "shop.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout
+    FILE.save(tmp_path)
+    type_check(tmp_path, "shop.py")
 
 
 def test_there_is_no_block_that_nobody_runs() -> None:
@@ -64,7 +54,7 @@ def test_there_is_no_block_that_nobody_runs() -> None:
 
 
 def test_the_two_commands_of_the_first_block_are_targets() -> None:
-    targets = re.findall(r"^\$ make (\w+)", README.of("console")[0], re.MULTILINE)
+    targets = re.findall(r"^\$ make (\w+)", README.of("console")[0].text, re.MULTILINE)
     assert targets == ["demo", "test"]
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in targets:

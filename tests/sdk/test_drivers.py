@@ -333,3 +333,56 @@ async def test_bad_input_from_sql_is_refused_with_a_state_of_ours(
         assert refused.value.sqlstate == state
         assert await conn.fetchval("select count(*) from mainspring.task") == 0
         assert await conn.fetchval("select count(*) from mainspring.task_key") == 0
+
+
+# ── what is no connection ───────────────────────────────────────────────────────────────────────────
+
+
+def _pool(dsn: str) -> Any:
+    return asyncpg.create_pool(dsn)  # not awaited: not connected
+
+
+def _made(make: Callable[[sqlalchemy.ext.asyncio.AsyncEngine], Any]) -> Callable[[str], Any]:
+    return lambda dsn: make(sqlalchemy.ext.asyncio.create_async_engine(_sqlalchemy(dsn, "asyncpg")))
+
+
+class OwnSessions(sqlalchemy.orm.sessionmaker[sqlalchemy.orm.Session]):
+    pass
+
+
+NOT_CONNECTIONS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "engine": (lambda dsn: sqlalchemy.create_engine(_sqlalchemy(dsn, "psycopg")), "with engine.begin() as conn:"),
+    "async engine": (_made(lambda engine: engine), "async with engine.begin() as conn:"),
+    "sessionmaker": (lambda dsn: OwnSessions(), "with factory.begin() as session:"),
+    "async sessionmaker": (_made(sqlalchemy.ext.asyncio.async_sessionmaker), "async with factory.begin() as session:"),
+    "asyncpg pool": (_pool, "async with pool.acquire() as conn, conn.transaction():"),
+    "session class": (lambda dsn: sqlalchemy.orm.Session, "is not a connection of asyncpg, psycopg 3 or SQLAlchemy"),
+    "dsn": (lambda dsn: dsn, "conn: str is not a connection"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_CONNECTIONS)
+async def test_what_is_no_connection_is_refused_with_what_to_pass(app: App, dsn: str, kind: str) -> None:
+    make, said = NOT_CONNECTIONS[kind]
+    job = app.command("hello", ["true"])
+    with pytest.raises(ValidationError) as refused:
+        job.using(conn=make(dsn))
+    assert said in refused.value.message
+    assert refused.value.field == "conn"
+
+
+def test_a_cursor_is_refused_with_its_connection(app: App, dsn: str) -> None:
+    job = app.command("hello", ["true"])
+    said = r"Cursor is not a connection; .*conn=cursor.connection"
+    with psycopg.connect(dsn) as conn, conn.cursor() as cursor, pytest.raises(ValidationError, match=said):
+        job.using(conn=cursor)
+
+
+def test_many_tasks_are_part_of_a_sync_transaction(app: App, dsn: str) -> None:
+    job = app.command("hello", ["true"])
+    asyncio.run(app.open())
+    with psycopg.connect(dsn) as conn:
+        tasks = job.using(conn=conn).enqueue_many_sync([{"n": 1}, {"n": 2}])
+        assert len(tasks) == 2
+        conn.rollback()
+        assert conn.execute("select count(*) from mainspring.task").fetchone() == (0,)

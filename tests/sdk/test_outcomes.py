@@ -133,8 +133,30 @@ async def test_what_is_not_json_is_no_result_and_not_tried_again(app: App) -> No
         task = await wrong.enqueue()
         failed = await failure(task)
         assert (failed.state, failed.error_code) == ("failed", "bad_result")
-        assert "returned object, which is not JSON" in failed.message
+        assert "returned object, which cannot be stored: cannot be written as JSON (object is not" in failed.message
         assert (await task.status()).attempt == 1
+
+
+async def test_a_result_that_is_too_large_is_refused_as_that(app: App) -> None:
+    @app.job(retries=3, retry_delay=0)
+    async def large() -> str:
+        return "x" * 2_000_000
+
+    @app.job(retries=0)
+    async def large_progress() -> None:
+        current_task().progress("x" * 2_000_000)
+
+    @app.job(retries=0)
+    async def large_checkpoint() -> None:
+        current_task().checkpoint = "x" * 2_000_000
+
+    said = "2,000,002 bytes of JSON; at most 1 MB. Store the data elsewhere and pass a reference"
+    async with app.running():
+        failed = await failure(await large.enqueue())
+        assert failed.error_code == "bad_result"
+        assert failed.message.endswith(f": large returned str, which cannot be stored: {said}")
+        for job, what in ((large_progress, "progress"), (large_checkpoint, "checkpoint")):
+            assert f"ValidationError: {what}: {said}" in (await failure(await job.enqueue())).message
 
 
 async def test_a_status_tells_the_life_of_a_task(app: App) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 import mainspring
 from mainspring import App, TaskFailed, ValidationError, WaitTimeout, current_task, testing
-from mainspring.store import embedded
+from mainspring.sdk import test_databases
+from mainspring.store.database import Database
+from mainspring.store.migrate import fingerprint
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.usefixtures("server_dsn")  # which the new databases are made on
@@ -155,20 +157,87 @@ async def test_an_application_that_is_open_on_its_own_database_is_left_alone(app
         await app.close()
 
 
-async def test_without_a_server_of_ones_own_the_embedded_one_serves(
-    app: App, monkeypatch: pytest.MonkeyPatch, server_directory: Path
-) -> None:
-    monkeypatch.delenv("MAINSPRING_TEST_DSN")
-    monkeypatch.setattr(embedded, "default_directory", lambda: server_directory)
+WITHOUT_A_SERVER = """
+import asyncio, sys
+import mainspring
+from mainspring import testing
+from mainspring.sdk import test_databases
 
-    @app.job
-    async def answer() -> int:
-        return 42
+app = mainspring.App("tested", poll=0.1)
 
+@app.job
+async def answer() -> int:
+    return 42
+
+async def run():
     async with testing.running(app):
-        assert str(server_directory) in unquote(app.database.dsn)
-        assert await (await answer.enqueue()).result(timeout=5) == 42
-    assert not (server_directory / "data" / "postmaster.pid").exists(), "the last one out stopped it"
+        assert await (await answer.enqueue()).result(timeout=30) == 42
+        return app.database.dsn
+
+dsns = [asyncio.run(run()), asyncio.run(run())]
+assert dsns[0] != dsns[1]
+assert len(test_databases._kept) == 1, "the second found the server of the first"
+print(dsns[0])
+"""
+
+
+def test_without_a_server_of_ones_own_an_embedded_one_serves_all_and_stops_at_the_end(server_directory: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
+    environment["MAINSPRING_DATA_DIRECTORY"] = str(server_directory)
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, "-c", WITHOUT_A_SERVER],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert str(server_directory / "tests") in unquote(ended.stdout), "apart from what people keep"
+        assert not (server_directory / "tests" / "data" / "postmaster.pid").exists(), "the last one out stopped it"
+
+
+async def test_databases_at_the_same_time_are_made_from_one_template(server_dsn: str) -> None:
+    """As processes of pytest-xdist do, here with all of their connections."""
+    conn = await Database(server_dsn).connect()
+    try:
+        await conn.execute(f'drop database if exists "mainspring_template_{fingerprint()}" with (force)')
+        await conn.execute('create database "mainspring_template_old"')
+
+        async def use(number: int) -> None:
+            async with testing.database() as dsn:
+                inside = await Database(dsn).connect()
+                try:
+                    assert await inside.fetchval("select count(*) from mainspring.task") == 0
+                    await inside.execute("create table mine as select 1")
+                finally:
+                    await inside.close()
+
+        await asyncio.gather(*map(use, range(3)))
+        found = await conn.fetch("select datname from pg_database where datname like 'mainspring\\_te%\\_%'")
+        assert [row[0] for row in found if row[0] != "mainspring_template"] == [f"mainspring_template_{fingerprint()}"]
+    finally:
+        await conn.close()
+
+
+async def test_what_a_killed_run_left_behind_is_dropped_by_the_next_and_nothing_else(
+    server_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conn = await Database(server_dsn).connect()
+
+    async def databases() -> set[str]:
+        return {row[0] for row in await conn.fetch("select datname from pg_database")}
+
+    try:
+        await conn.execute('create database "mainspring_test_left"')
+        async with testing.database() as used:
+            monkeypatch.setattr(test_databases, "_swept", set())  # as another process would
+            async with testing.database():
+                assert "mainspring_test_left" not in await databases()
+                assert used.partition("?")[0].rpartition("/")[2] in await databases()
+    finally:
+        await conn.close()
 
 
 async def test_an_application_runs_once_at_a_time(app: App) -> None:

@@ -120,7 +120,9 @@ async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(
     assert await crashes(conn, task) == 1
 
 
-async def test_the_third_crash_is_quarantine(conn: Connection, rescuer: Rescuer) -> None:
+async def test_the_third_crash_is_quarantine_which_the_log_tells(
+    conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture
+) -> None:
     [task] = await dies_with(conn, "job")
     await rescuer.step()
     for expected in ("pending", "failed"):
@@ -129,6 +131,8 @@ async def test_the_third_crash_is_quarantine(conn: Connection, rescuer: Rescuer)
         assert (await view(conn, task)).state == expected
     assert (await view(conn, task)).error_code == "quarantined"
     assert len(await tasks.attempts(conn, task)) == 3
+    [record] = [record for record in caplog.records if record.name == "mainspring.job"]
+    assert record.getMessage().startswith(f"job: task {task}, attempt 3 was the last, it is failed (quarantined: ")
 
 
 async def test_an_at_most_once_task_is_lost_and_one_without_retries_fails(conn: Connection, rescuer: Rescuer) -> None:
@@ -187,7 +191,9 @@ async def test_what_was_claimed_for_a_session_after_its_burial_is_rescued(conn: 
     assert await rescuer.step() == 0
 
 
-async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Connection, rescuer: Rescuer) -> None:
+async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(
+    conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture
+) -> None:
     await schedules.create(conn, define_schedule("stand", "brittle", {"daemon": 1}), enabled=True)
     await daemons.make(conn)
     waits = []
@@ -204,6 +210,7 @@ async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(conn: Co
     assert waits[0] <= 0 < waits[1] < waits[3] < waits[4]
     assert await crashes(conn, armed.task) == 5
     assert await rescue.gone(conn) == []
+    assert not [record for record in caplog.records if record.name == "mainspring.job"]
 
 
 # ── the reason ──────────────────────────────────────────────────────────────────────────────────

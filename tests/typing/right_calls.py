@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import assert_type
+from typing import Any, assert_type
 
 import mainspring
-from mainspring import App, Job, Task
+from mainspring import App, Call, Failure, Job, Task
 
 app = App("shop", dsn="postgresql://somewhere/shop", slots=10)
 
@@ -40,9 +40,34 @@ async def calls() -> None:
     later = plain.using(delay="5m", priority=7, key="k", after=[await sync.enqueue()])
     assert_type(await later.enqueue("x", force=False), Task[int])
     assert_type(await plain.using(run_at=datetime.now(UTC)).enqueue_many(["a", ("b",)]), list[Task[int]])
+    calls = [plain.call("a"), plain.call("b", force=True)]
+    assert_type(await plain.enqueue_many(calls), list[Task[int]])
+    assert_type(await plain.enqueue_many([("a",), {"day": "b", "force": True}, "c"]), list[Task[int]])
+    assert_type(await with_options.enqueue_many(str(day) for day in range(3)), list[Task[list[str]]])
+    assert_type(await sync.enqueue_many([(), (1,), {"n": 2}, 3]), list[Task[dict[str, int]]])
+    assert_type(sync.enqueue_many_sync([sync.call(), sync.call(n=3)]), list[Task[dict[str, int]]])
+    assert_type((await plain.enqueue("x")).result_sync(timeout=5), int)
+    assert_type(plain.task(5), Task[int])
+    assert_type(await app.task(5).result(), Any)
+    for level in ("low", "critical", 3):
+        await plain.using(priority=level).enqueue("x")
     await backup.enqueue(anything=1)
+    await backup.enqueue_many([{"shop": 1}, backup.call(shop=2)])
     async with app.running(slots=5) as running:
         assert_type(running, App)
+
+
+@app.on_failure
+def to_sentry(failure: Failure) -> None:
+    print(failure.job, failure.task_id, failure.exception)
+
+
+@app.on_failure
+async def to_pager(failure: Failure) -> None: ...
+
+
+assert_type(to_sentry(Failure("job", 1, 1, 1, "timeout", "", None, {}, True)), None)
+one: Call[[str, int]] = Call("x", 5)
 
 
 def takes(job: Job[[int], dict[str, int]], task: Task[object]) -> None: ...

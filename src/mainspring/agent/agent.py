@@ -18,6 +18,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from mainspring.agent.executors.base import Executor
+from mainspring.agent.failures import Failures
 from mainspring.agent.lease import Lease
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.runner import Runner
@@ -59,8 +60,17 @@ class Agent:
         self._durations = Timers(Clock(offset=0.0))  # plain boot time
         self.outbox = Outbox(self.clock)
         self.lease = Lease()
+        self.failures = Failures()
         self.runner = Runner(
-            hello.slots, self.clock, self.timers, self._durations, self.outbox, executors, self._confirm, self._lapsed
+            hello.slots,
+            self.clock,
+            self.timers,
+            self._durations,
+            self.outbox,
+            executors,
+            self._confirm,
+            self._lapsed,
+            self.failures,
         )
         self.credential: str | None = None
         self._session: Session | None = None
@@ -82,6 +92,7 @@ class Agent:
             self.runner.close()
             self.timers.close()
             self._durations.close()
+            await self.failures.close()
 
     async def _keep_connected(self) -> None:
         wait = FIRST_WAIT

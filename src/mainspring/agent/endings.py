@@ -5,16 +5,12 @@ Next: agent/outbox.py
 
 from __future__ import annotations
 
-import logging
-
 from mainspring.agent.attempt import Attempt, StopReason
 from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.model.messages import Armed, Ending
 from mainspring.model.payload import cut
 from mainspring.model.states import TaskState
-
-log = logging.getLogger("mainspring")
 
 _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
     "timeout": (TaskState.TIMED_OUT, "timeout", "did not end within its timeout of {timeout:g} s"),
@@ -80,7 +76,6 @@ def broken(attempt: Attempt, error: BaseException, now: float) -> Ending:
         message = f"{type(error).__name__}: {error}"
     except Exception:
         message = f"{type(error).__name__}, which cannot be printed"
-    log.error("task %d: its executor failed: %s", attempt.armed.task, message)
     return ending(attempt, TaskState.FAILED, now, failure=AttemptFailed("executor_error", message))
 
 

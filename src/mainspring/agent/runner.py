@@ -15,6 +15,7 @@ from mainspring.agent.attempt import Attempt, StopReason
 from mainspring.agent.control import Control
 from mainspring.agent.current import TaskCancelled
 from mainspring.agent.executors.base import AttemptFailed, Executor
+from mainspring.agent.failures import Failures
 from mainspring.agent.health import watched
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.seen import Seen
@@ -42,6 +43,7 @@ class Runner:
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
         lapsed: Callable[[], bool] = lambda: False,  # whether the lease is over
+        failures: Failures | None = None,  # is told of them
     ) -> None:
         self._slots = Slots(slots, self._run, lapsed)
         self._clock = clock
@@ -49,6 +51,7 @@ class Runner:
         self._durations = durations
         self._outbox = outbox
         self._executors = executors
+        self._failures = failures or Failures()
         self._confirm = confirm  # returns once all that was reported so far is durable
         self._held: dict[int, Attempt] = {}  # by task
         self._seen = Seen()
@@ -88,7 +91,7 @@ class Runner:
         try:
             self._executor(attempt).prepare(attempt)
         except Exception as error:
-            self._outbox.ended(endings.broken(attempt, error, self._clock.now()))
+            self._outbox.ended(self._failures.tell(attempt, endings.broken(attempt, error, self._clock.now()), error))
             return
         self._held[armed.task] = attempt
         self.empty.clear()
@@ -149,9 +152,9 @@ class Runner:
             result = await (self._run_watched(attempt) if armed.daemon else self._executor(attempt).run(attempt))
             ending = endings.ending(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
         except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
-            ending = endings.unsuccessful(attempt, error, self._clock.now())
+            ending = self._failures.tell(attempt, endings.unsuccessful(attempt, error, self._clock.now()), error)
         except BaseException as error:
-            ending = endings.broken(attempt, error, self._clock.now())
+            ending = self._failures.tell(attempt, endings.broken(attempt, error, self._clock.now()), error)
         finally:
             self._over(attempt)
         self._outbox.ended(ending)

@@ -53,6 +53,7 @@ def demo(seconds: int) -> None:
     if not overrides:
         overrides = {"data_directory": str(_directory())}
     log_to_stderr(logging.WARNING)
+    logging.getLogger("mainspring.job").setLevel(logging.CRITICAL)  # what fails is part of the show
     score = run(_play(seconds, overrides, as_json=shared().json))
     if shared().json:
         print_json(score.summary())

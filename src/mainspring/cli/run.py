@@ -73,29 +73,39 @@ def up(app: str | None, **given: Any) -> None:
     epilog=examples(
         "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
         "mainspring worker shop.jobs:app --slots 20",
+        "mainspring worker shop.jobs:app --reload   while you write it",
     ),
 )
 @click.argument("app")
+@click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")
 @sizes
-def worker(app: str, **given: Any) -> None:
+def worker(app: str, reload: bool, **given: Any) -> int:
     """Run the jobs of a Python application.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
     workers as you like: the database decides who does what.
     """
+    if reload:
+        import sys
+
+        from mainspring.cli.reload import reload_worker
+
+        return reload_worker(app, sys.argv[1:])
     _run(app, as_settings(**given))
+    return 0
 
 
 def _run(name: str | None, given: dict[str, Any]) -> None:
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import leave_threads_behind, log_to_stderr, run
+    from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
     from mainspring.sdk.app import App
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
     app = App("mainspring up") if name is None else load_app(name)
+    add_log_context()  # to the logging of the application too
     run(_serve(app, name, overrides, as_json=shared().json))
     leave_threads_behind(0)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from mainspring.agent.log_context import LogContext
 from mainspring.cli.render import note
 
 T = TypeVar("T")
@@ -42,10 +43,32 @@ def settle_memory() -> None:
     gc.set_threshold(50_000, 50, 100)
 
 
+class _Format(logging.Formatter):
+    """One line per record; what a handler logs says for which job and task."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        job, task = getattr(record, "job", None), getattr(record, "task", None)
+        told = "" if task is None or record.name == "mainspring.job" else f"[{job} {task}] "  # those say it themselves
+        return f"{record.asctime} {record.levelname} {told}{record.message}"
+
+
 def log_to_stderr(level: int) -> None:
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    """Before the application is loaded, which may set up its own logging."""
+    to_stderr = logging.StreamHandler(sys.stderr)
+    to_stderr.setFormatter(_Format("%(asctime)s"))
+    logging.basicConfig(level=level, handlers=[to_stderr])
+    add_log_context()
     logging.getLogger("websockets").setLevel(logging.WARNING)  # we say who comes and goes, by name
     logging.raiseExceptions = False  # a closed stderr is no reason to stop
+
+
+def add_log_context() -> None:
+    """Put job and task on the records of every handler of the logging module that there is."""
+    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
+    for logger in loggers:
+        for handler in getattr(logger, "handlers", ()):
+            if not any(isinstance(there, LogContext) for there in handler.filters):
+                handler.addFilter(LogContext())
 
 
 class Signals:

@@ -74,11 +74,13 @@ def _prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[s
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import log_to_stderr
+    from mainspring.cli.runtime import add_log_context, log_to_stderr
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
-    return None if app is None else load_app(app), overrides
+    loaded = None if app is None else load_app(app)
+    add_log_context()  # to the logging of the application too
+    return loaded, overrides
 
 
 async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool, as_json: bool) -> None:
@@ -124,7 +126,8 @@ async def _run_agent(app: App | None, overrides: dict[str, Any], *, as_json: boo
     settings = load(overrides) if app is None else app.settings(**overrides)
     running = RemoteAgent(settings, {} if app is None else app.handlers, None if app is None else app.name)
     async with AsyncExitStack() as stack:
-        if app is not None and running.database is not None:
+        if app is not None:
+            running.agent.failures.hooks = app.failure_hooks
             await stack.enter_async_context(app.attached(running.database))
         await stack.enter_async_context(running)
         session = await running.joined(signals.asked)

@@ -21,6 +21,7 @@ from mainspring.model.jobs import (
     Command,
     Definition,
     Delivery,
+    Priority,
     Python,
     Run,
     kind_of,
@@ -52,7 +53,7 @@ class Options(TypedDict, total=False):
     timeout: Duration | None
     grace: Duration
     delivery: Delivery
-    priority: str | int
+    priority: Priority
     requires: Mapping[str, str]
     health: Mapping[str, Any]
     broadcast: bool

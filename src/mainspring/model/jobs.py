@@ -14,6 +14,7 @@ from mainspring.model.gates import Gate
 from mainspring.model.retry import Retry
 
 Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
+Priority = Literal["low", "normal", "high", "critical"] | int  # 0 to 9
 
 PRIORITIES = {"low": 2, "normal": 5, "high": 7, "critical": 9}
 PRIORITY_LEVELS = tuple(range(9, -1, -1))  # in the order in which they are claimed

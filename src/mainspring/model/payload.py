@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ def encode(value: Any, what: str) -> str:
     if value is None:
         return "null"
     try:
-        plain = msgspec.to_builtins(value, str_keys=True)
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
         _check(plain, what, 1)
         data = msgspec.json.encode(plain)
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
@@ -40,6 +41,18 @@ def encode(value: Any, what: str) -> str:
             field=what,
         )
     return text
+
+
+def _foreign(value: Any) -> Any:
+    """What msgspec knows nothing of. Pydantic's own say how they become JSON, with all that makes them again."""
+    pydantic = sys.modules.get("pydantic_core")
+    root = type(value).__module__.partition(".")[0]
+    if pydantic is not None and (hasattr(type(value), "__pydantic_serializer__") or root.startswith("pydantic")):
+        try:
+            return pydantic.to_jsonable_python(value, by_alias=False, round_trip=True)
+        except pydantic.PydanticSerializationError as error:
+            raise TypeError(str(error)) from None
+    raise TypeError(f"{type(value).__name__} is not a type that JSON can hold")
 
 
 def _check(value: Any, what: str, depth: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from mainspring.errors import ValidationError
 from mainspring.model.define import priority_level
@@ -15,21 +15,39 @@ from mainspring.model.define_gate import check_concurrency_key
 from mainspring.model.define_schedule import When
 from mainspring.model.durations import Duration, seconds
 from mainspring.model.instants import check_instant
+from mainspring.model.jobs import Priority
 from mainspring.model.names import check_name
 from mainspring.model.payload import decode, encode
 from mainspring.sdk.limits import check_limits
 from mainspring.sdk.schedules import Check
-from mainspring.sdk.task import Task
-from mainspring.store.submit import Submission, Submissions
+from mainspring.sdk.task import Decode, Task, check_task_id
+from mainspring.store.submit import Submission, Submissions, check_connection
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
 
 Bind = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
-Decode = Callable[[str], Any]
+
+
+class Call(Generic[P]):
+    """Arguments for one task, made by `report.call(…)`, where the type checker has looked at them."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+
+class TakesOne(Protocol[A_contra]):
+    """A job that can be called with a single argument, as type checkers see it."""
+
+    def enqueue_sync(self, argument: A_contra, /) -> object: ...
 
 
 class Using(NamedTuple):
@@ -65,25 +83,52 @@ class Submitter(Generic[P, R]):
         id = self._app.submit_sync(self._one(args, kwargs), self._using.conn)
         return Task(self._app, id, self.name, self._decode)
 
-    async def enqueue_many(self, calls: Iterable[Any]) -> list[Task[R]]:
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
+        """The arguments of one task, for `enqueue_many`."""
+        return Call(*args, **kwargs)
+
+    @overload
+    async def enqueue_many(self, calls: Iterable[Call[P] | tuple[Any, ...] | Mapping[str, Any]]) -> list[Task[R]]: ...
+    @overload
+    async def enqueue_many(
+        self: TakesOne[A], calls: Iterable[A | Call[P] | tuple[Any, ...] | Mapping[str, Any]]
+    ) -> list[Task[R]]: ...
+    async def enqueue_many(self, calls: Any) -> list[Task[R]]:
         """Submit many tasks in one statement.
 
-        A call is a tuple of positional arguments, a dict of named ones, or a single argument.
+        A call is what `report.call(…)` makes, a single argument, a tuple of positional arguments or a dict of named
+        ones. A type checker looks into the first two.
         """
+        many = self._many(calls)
+        return self._handles(await self._app.submit(many, self._using.conn) if many.args else [])
+
+    @overload
+    def enqueue_many_sync(self, calls: Iterable[Call[P] | tuple[Any, ...] | Mapping[str, Any]]) -> list[Task[R]]: ...
+    @overload
+    def enqueue_many_sync(
+        self: TakesOne[A], calls: Iterable[A | Call[P] | tuple[Any, ...] | Mapping[str, Any]]
+    ) -> list[Task[R]]: ...
+    def enqueue_many_sync(self, calls: Any) -> list[Task[R]]:
+        """The same from sync code."""
+        many = self._many(calls)
+        return self._handles(self._app.submit_sync(many, self._using.conn) if many.args else [])
+
+    def _many(self, calls: Iterable[Any]) -> Submissions:
         using = self._using
         if using.key is not None or using.after is not None:
             raise ValidationError("key, after: belong to a single task; use enqueue()", field="key")
         args = [self._bind_item(number, call) for number, call in enumerate(calls)]
-        if not args:
-            return []
-        many = Submissions(self.name, args, using.priority, using.run_at, using.delay, using.concurrency_key)
-        ids = await self._app.submit(many, using.conn)
+        return Submissions(self.name, args, using.priority, using.run_at, using.delay, using.concurrency_key)
+
+    def _handles(self, ids: Sequence[int]) -> list[Task[R]]:
         return [Task(self._app, id, self.name, self._decode) for id in ids]
 
     def _bind_item(self, number: int, call: Any) -> str:
         positional: tuple[Any, ...] = ()
         named: Mapping[str, Any] = {}
-        if isinstance(call, tuple):
+        if isinstance(call, Call):
+            positional, named = call.args, call.kwargs
+        elif isinstance(call, tuple):
             positional = call
         elif isinstance(call, Mapping):
             named = call
@@ -122,8 +167,18 @@ class Job(Submitter[P, R]):
     def schedule(self, name: str, *, args: Mapping[str, Any] | None = None, **when: Unpack[When]) -> None:
         """A further schedule of this job, under a name of its own: `report.schedule("report-eu", cron=…)`."""
         schedules = self._app.schedules
-        schedules.add(check_name(name, field="name"), self.name, when, args or {}, self._check)
+        name = self._app.full_name(name)
+        schedules.add(name, self.name, when, args or {}, self._check)
         check_limits(self.name, self._app.definitions[self.name], is_daemon=schedules.is_daemon(name))
+
+    def task(self, id: int) -> Task[R]:
+        """A handle on a task of this job, by its number."""
+        return Task(self._app, check_task_id(id, field="id"), self.name, self._decode)
+
+    @property
+    def decode_result(self) -> Decode:
+        """JSON → what the handler is annotated to return."""
+        return self._decode
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the handler itself, here and now: nothing is submitted."""
@@ -140,7 +195,7 @@ class Job(Submitter[P, R]):
         *,
         delay: Duration | None = None,
         run_at: datetime | None = None,
-        priority: str | int | None = None,
+        priority: Priority | None = None,
         key: str | None = None,
         key_ttl: Duration = "1d",
         after: Task[Any] | int | Sequence[Task[Any] | int] | None = None,
@@ -168,17 +223,19 @@ class Job(Submitter[P, R]):
             key_ttl=timedelta(seconds=seconds(key_ttl, field="key_ttl", at_least=0.001)),
             after=None if after is None else _task_ids(after),
             concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
-            conn=conn,
+            conn=None if conn is None else check_connection(conn),
         )
         return Submitter(self._app, self.name, self._bind, using, self._decode)
 
 
 def _task_ids(after: Any) -> list[int]:
     given = after if isinstance(after, (list, tuple)) else [after]
-    ids = [task.id if isinstance(task, Task) else task for task in given]
-    if not all(isinstance(id, int) and not isinstance(id, bool) and 0 < id < 2**63 for id in ids):
-        raise ValidationError(f"after: {after!r} is not a task, nor a list of tasks or their numbers", field="after")
-    return ids
+    try:
+        return [check_task_id(task.id if isinstance(task, Task) else task, field="after") for task in given]
+    except ValidationError:
+        raise ValidationError(
+            f"after: {after!r} is not a task, nor a list of tasks or their numbers", field="after"
+        ) from None
 
 
 def bind_command(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

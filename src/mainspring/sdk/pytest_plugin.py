@@ -11,6 +11,7 @@ Loads nothing of Mainspring until a test asks for the fixture.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -21,3 +22,10 @@ def mainspring_running() -> Any:
     from mainspring.sdk.testing import running
 
     return running
+
+
+def pytest_unconfigure() -> None:
+    """The end of the run, in each of its processes: leave the PostgreSQL that they shared."""
+    databases = sys.modules.get("mainspring.sdk.test_databases")
+    if databases is not None:
+        databases.stop_servers()

@@ -65,10 +65,3 @@ class Schedules:
         if isinstance(days, str) or not isinstance(days, Iterable):
             raise ValidationError(f"days: {days!r}; give a list of days such as ['2026-12-25', 'sun']", field="days")
         self.calendars[check_name(name, field="name")] = tuple(check_excluded(str(day), field="days") for day in days)
-
-
-def check_version(version: object) -> int:
-    """Deployments are ordered by a number."""
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
-        raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
-    return version

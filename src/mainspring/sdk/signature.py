@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 from mainspring.errors import ValidationError
 from mainspring.model.payload import encode
 from mainspring.model.schedules import FILLED
+from mainspring.sdk.models import Model, model_of
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -35,19 +36,23 @@ class Signature:
         self._names = tuple(p.name for p in parameters if p.kind in _NAMED)
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self._open = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        self._models: dict[str, Model] = {}  # parameters that Pydantic reads
         self._decoder = self._make_decoder(function)
         self.decode_result = _result_decoder(function)
 
     def _make_decoder(self, function: Callable[..., Any]) -> msgspec.json.Decoder[Any]:
         """A decoder for the annotated types; a parameter without annotation takes any JSON."""
         fields: list[tuple[str, Any, Any]] = []
-        for name in self._names:
-            hint = _hint(function, name)
-            if self._signature.parameters[name].default is inspect.Parameter.empty:
-                fields.append((name, hint, msgspec.NODEFAULT))
-            else:
-                fields.append((name, hint if hint is Any else hint | UnsetType, UNSET))
         try:
+            for name in self._names:
+                hint = _hint(function, name)
+                if (model := model_of(hint)) is not None:
+                    self._models[name] = model
+                    hint = msgspec.Raw
+                if self._signature.parameters[name].default is inspect.Parameter.empty:
+                    fields.append((name, hint, msgspec.NODEFAULT))
+                else:
+                    fields.append((name, hint if hint in (Any, msgspec.Raw) else hint | UnsetType, UNSET))
             struct = msgspec.defstruct(
                 f"{self._job} arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
             )
@@ -62,7 +67,11 @@ class Signature:
         if not kwargs and len(args) == len(self._names) == len(self._positional):
             if not args:
                 return "{}"
-            return encode(dict(zip(self._names, args, strict=True)), "args")
+            return self._encode(dict(zip(self._names, args, strict=True)))
+        return self._encode(self._bind(args, kwargs))
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, as Python would give them to the function."""
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -71,6 +80,12 @@ class Signature:
         for parameter in self._signature.parameters.values():
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 given |= given.pop(parameter.name, {})
+        return given
+
+    def _encode(self, given: dict[str, Any]) -> str:
+        for name, model in self._models.items():
+            if name in given:
+                given[name] = model.check(given[name], name)
         return encode(given, "args")
 
     def check_parameter(self, name: str, *, field: str) -> None:
@@ -98,12 +113,12 @@ class Signature:
         """The arguments of a schedule, as JSON has them; the plan adds those of `takes`."""
         filled = {name: "" for name in self.takes if name != "scope" or has_scopes}
         try:
-            self.bind((), {**filled, **args})
+            self._bind((), {**filled, **args})
         except ValidationError as error:
             raise ValidationError(
                 f"{error.message}; a schedule needs args={{…}} for parameters without a default", field="args"
             ) from None
-        plain: dict[str, Any] = msgspec.json.decode(encode(dict(args), "args"))
+        plain: dict[str, Any] = msgspec.json.decode(self._encode(dict(args)))
         return plain
 
     def decode(self, text: str) -> dict[str, Any]:
@@ -112,6 +127,9 @@ class Signature:
             return {}
         struct = self._decoder.decode(text)
         args = {name: value for name in self._names if (value := getattr(struct, name)) is not UNSET}
+        for name, model in self._models.items():
+            if name in args:
+                args[name] = model.decode(bytes(args[name]), name)
         if self._open:
             args = {**msgspec.json.decode(text), **args}
         return args
@@ -123,7 +141,7 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
         return Any
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     try:
-        return get_type_hints(alone, globalns=function.__globals__)[name]
+        return get_type_hints(alone, globalns=function.__globals__, include_extras=True)[name]
     except NameError:
         return Any
 
@@ -146,8 +164,10 @@ def _foreign(info: Any) -> type | None:
 
 def _result_decoder(function: Callable[..., Any]) -> Callable[[str], Any]:
     """How a result comes back: as the annotated type, or as plain JSON where that cannot be."""
+    hint = _hint(function, "return")
     try:
-        return msgspec.json.Decoder(_hint(function, "return")).decode
+        model = model_of(hint)
+        return msgspec.json.Decoder(hint).decode if model is None else model.decode
     except TypeError:
         return msgspec.json.decode
 

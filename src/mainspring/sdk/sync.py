@@ -1,4 +1,4 @@
-"""Submission from sync code: through the loop that the application is open on, or one of our own in a thread.
+"""Sync code: submits and waits through the loop that the application is open on, or one of our own in a thread.
 
 Next: sdk/app.py
 """
@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mainspring.errors import ValidationError
+from mainspring.errors import StoreUnavailable, ValidationError
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
 
-TIMEOUT = 60.0
+R = TypeVar("R")
+
+SYNC_TIMEOUT = 60.0  # seconds for what does not wait for a task
 
 
 class SyncBridge:
@@ -26,16 +29,36 @@ class SyncBridge:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def call(self, make: Callable[[], Coroutine[Any, Any, Any]], loop: asyncio.AbstractEventLoop | None = None) -> Any:
-        """Run the coroutine on the application's loop, or the one given, and wait for it here."""
+    def call(
+        self,
+        name: str,
+        make: Callable[[], Coroutine[Any, Any, R]],
+        timeout: float | None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> R:
+        """Run the coroutine on the application's loop, or the one given, and wait for it here: `timeout` seconds, or to
+        its end."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
-            raise ValidationError("enqueue_sync: this is async code; use `await enqueue()`", field="enqueue_sync")
-        loop = loop or self._app.loop or self._own_loop()
-        return asyncio.run_coroutine_threadsafe(make(), loop).result(TIMEOUT)
+            raise ValidationError(f"{name}_sync: this is async code; use `await {name}()`", field=f"{name}_sync")
+        loop = loop or self._app.loop
+        if loop is None or loop.is_closed():
+            loop = self._own_loop()
+        future = asyncio.run_coroutine_threadsafe(make(), loop)
+        try:
+            concurrent.futures.wait([future], timeout)
+        finally:
+            future.cancel()  # if it goes on: too long, or Ctrl-C while we wait
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise StoreUnavailable(
+                f"{name}_sync: no answer within {SYNC_TIMEOUT:g} s, or the application's event loop ended meanwhile; "
+                "whether it was done is unknown"
+            ) from None
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -52,7 +75,8 @@ class SyncBridge:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
         if loop is not None and thread is not None:
-            asyncio.run_coroutine_threadsafe(self._app.close(), loop).result(TIMEOUT)
+            if self._app.loop is loop:  # it may have been opened elsewhere since
+                asyncio.run_coroutine_threadsafe(self._app.close(), loop).result(SYNC_TIMEOUT)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

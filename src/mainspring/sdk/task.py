@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from mainspring.errors import ValidationError
 from mainspring.store import control, tasks
 from mainspring.store.tasks import TaskView
 
@@ -19,13 +20,18 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", covariant=True)
 
+Decode = Callable[[str], Any]
+
 
 class Task(Generic[R]):
-    """`id` is the task's number. Everything else is asked of the database."""
+    """`id` is the task's number, `job` the name of its job where that is known. All else is asked of the database.
+
+    Each method has a twin for sync code: `result_sync()`, `status_sync()`, `cancel_sync()`, …
+    """
 
     __slots__ = ("_app", "_decode", "id", "job")
 
-    def __init__(self, app: App, id: int, job: str, decode: Callable[[str], Any] = msgspec.json.decode) -> None:
+    def __init__(self, app: App, id: int, job: str | None = None, decode: Decode | None = None) -> None:
         self._app = app
         self._decode = decode
         self.id = id
@@ -36,8 +42,15 @@ class Task(Generic[R]):
 
         Raises TaskFailed if it did not succeed, WaitTimeout if it goes on after `timeout` seconds.
         """
-        value: R = await self._app.wait_for(self.id, timeout, self._decode)
+        value: R = await self._app.wait_for(self.id, timeout, self._decode or await self._find_decoder())
         return value
+
+    async def _find_decoder(self) -> Decode:
+        """Of the task's job, if that is one of the application's; else whatever JSON it is."""
+        self.job = (await self.status()).job
+        job = self._app.jobs.get(self.job)
+        self._decode = msgspec.json.decode if job is None else job.decode_result
+        return self._decode
 
     async def status(self) -> TaskView:
         """The task as it stands."""
@@ -63,5 +76,35 @@ class Task(Generic[R]):
         """Run a task again that ended without success, attempts counted anew."""
         await self._app.control(tasks.run_again, self.id)
 
+    # ── for sync code ───────────────────────────────────────────────────────────────────────────
+
+    def result_sync(self, timeout: float | None = None) -> R:
+        """`result()` for sync code: a script, a thread, a sync handler."""
+        return self._app.call_sync("result", lambda: self.result(timeout), None)
+
+    def status_sync(self) -> TaskView:
+        return self._app.call_sync("status", self.status)
+
+    def cancel_sync(self, *, kill: bool = False) -> None:
+        self._app.call_sync("cancel", lambda: self.cancel(kill=kill))
+
+    def pause_sync(self) -> None:
+        self._app.call_sync("pause", self.pause)
+
+    def resume_sync(self) -> None:
+        self._app.call_sync("resume", self.resume)
+
+    def restart_sync(self) -> None:
+        self._app.call_sync("restart", self.restart)
+
+    def retry_sync(self) -> None:
+        self._app.call_sync("retry", self.retry)
+
     def __repr__(self) -> str:
-        return f"<Task {self.id} of {self.job}>"
+        return f"<Task {self.id}>" if self.job is None else f"<Task {self.id} of {self.job}>"
+
+
+def check_task_id(id: object, *, field: str) -> int:
+    if not isinstance(id, int) or isinstance(id, bool) or not 0 < id < 2**63:
+        raise ValidationError(f"{field}: {id!r} is not the number of a task", field=field)
+    return id

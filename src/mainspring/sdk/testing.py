@@ -6,16 +6,13 @@
         await run.until_idle()
         assert (await task.status()).state == "succeeded"
 
-With pytest the fixture `mainspring_running` does the same. The database is a real PostgreSQL: the embedded
-one, or the one that MAINSPRING_TEST_DSN names, in a new database that is dropped at the end.
-Next: sdk/pytest_plugin.py
+With pytest the fixture `mainspring_running` does the same. The database is a real one, dropped at the end.
+Next: sdk/test_databases.py
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -24,10 +21,11 @@ from typing import Any
 from mainspring.errors import ValidationError, WaitTimeout
 from mainspring.model.durations import Duration, seconds
 from mainspring.sdk.app import App
+from mainspring.sdk.test_databases import database
 from mainspring.store import partitions
 from mainspring.store.database import Database
-from mainspring.store.dsn import at_database
-from mainspring.store.embedded import Embedded
+
+__all__ = ["Run", "database", "running"]
 
 
 class Run:
@@ -85,34 +83,6 @@ class Run:
                     or exists (select from mainspring.schedule where look_at <= mainspring.now() and problem is null)
             """)
         return busy
-
-
-@asynccontextmanager
-async def database() -> AsyncIterator[str]:
-    """A new, empty database; yields its DSN, and drops it at the end."""
-    embedded = None
-    server = os.environ.get("MAINSPRING_TEST_DSN")
-    if server is None:
-        embedded = await asyncio.to_thread(Embedded.start)
-        server = embedded.dsn
-    name = f"mainspring_test_{secrets.token_hex(6)}"
-    try:
-        await _execute(server, f'create database "{name}"')
-        try:
-            yield at_database(server, name)
-        finally:
-            await _execute(server, f'drop database if exists "{name}" with (force)')
-    finally:
-        if embedded is not None:
-            await asyncio.to_thread(embedded.stop)
-
-
-async def _execute(dsn: str, statement: str) -> None:
-    conn = await Database(dsn).connect()
-    try:
-        await conn.execute(statement)
-    finally:
-        await conn.close()
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ from mainspring.store.rescue import Deadline, Held, Holder, Order
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
+job_log = logging.getLogger("mainspring.job")
 
 BATCH = 500
 LOOK_EVERY = 5.0  # seconds between two looks for attempts past their deadline
@@ -120,21 +121,31 @@ class Rescuer:
         return definition is not None and definition.delivery != "at_most_once"
 
     def _after_crash(self, holder: Holder | None, held: list[Held]) -> Verdicts:
-        return Verdicts(
-            [
-                after_crash(
-                    self._catalogue.definition(task.job_id),
-                    self._ending(task, TaskState.LOST, "lost", lost(holder, task)),
-                    started=task.running,
-                    crashes=task.crashes,
-                    cancelled=task.cancelled,
-                    random=random.random(),
-                    scheduled=task.scheduled,
-                    handed_on=task.handed_on,
-                )
-                for task in held
-            ]
-        )
+        verdicts = [
+            after_crash(
+                self._catalogue.definition(task.job_id),
+                self._ending(task, TaskState.LOST, "lost", lost(holder, task)),
+                started=task.running,
+                crashes=task.crashes,
+                cancelled=task.cancelled,
+                random=random.random(),
+                scheduled=task.scheduled,
+                handed_on=task.handed_on,
+            )
+            for task in held
+        ]
+        for task, verdict in zip(held, verdicts, strict=True):
+            if isinstance(verdict, Ending) and verdict.state is not TaskState.CANCELLED and not task.daemon:
+                self._log_end(verdict)
+        return Verdicts(verdicts)
+
+    def _log_end(self, ending: Ending) -> None:
+        """The agent that ran it cannot say so any more: see agent/failures.py for those that can."""
+        job = self._catalogue.job(ending.job)
+        name = "a deleted job" if job is None else job.name
+        told = (name, ending.task, ending.attempt, ending.state.label, ending.code, ending.error)
+        extra = {"job": name, "task": ending.task, "attempt": ending.attempt, "error_code": ending.code}
+        job_log.error("%s: task %d, attempt %d was the last, it is %s (%s: %s)", *told, extra=extra)
 
     # ── attempts past their deadline ────────────────────────────────────────────────────────────
 

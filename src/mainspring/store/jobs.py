@@ -122,6 +122,7 @@ async def _check_owners(conn: Connection, definitions: Mapping[str, Definition],
         if ours is not None and ours != row["owner"]:
             raise Conflict(
                 f"a job named {row['name']!r} belongs to the application {row['owner']!r}; give this one another name, "
+                f'or all of this application\'s a prefix, App("{ours}", prefix="{ours}."), '
                 "or delete that one if it is gone for good",
                 field="name",
             )

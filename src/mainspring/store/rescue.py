@@ -74,6 +74,7 @@ class Held(NamedTuple):
     started_at: float
     scheduled: bool  # it stands for a plan time
     handed_on: bool  # its agent lives on in another session, and does not have it
+    daemon: bool  # it is started again whatever becomes of it
 
 
 _COLUMNS = """
@@ -81,7 +82,8 @@ _COLUMNS = """
     (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in (1, 3)) as cancelled,
     (t.cancel_at is not null and t.cancel_mode = 1 and t.state = 2) as recalled,
     coalesce(date_part('epoch', t.started_at), 0) as started_at, t.schedule_id is not null as scheduled,
-    exists (select from mainspring.agent a where a.session = t.session and a.successor is not null) as handed_on
+    exists (select from mainspring.agent a where a.session = t.session and a.successor is not null) as handed_on,
+    t.pool = 0 as daemon
 """
 
 _HELD = f"""

@@ -195,15 +195,41 @@ def _first(_cursor: Any) -> Any:
     return lambda values: values[0]
 
 
+# By the names of their classes, whatever they are derived from: what gives connections, and what to write instead.
+_NOT_CONNECTIONS = {
+    "asyncpg.Pool": "async with pool.acquire() as conn, conn.transaction():",
+    "psycopg_pool.ConnectionPool": "with pool.connection() as conn:",
+    "psycopg_pool.AsyncConnectionPool": "async with pool.connection() as conn:",
+    "psycopg.Cursor": "its connection: conn=cursor.connection",
+    "psycopg.AsyncCursor": "its connection: conn=cursor.connection",
+    "sqlalchemy.Engine": "with engine.begin() as conn:",
+    "sqlalchemy.AsyncEngine": "async with engine.begin() as conn:",
+    "sqlalchemy.sessionmaker": "with factory.begin() as session:",
+    "sqlalchemy.async_sessionmaker": "async with factory.begin() as session:",
+}
+
+
+def check_connection(conn: Any) -> Any:
+    """The connection itself; ValidationError says what to pass in place of a pool, an engine or something else."""
+    _driver(conn)
+    return conn
+
+
 def _driver(conn: Any) -> str:
     for kind in type(conn).__mro__:
         root = kind.__module__.partition(".")[0]
-        if root == "asyncpg":
+        if (instead := _NOT_CONNECTIONS.get(f"{root}.{kind.__name__}")) is not None:
+            raise ValidationError(
+                f"conn: {type(conn).__name__} is not a connection; pass the one that your transaction is on: {instead}",
+                field="conn",
+            )
+        if root == "asyncpg" and hasattr(conn, "execute"):
             return root
-        if root in ("psycopg", "sqlalchemy"):
+        if root in ("psycopg", "sqlalchemy") and hasattr(conn, "execute"):
             return f"{root} async" if "async" in f"{kind.__module__}.{kind.__name__}".lower() else root
     raise ValidationError(
-        f"conn: {type(conn).__name__} is not a connection of asyncpg, psycopg 3 or SQLAlchemy", field="conn"
+        f"conn: {type(conn).__name__} is not a connection of asyncpg, psycopg 3 or SQLAlchemy, nor a session",
+        field="conn",
     )
 
 

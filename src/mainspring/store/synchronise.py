@@ -79,8 +79,8 @@ def _check_owner(stored: Stored, app: str) -> None:
     name = stored.schedule.name
     owner = "was made by hand" if stored.app is None else f"belongs to the application {stored.app!r}"
     raise Conflict(
-        f"a schedule named {name!r} {owner}; give the one in the code another name, or delete that one"
-        f" with `mainspring schedule delete {name}`",
+        f"a schedule named {name!r} {owner}; give the one in the code another name, or all of its application's a "
+        f'prefix, App("{app}", prefix="{app}."), or delete that one with `mainspring schedule delete {name}`',
         field="schedule",
     )
 

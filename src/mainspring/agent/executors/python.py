@@ -82,7 +82,8 @@ class PythonExecutor(Executor):
         try:
             return handler.encode(value)
         except ValidationError as error:
-            message = f"{handler.name} returned {type(value).__name__}, which is not JSON: {error.message}"
+            reason = error.message.removeprefix("result: ")
+            message = f"{handler.name} returned {type(value).__name__}, which cannot be stored: {reason}"
             raise AttemptFailed("bad_result", message, final=True) from None
 
     def close(self) -> None:

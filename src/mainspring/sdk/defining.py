@@ -1,0 +1,95 @@
+"""Defining: a function, a program or a URL becomes a job of an application, with its schedule and its handler.
+
+Next: sdk/job.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from mainspring.agent.executors.python import Handler
+from mainspring.errors import ValidationError
+from mainspring.model.define import define
+from mainspring.model.jobs import Definition, Python, Run
+from mainspring.model.names import check_name
+from mainspring.sdk.job import Job, bind_command, check_command
+from mainspring.sdk.limits import bind_limits, check_limits
+from mainspring.sdk.schedules import JobOptions
+from mainspring.sdk.signature import Signature, encode_result
+
+if TYPE_CHECKING:
+    from mainspring.sdk.app import App
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+def define_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
+    """A job of a function of the application's."""
+    if not inspect.isfunction(function):
+        raise ValidationError(f"{function!r} is not a function; @app.job goes above a def", field="handler")
+    name = app.full_name(function.__name__ if name is None else name)
+    if function.__doc__ and "description" not in options:
+        options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
+    signature = Signature(name, function)
+    options = app.schedules.take(name, options, signature.check)
+    definition = define(Python(name, signature.takes), options, requires={"app": app.name})
+    if definition.placement.sticky is not None:
+        signature.check_parameter(definition.placement.sticky, field="sticky")
+    _add(app, name, bind_limits(definition, signature))
+    is_async = inspect.iscoroutinefunction(function)
+    app.handlers[name] = Handler(name, function, is_async, signature.decode, encode_result)
+    # A broadcast results in a report on its runs, whatever the handler returns.
+    decode = msgspec.json.decode if definition.placement.broadcast else signature.decode_result
+    job: Job[..., Any] = Job(app, name, signature.bind, function, decode, signature.check)
+    app.jobs[name] = job
+    return job
+
+
+def define_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
+    """A job of something that is not the application's and takes its arguments by name."""
+    name = app.full_name(name)
+    policies = app.schedules.take(name, options, check_command)
+    _add(app, name, define(run, policies))
+    job: Job[..., Any] = Job(app, name, bind_command, None, msgspec.json.decode, check_command)
+    app.jobs[name] = job
+    return job
+
+
+def _add(app: App, name: str, definition: Definition) -> None:
+    if name in app.definitions:
+        raise ValidationError(f"a job named {name!r} is defined already; give one of them another name", field="name")
+    check_limits(name, definition, is_daemon=app.schedules.is_daemon(name))
+    app.definitions[name] = definition
+
+
+def check_prefix(prefix: object) -> str:
+    """Of names: visible characters such as "shop.", or none."""
+    if prefix == "":
+        return ""
+    if not isinstance(prefix, str) or prefix != prefix.lstrip():
+        raise ValidationError(f'prefix: {prefix!r}; give text such as "shop."', field="prefix")
+    check_name(f"{prefix}x", field="prefix")
+    return prefix
+
+
+def check_version(version: object) -> int:
+    """Deployments are ordered by a number."""
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
+        raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
+    return version
+
+
+def check_hook(hook: H) -> H:
+    if not callable(hook):
+        raise ValidationError(f"{hook!r} is not a function; @app.on_failure goes above a def", field="on_failure")
+    return hook
+
+
+def check_resource(resource: H) -> H:
+    if not inspect.isasyncgenfunction(resource):
+        raise ValidationError(f"{resource!r} is not an `async def` with a `yield`", field="while_open")
+    return resource

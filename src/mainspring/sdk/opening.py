@@ -1,0 +1,158 @@
+"""Opening: what an application has open, shared by all who opened it, on one event loop at a time.
+
+Opens are counted: `async with app:` within another one, or within `app.running()`, uses what is there, and the last
+close closes. What runs jobs holds the opening by itself, so that no close too many takes the database from under it.
+A first submission opens without being counted: the next close closes that, or the end of its event loop.
+Next: sdk/waiting.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from mainspring import compose
+from mainspring.errors import ValidationError
+from mainspring.sdk.waiting import Waiting
+from mainspring.store.database import Database
+
+Resource = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class Opening:
+    """`settings` makes the settings of given overrides, `register` brings the application's jobs into a database."""
+
+    def __init__(
+        self, settings: Callable[..., compose.Settings], register: Callable[[Database], Awaitable[None]]
+    ) -> None:
+        self._make_settings = settings
+        self._register = register
+        self.resources: list[Resource] = []  # of the application's own, there while it is open
+        self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open, opens or closes
+        self.database: Database | None = None
+        self.waiting: Waiting | None = None
+        self._settings: compose.Settings | None = None
+        self._stack: AsyncExitStack | None = None
+        self._opens = 0
+        self._holds = 0
+        self._lock = asyncio.Lock()
+        self._lock_loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self, overrides: Mapping[str, Any]) -> None:
+        """Open, or count one more who has it open. Who fails to open is not counted."""
+        async with self._changing():
+            await self._open(overrides)
+            self._opens += 1
+
+    async def ensure(self) -> None:
+        """Open it if it is not, for a caller who will not close it."""
+        self.check_loop()
+        if self.database is None:
+            async with self._changing():
+                await self._open({})
+
+    @asynccontextmanager
+    async def held(self, overrides: Mapping[str, Any]) -> AsyncIterator[Database]:
+        """Open until the block ends, however often others close."""
+        async with self._changing():
+            await self._open(overrides)
+            self._holds += 1
+        try:
+            assert self.database is not None
+            yield self.database
+        finally:
+            self._holds -= 1
+            async with self._changing():
+                await self._close_if_unused()
+
+    @asynccontextmanager
+    async def attached(self, database: Database | None) -> AsyncIterator[None]:
+        """Open for an agent until the block ends: its database as it is, if it has one, and the resources."""
+        async with self._changing(), AsyncExitStack() as stack:
+            self.loop = asyncio.get_running_loop()
+            await self._take(stack, database)
+            self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            async with self._changing():
+                await self._close_if_unused()
+
+    async def close(self) -> None:
+        """Take back one open; the last one closes. Of what is not open there is nothing to close."""
+        self.check_loop()
+        self._opens = max(0, self._opens - 1)
+        async with self._changing():
+            await self._close_if_unused()
+
+    def check_loop(self) -> None:
+        """What is open on another event loop is used there; what was left open on one that has ended is gone."""
+        if self.loop is None or self.loop is asyncio.get_running_loop():
+            return
+        if self.loop.is_closed():
+            self._stack = self.database = self.waiting = self.loop = None
+            self._opens = self._holds = 0
+            return
+        raise ValidationError(
+            "the application is open on another event loop; use it there, or enqueue_sync() from threads", field="app"
+        )
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """One at a time opens or closes."""
+        self.check_loop()
+        loop = asyncio.get_running_loop()
+        if self._lock_loop is not loop:
+            self._lock, self._lock_loop = asyncio.Lock(), loop
+        async with self._lock:
+            self.check_loop()  # it may have been closed and opened elsewhere meanwhile
+            yield
+
+    async def _open(self, overrides: Mapping[str, Any]) -> None:
+        if self.database is not None:
+            self._check_database(overrides)
+            return
+        loop_before, self.loop = self.loop, asyncio.get_running_loop()
+        try:
+            async with AsyncExitStack() as stack:
+                self._settings = self._make_settings(**overrides)
+                database = await stack.enter_async_context(compose.open_database(self._settings))
+                await self._register(database)
+                await self._take(stack, database)
+        except BaseException:
+            self.loop = loop_before
+            raise
+
+    async def _take(self, stack: AsyncExitStack, database: Database | None) -> None:
+        """Keep what the stack holds open, with the resources: they may use the database, at their begin and end."""
+        if database is not None:
+            self.database, self.waiting = database, Waiting(database)
+            stack.push_async_callback(self.waiting.close)
+            stack.callback(self._forget)
+        for resource in self.resources:
+            await stack.enter_async_context(resource())
+        self._stack = stack.pop_all()
+
+    def _forget(self) -> None:
+        self.database = self.waiting = None
+
+    def _check_database(self, overrides: Mapping[str, Any]) -> None:
+        """Who asks for another database than the one that is open must not get this one."""
+        for name in ("dsn", "data_directory"):
+            asked = overrides.get(name)
+            if asked is not None and asked != getattr(self._settings, name):
+                raise ValidationError(
+                    f"{name}: the application is open on another database already; close it first", field=name
+                )
+
+    async def _close_if_unused(self) -> None:
+        if self._opens or self._holds or self._stack is None:
+            return
+        stack, self._stack = self._stack, None
+        try:
+            await stack.aclose()
+        finally:
+            self.loop = None

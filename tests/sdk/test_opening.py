@@ -321,7 +321,7 @@ def test_a_sync_program_submits_waits_and_asks(app: App, dsn: str) -> None:
         later.cancel_sync()
         assert later.status_sync().state == "cancelled"
         later.retry_sync()
-        assert later.status_sync().state == "pending"
+        assert later.result_sync(timeout=30) == 2
     finally:
         stop.set()
         thread.join()

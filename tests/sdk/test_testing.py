@@ -15,7 +15,7 @@ import pytest
 
 import mainspring
 from mainspring import App, TaskFailed, ValidationError, WaitTimeout, current_task, testing
-from mainspring.sdk import test_databases
+from mainspring.sdk import testing_databases
 from mainspring.store.database import Database
 from mainspring.store.migrate import fingerprint
 from tests.conftest import eventually
@@ -161,7 +161,7 @@ WITHOUT_A_SERVER = """
 import asyncio, sys
 import mainspring
 from mainspring import testing
-from mainspring.sdk import test_databases
+from mainspring.sdk import testing_databases
 
 app = mainspring.App("tested", poll=0.1)
 
@@ -176,7 +176,7 @@ async def run():
 
 dsns = [asyncio.run(run()), asyncio.run(run())]
 assert dsns[0] != dsns[1]
-assert len(test_databases._kept) == 1, "the second found the server of the first"
+assert len(testing_databases._kept) == 1, "the second found the server of the first"
 print(dsns[0])
 """
 
@@ -232,7 +232,7 @@ async def test_what_a_killed_run_left_behind_is_dropped_by_the_next_and_nothing_
     try:
         await conn.execute('create database "mainspring_test_left"')
         async with testing.database() as used:
-            monkeypatch.setattr(test_databases, "_swept", set())  # as another process would
+            monkeypatch.setattr(testing_databases, "_swept", set())  # as another process would
             async with testing.database():
                 assert "mainspring_test_left" not in await databases()
                 assert used.partition("?")[0].rpartition("/")[2] in await databases()

@@ -126,10 +126,10 @@ class Submitter(Generic[P, R]):
     def _bind_item(self, number: int, call: Any) -> str:
         positional: tuple[Any, ...] = ()
         named: Mapping[str, Any] = {}
-        if isinstance(call, Call):
-            positional, named = call.args, call.kwargs
-        elif isinstance(call, tuple):
+        if isinstance(call, tuple):
             positional = call
+        elif isinstance(call, Call):
+            positional, named = call.args, call.kwargs
         elif isinstance(call, Mapping):
             named = call
         else:

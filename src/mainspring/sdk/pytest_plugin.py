@@ -26,6 +26,6 @@ def mainspring_running() -> Any:
 
 def pytest_unconfigure() -> None:
     """The end of the run, in each of its processes: leave the PostgreSQL that they shared."""
-    databases = sys.modules.get("mainspring.sdk.test_databases")
+    databases = sys.modules.get("mainspring.sdk.testing_databases")
     if databases is not None:
         databases.stop_servers()

@@ -7,7 +7,7 @@
         assert (await task.status()).state == "succeeded"
 
 With pytest the fixture `mainspring_running` does the same. The database is a real one, dropped at the end.
-Next: sdk/test_databases.py
+Next: sdk/testing_databases.py
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from mainspring.errors import ValidationError, WaitTimeout
 from mainspring.model.durations import Duration, seconds
 from mainspring.sdk.app import App
-from mainspring.sdk.test_databases import database
+from mainspring.sdk.testing_databases import database
 from mainspring.store import partitions
 from mainspring.store.database import Database
 

@@ -27,7 +27,6 @@ from mainspring.store.schedules import Stored
 from mainspring.store.tasks import Ended
 
 FIRES_SHOWN = 3
-RUNS_LOOKED_AT = 5  # for one that has ended
 
 
 class Schedules(Protocol):
@@ -78,16 +77,16 @@ class DatabaseSchedules:
             if job is not None:
                 await jobs.find(conn, job)  # a misspelt name is an error, not an empty list
             found = await schedules.listing(conn, job=job)
-            runs = await _last_runs(conn, found, RUNS_LOOKED_AT)
+            runs = await _last_runs(conn, found)
         return [view(stored, last_ended(runs[stored.id])) for stored in found]
 
     async def show(self, name: str) -> Shown:
         _checked(name)
         async with self._conn() as conn:
             stored = await schedules.find(conn, name)
-            last = (await _last_runs(conn, [stored], RUNS_LOOKED_AT))[stored.id]
+            last = (await _last_runs(conn, [stored]))[stored.id]
         found = view(stored, last_ended(last))
-        return Shown(found, [] if found.next is None else coming(stored, FIRES_SHOWN), last[:FIRES_SHOWN])
+        return Shown(found, [] if found.next is None else coming(stored, FIRES_SHOWN), last)
 
     async def edit(self, name: str, edit: Edit) -> tuple[ScheduleView, Recalled | None]:
         _checked(name)
@@ -173,11 +172,11 @@ class DatabaseSchedules:
             await calendars.delete(conn, name)
 
 
-async def _last_runs(conn: Connection, found: Sequence[Stored], count: int) -> dict[int, list[LastFire]]:
+async def _last_runs(conn: Connection, found: Sequence[Stored]) -> dict[int, list[LastFire]]:
     """What became of the last plan times of each, the latest first."""
     if not found:
         return {}
-    runs = await ledger.last_runs(conn, [stored.id for stored in found], found[0].now, count)
+    runs = await ledger.last_runs(conn, [stored.id for stored in found], found[0].now, FIRES_SHOWN)
     return {stored.id: [last_fire(stored, run) for run in runs.get(stored.id, ())] for stored in found}
 
 

@@ -107,7 +107,7 @@ def shortened(text: str, width: int) -> str:
     """The text in so many columns: cut behind its last word that fits, or else within a word, with an ellipsis."""
     if columns_of(text) <= width:
         return text
-    end = len(text)
+    end = min(len(text), width)
     while end and columns_of(text[:end]) > width - 1:
         end -= 1
     head = text[:end].rstrip()

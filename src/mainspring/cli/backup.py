@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.render import note, print_json
+from mainspring.cli.render import counted, note, print_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,14 +74,15 @@ def restore(file: str, force: bool, no_privileges: bool, renew_id: bool) -> None
     if shared().json:
         print_json({"file": file, **tasks})
     else:
-        note(f"restored: {tasks['jobs']} jobs, {tasks['tasks']} tasks that have not ended; now start what runs them")
+        live = counted(tasks["tasks"], "live task")
+        note(f"restored: {counted(tasks['jobs'], 'job')}, {live}; now start what runs them")
 
 
 @click.command(
     cls=Command,
     epilog=examples(
-        "mainspring db                         until Ctrl-C",
-        'psql "$(mainspring db --json | jq -r .dsn)"',
+        "mainspring db                      until Ctrl-C; prints its DSN",
+        "mainspring db --data ./mainspring  of another directory",
     ),
 )
 def db() -> None:
@@ -166,7 +167,7 @@ async def _run_alone(directory: Path, *, as_json: bool) -> None:
         told: dict[str, Any] = {"dsn": embedded.dsn, "data": str(embedded.directory)}
         print_json(told) if as_json else click.echo(embedded.dsn)
         sys.stdout.flush()
-        note("PostgreSQL is up; Ctrl-C stops it. Example: psql 'DSN'")
+        note("PostgreSQL is up, for psql and others with this DSN; Ctrl-C stops it")
         while not signals.asked.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):

@@ -113,5 +113,5 @@ def failure(what: str, errors: bytes) -> AccessDenied | BackupFailed | StoreUnav
     match = _ERROR.search(errors.decode(errors="replace"))
     state, message = (match[1] or "", match[2]) if match else ("", "")
     if state == "42501" or message.startswith("permission denied"):
-        return AccessDenied(f"{what}: {message}; use the role that owns the schema, or may create it")
+        return AccessDenied(f"{what}: {message}; use a role that owns the schema and may create one in the database")
     return BackupFailed(f"{what}: {message or said(errors)}")

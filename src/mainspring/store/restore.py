@@ -23,7 +23,7 @@ from mainspring.errors import BackupFailed, Conflict, MainspringError, SchemaMis
 from mainspring.store import migrate as migrations
 from mainspring.store.backup import Progress, check_archive
 from mainspring.store.database import Connection, Database
-from mainspring.store.dump_programs import Programs, failure
+from mainspring.store.dump_programs import Programs, failure, said
 
 _CHUNK = 1 << 20
 _HEADER = 1 << 14
@@ -104,27 +104,32 @@ _SEQUENCE = """
 """
 
 
+_TABLES = "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'mainspring'"
+
+
 class Found(NamedTuple):
     """What a restore would replace."""
 
-    schema: bool
     jobs: int
     tasks: int
     alive: list[str]  # servers and agents whose lease is not over
+    readable: bool = True  # else there is something, and it is not a schema that we know
+
+    @property
+    def empty(self) -> bool:
+        return self.readable and not self.jobs
 
 
 async def look(conn: Connection) -> Found:
     """What is in the database."""
-    if not await conn.fetchval("select to_regclass('mainspring.migration') is not null"):
-        schema = await conn.fetchval("select to_regnamespace('mainspring') is not null")
-        return Found(schema, 0, 0, [])
+    if not await conn.fetchval(_TABLES):
+        return Found(0, 0, [])
     try:
         jobs = await conn.fetchval("select count(*) from mainspring.job")
         tasks = await conn.fetchval("select count(*) from mainspring.task")
-        alive = [row[0] for row in await conn.fetch(_ALIVE)]
-    except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.UndefinedFunctionError):
-        return Found(True, 0, 0, [])  # half of a schema, or a very old one
-    return Found(True, jobs, tasks, alive)
+        return Found(jobs, tasks, [row[0] for row in await conn.fetch(_ALIVE)])
+    except asyncpg.SyntaxOrAccessError:  # a table, a column or the right to read it is missing
+        return Found(0, 0, [], readable=False)
 
 
 async def restore(
@@ -147,11 +152,11 @@ async def restore(
         major = conn.get_server_version().major
     if found.alive:
         raise _in_use(", ".join(found.alive))
-    if found.jobs and not replace:
-        raise Conflict(
-            f"the database holds {found.jobs} jobs and {found.tasks} tasks; --force replaces them by the backup",
-            field="file",
+    if not (found.empty or replace):
+        holds = (
+            f"jobs ({found.jobs}) and live tasks ({found.tasks})" if found.readable else "another schema `mainspring`"
         )
+        raise Conflict(f"the database holds {holds}; --force puts the backup in its place")
     after = _AFTER.format(
         newest=migrations.known()[-1].number,
         nothing=", ".join(("null::uuid as id", *(f"null::bigint as {name}" for name in _SEQUENCES))),
@@ -197,7 +202,8 @@ class _Transfer:
             with suppress(BrokenPipeError, ConnectionResetError):  # psql gave up, and says why
                 await self._pass_on(source, target)
                 if await source.wait():
-                    raise BackupFailed(f"{self._file} cannot be read to its end; nothing was changed")
+                    why = said(await source_errors)
+                    raise BackupFailed(f"{self._file} cannot be read to its end ({why}); nothing was changed")
                 await _write(target, after)
             if target.stdin is not None:
                 target.stdin.close()

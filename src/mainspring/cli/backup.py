@@ -30,7 +30,7 @@ _LOOK_SECONDS = 1.0
     cls=Command,
     epilog=examples(
         "mainspring backup /backups/monday.dump",
-        "mainspring backup --force /backups/latest.dump --dsn postgresql://scheduler@db/shop",
+        "mainspring backup --force latest.dump --dsn postgresql://scheduler@db/shop",
     ),
 )
 @click.argument("file", type=click.Path(dir_okay=False))
@@ -54,7 +54,7 @@ def backup(file: str, force: bool) -> None:
     cls=Command,
     epilog=examples(
         "mainspring restore /backups/monday.dump --data ./fresh",
-        "mainspring restore --force /backups/monday.dump     in place of what is there",
+        "mainspring restore --force /backups/monday.dump  in place of what is there",
     ),
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))

@@ -20,7 +20,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -28,6 +27,7 @@ from mainspring import compose
 from mainspring.store import partitions
 from mainspring.store.connection import Connection
 from mainspring.store.database import Database, translating
+from mainspring.store.dsn import at_database
 from mainspring.store.embedded import Embedded
 from mainspring.store.migrate import fingerprint, migrate
 
@@ -54,7 +54,7 @@ async def database() -> AsyncIterator[str]:
                 await _sweep(conn)
             await _copy(conn, server, name)
         try:
-            yield _at(server, name)
+            yield at_database(server, name)
         finally:
             with translating:
                 await conn.execute(f'drop database if exists "{name}" with (force)')
@@ -141,7 +141,7 @@ async def _template(conn: Connection, server: str) -> str:
                 await conn.execute(f'drop database if exists "{row["datname"]}" with (force)')  # of other versions
             draft = f"{name}_draft"
             await conn.execute(f'create database "{draft}"')
-            await _fill(_at(server, draft))
+            await _fill(at_database(server, draft))
             await conn.execute(f'alter database "{draft}" rename to "{name}"')
     finally:
         await conn.execute("select pg_advisory_unlock($1, $2)", _LOCKS, _OF_TEMPLATES)
@@ -160,8 +160,3 @@ async def _fill(dsn: str) -> None:
 
 async def _exists(conn: Connection, name: str) -> bool:
     return bool(await conn.fetchval("select exists (select from pg_database where datname = $1)", name))
-
-
-def _at(dsn: str, database: str) -> str:
-    parts = urlsplit(dsn)  # urlunsplit would take the // away where a socket has no host, and libpq wants it
-    return f"{parts.scheme}://{parts.netloc}/{database}" + (f"?{parts.query}" if parts.query else "")

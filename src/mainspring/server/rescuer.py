@@ -31,6 +31,7 @@ log = logging.getLogger("mainspring")
 job_log = logging.getLogger("mainspring.job")
 
 BATCH = 500
+LOGGED = 10  # of the tasks of a batch that end with their agent
 LOOK_EVERY = 5.0  # seconds between two looks for attempts past their deadline
 SESSIONS = 200  # whose attempts one such look goes through; the next goes on behind them
 
@@ -134,18 +135,27 @@ class Rescuer:
             )
             for task in held
         ]
-        for task, verdict in zip(held, verdicts, strict=True):
-            if isinstance(verdict, Ending) and verdict.state is not TaskState.CANCELLED and not task.daemon:
-                self._log_end(verdict)
+        self._log_ends(
+            [
+                verdict
+                for task, verdict in zip(held, verdicts, strict=True)
+                if isinstance(verdict, Ending) and verdict.state is not TaskState.CANCELLED and not task.daemon
+            ]
+        )
         return Verdicts(verdicts)
 
-    def _log_end(self, ending: Ending) -> None:
-        """The agent that ran it cannot say so any more: see agent/failures.py for those that can."""
-        job = self._catalogue.job(ending.job)
-        name = "a deleted job" if job is None else job.name
-        told = (name, ending.task, ending.attempt, ending.state.label, ending.code, ending.error)
-        extra = {"job": name, "task": ending.task, "attempt": ending.attempt, "error_code": ending.code}
-        job_log.error("%s: task %d, attempt %d was the last, it is %s (%s: %s)", *told, extra=extra)
+    def _log_ends(self, endings: list[Ending]) -> None:
+        """The agent that ran them cannot say so any more: see agent/failures.py for those that can."""
+        for ending in endings[:LOGGED]:
+            job = self._catalogue.job(ending.job)
+            name = "a deleted job" if job is None else job.name
+            told = (name, ending.task, ending.attempt, ending.state.label, ending.code, ending.error)
+            extra = {"job": name, "task": ending.task, "attempt": ending.attempt, "error_code": ending.code}
+            job_log.error("%s: task %d, attempt %d was the last, it is %s (%s: %s)", *told, extra=extra)
+        if len(endings) > LOGGED:
+            job_log.error(
+                "%d more tasks ended with their agent; `mainspring task list` has them", len(endings) - LOGGED
+            )
 
     # ── attempts past their deadline ────────────────────────────────────────────────────────────
 

@@ -18,7 +18,7 @@ import os
 import secrets
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import asyncpg
@@ -67,7 +67,8 @@ def stop_servers() -> None:
     with _keeping:
         for (process, _), embedded in list(_kept.items()):
             if process == os.getpid():
-                embedded.stop()
+                with suppress(OSError):  # its directory is gone, and with it the server soon
+                    embedded.stop()
         _kept.clear()
 
 

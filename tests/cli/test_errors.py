@@ -27,6 +27,7 @@ EXPECTED = {
     "ResultLost": 1,
     "WaitTimeout": 124,
     "SchemaMismatch": 1,
+    "BackupFailed": 1,
 }
 
 

@@ -14,8 +14,6 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 import msgspec
 
 from mainspring import compose
-from mainspring.agent.attempt import Attempt
-from mainspring.agent.current import running
 from mainspring.agent.executors.python import Handler
 from mainspring.agent.failures import FailureHook
 from mainspring.errors import JobNotFound, ValidationError
@@ -29,10 +27,10 @@ from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.defining import check_hook, check_prefix, check_resource, check_version, define_call, define_handler
 from mainspring.sdk.job import Job
 from mainspring.sdk.opening import Opening
-from mainspring.sdk.remote import loop_of, submit_through_server
+from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
 from mainspring.sdk.schedules import JobOptions, Schedules
-from mainspring.sdk.sync import SYNC_TIMEOUT, SyncBridge
-from mainspring.sdk.task import Task, check_task_id
+from mainspring.sdk.sync import SYNC_TIMEOUT, Make, SyncBridge
+from mainspring.sdk.task import Decode, Task, check_task_id
 from mainspring.store import tasks
 from mainspring.store.database import Connection, Database
 from mainspring.store.submit import Submission, Submissions, submit, submit_sync
@@ -151,10 +149,7 @@ class App:
         return hook
 
     def while_open(self, resource: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
-        """An async generator function: runs to its `yield` when the application opens, to its end when it closes.
-
-        For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
-        """
+        """For what handlers need: runs to its `yield` when the application opens, to its end when it closes."""
         self._opening.resources.append(asynccontextmanager(check_resource(resource)))
         return resource
 
@@ -168,10 +163,7 @@ class App:
         await compose.register(database, self.definitions, self.name, self.version, self.schedules)
 
     async def open(self, **overrides: Any) -> None:
-        """Connect, bring the schema up to date, register the jobs: ready to submit.
-
-        Opens are counted: each has its `close()`, and the last one closes.
-        """
+        """Connect, migrate, register the jobs: ready to submit. Opens are counted: the last `close()` closes."""
         await self._opening.open(overrides)
 
     async def close(self) -> None:
@@ -239,11 +231,7 @@ class App:
     # ── what jobs and tasks ask ─────────────────────────────────────────────────────────────────
 
     def task(self, id: int) -> Task[Any]:
-        """A handle on a task by its number. Nothing is asked of the database before it is used.
-
-        Its result comes back as its job's annotated type if the job is one of this application's;
-        `report.task(id)` says which job, also to the type checker.
-        """
+        """A handle on a task by its number; `report.task(id)` also tells the type checker what its result is."""
         return Task(self, check_task_id(id, field="id"))
 
     @property
@@ -264,7 +252,7 @@ class App:
         """Insert through the caller's connection, or through our own and wake our own dispatcher."""
         if conn is not None:
             return await submit(conn, submission)
-        if self._opening.database is None and (attempt := self._on_an_agent()) is not None:
+        if self._opening.database is None and (attempt := attempt_without_database(self.settings)) is not None:
             return await submit_through_server(attempt, submission)
         await self._opening.ensure()
         own = self.database
@@ -282,26 +270,16 @@ class App:
     def submit_sync(self, submission: Submission | Submissions, conn: Any) -> Any:
         if conn is not None:
             return submit_sync(conn, submission)
-        if self._opening.database is None and (attempt := self._on_an_agent()) is not None:
+        if self._opening.database is None and (attempt := attempt_without_database(self.settings)) is not None:
             make = partial(submit_through_server, attempt, submission)
             return self._sync.call("enqueue", make, SYNC_TIMEOUT, loop_of(attempt))
         return self.call_sync("enqueue", lambda: self.submit(submission, None))
 
-    def call_sync(
-        self, name: str, make: Callable[[], Coroutine[Any, Any, R]], timeout: float | None = SYNC_TIMEOUT
-    ) -> R:
+    def call_sync(self, name: str, make: Make[R], timeout: float | None = SYNC_TIMEOUT) -> R:
         """What a method `name` does for async code, for the sync code that calls this."""
         return self._sync.call(name, make, timeout)
 
-    def _on_an_agent(self) -> Attempt | None:
-        """The attempt that runs here, if that is on an agent for which the application names no database."""
-        if compose.lacks_database() and self.settings().dsn is None:
-            return running.get(None)
-        return None
-
-    async def wait_for(
-        self, task: int, timeout: float | None, decode: Callable[[str], Any] = msgspec.json.decode
-    ) -> Any:
+    async def wait_for(self, task: int, timeout: float | None, decode: Decode = msgspec.json.decode) -> Any:
         """The result of a task, once it has succeeded."""
         await self._opening.ensure()
         assert self._opening.waiting is not None

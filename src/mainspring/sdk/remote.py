@@ -6,11 +6,14 @@ Next: agent/submissions.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from mainspring import compose
 from mainspring.agent.attempt import Attempt
+from mainspring.agent.current import running
 from mainspring.agent.submissions import Submissions as Through
 from mainspring.model.messages import Submit
 from mainspring.store.submit import Submission, Submissions
@@ -37,6 +40,11 @@ async def submit_through_server(attempt: Attempt, submission: Submission | Submi
     request.after = submission.after
     (id,) = await _submissions(attempt).submit(request)
     return id
+
+
+def attempt_without_database(settings: Callable[[], compose.Settings]) -> Attempt | None:
+    """The attempt that runs here, if that is on an agent for which the application names no database."""
+    return running.get(None) if compose.lacks_database() and settings().dsn is None else None
 
 
 def loop_of(attempt: Attempt) -> asyncio.AbstractEventLoop:

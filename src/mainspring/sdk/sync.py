@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mainspring.sdk.app import App
 
 R = TypeVar("R")
+Make = Callable[[], Coroutine[Any, Any, R]]
 
 SYNC_TIMEOUT = 60.0  # seconds for what does not wait for a task
 
@@ -32,7 +33,7 @@ class SyncBridge:
     def call(
         self,
         name: str,
-        make: Callable[[], Coroutine[Any, Any, R]],
+        make: Make[R],
         timeout: float | None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> R:

@@ -149,7 +149,10 @@ class App:
         return hook
 
     def while_open(self, resource: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
-        """For what handlers need: runs to its `yield` when the application opens, to its end when it closes."""
+        """An async generator function: runs to its `yield` when the application opens, to its end when it closes.
+
+        For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
+        """
         self._opening.resources.append(asynccontextmanager(check_resource(resource)))
         return resource
 
@@ -231,7 +234,11 @@ class App:
     # ── what jobs and tasks ask ─────────────────────────────────────────────────────────────────
 
     def task(self, id: int) -> Task[Any]:
-        """A handle on a task by its number; `report.task(id)` also tells the type checker what its result is."""
+        """A handle on a task by its number. Nothing is asked of the database before it is used.
+
+        Its result comes back as its job's annotated type if the job is one of this application's;
+        `report.task(id)` says which job, also to the type checker.
+        """
         return Task(self, check_task_id(id, field="id"))
 
     @property

@@ -199,6 +199,7 @@ def _transactions(database: Database) -> Transactions:
             )  # without its end: that is the database's time of the commit
             if not await outcomes.complete(conn, ending):
                 raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
+        attempt.committed = True
 
     return transaction
 
@@ -270,6 +271,7 @@ class Engine:
             self.agent.runner.stop_all("shutdown")
         await stopping
         await self.agent.close()
+        await self.agent.failures.close()
         if self._sessions is not None:
             self._sessions.cancel()  # it is over by now, unless a handler does not stop
             await asyncio.wait([self._sessions])

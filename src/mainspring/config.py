@@ -154,7 +154,9 @@ def _convert(given: dict[str, Any]) -> Settings:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$.")
         name = path.partition("`")[0].partition("[")[0]
-        raise ValidationError(f"{name}: {given.get(name)!r} does not fit ({reason})", field=name) from None
+        wanted = {"Expected `int`": "a whole number", "Expected `float`": "a number"}.get(reason.partition(",")[0])
+        advice = f"give {wanted}" if wanted else f"it does not fit ({reason})"
+        raise ValidationError(f"{name}: {given.get(name)!r}; {advice}", field=name) from None
     if settings.dsn is not None and not check_text(settings.dsn, field="dsn"):
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
     if "\x00" in (settings.data_directory or ""):

@@ -11,7 +11,7 @@
     │   └── StaleAttempt
     ├── AccessDenied           PostgreSQL does not let this user in, or not do that
     ├── TaskFailed             the task that was waited for did not succeed
-    ├── ResultLost             the task succeeded, and its process died before it could report a result
+    ├── ResultLost             the task succeeded by transaction(), and its handler did not come to return
     ├── WaitTimeout            the task that was waited for did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
     ├── SchemaMismatch         the schema and this program do not fit
@@ -102,7 +102,7 @@ class TaskFailed(MainspringError):
 
 
 class ResultLost(MainspringError):
-    """Raised by `Task.result()`: the handler's transaction() is committed, what it returned will never be known."""
+    """Raised by `Task.result()`: the handler's transaction() is committed, and it returned nothing that was kept."""
 
     code = "result_lost"
 

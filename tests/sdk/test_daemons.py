@@ -201,7 +201,7 @@ async def test_a_transaction_that_would_complete_a_daemon_is_refused(app: App) -
     async def stand() -> None:
         try:
             current_task().transaction()
-        except RuntimeError as error:
+        except ValidationError as error:
             said.append(str(error))
         await asyncio.Event().wait()
 

@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, CancelTask, Fail, Failure, LogContext, RetryAfter, Snooze, TaskFailed, ValidationError
+from mainspring import (
+    App,
+    CancelTask,
+    Fail,
+    Failure,
+    LogContext,
+    ResultLost,
+    RetryAfter,
+    Snooze,
+    TaskFailed,
+    ValidationError,
+    current_task,
+)
 from mainspring.agent import failures, hooks
 from tests.conftest import Eventually
 
@@ -273,7 +285,7 @@ async def test_a_hook_that_hangs_is_given_up_and_left_alone(
     assert sorted(told) == [task.id for task in tasks]
     texts = [text for text in records.texts() if "on_failure" in text]
     assert "did not end within 0.05 s" in texts[0]
-    assert "2 failures were not told" in texts[1]
+    assert "was not told of 2 failures" in texts[1]
 
 
 async def test_more_failures_than_hooks_can_take_are_dropped_and_counted(
@@ -297,7 +309,78 @@ async def test_more_failures_than_hooks_can_take_are_dropped_and_counted(
             await ended(task)
         go_on.set()
     assert len(told) in (5, 6), "one may have been under way"
-    assert any(f"{20 - len(told)} failures were not told" in text for text in records.texts())
+    assert any(f"was not told of {20 - len(told)} failures" in text for text in records.texts())
+
+
+async def test_a_hook_that_takes_its_time_holds_up_no_other_and_is_waited_for_at_the_end(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_told: list[int] = []
+    quick_told = asyncio.Queue[int]()
+    go_on = asyncio.Event()
+
+    @app.on_failure
+    async def slow(failure: Failure) -> None:
+        await go_on.wait()
+        await asyncio.sleep(0.05)
+        slow_told.append(failure.task_id)
+
+    loop = asyncio.get_running_loop()
+    app.on_failure(lambda failure: loop.call_soon_threadsafe(quick_told.put_nowait, failure.task_id))
+
+    @app.job(retries=0)
+    async def fails() -> None:
+        raise ValueError
+
+    async with app.running():
+        tasks = await fails.enqueue_many([()] * 3)
+        async with asyncio.timeout(20):
+            assert {await quick_told.get() for _ in tasks} == {task.id for task in tasks}
+        assert slow_told == []
+        go_on.set()
+    assert sorted(slow_told) == [task.id for task in tasks], "they were told though the process stops"
+
+
+async def test_hooks_that_cannot_be_told_any_more_are_counted(
+    app: App, records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "CLOSE_TIMEOUT", 0.05)
+
+    @app.on_failure
+    async def hangs(failure: Failure) -> None:
+        await asyncio.Event().wait()
+
+    @app.job(retries=0)
+    async def fails() -> None:
+        raise ValueError
+
+    async with app.running():
+        for task in await fails.enqueue_many([()] * 3):
+            await ended(task)
+    assert any(text.endswith("hangs was not told of the last 3 failures") for text in records.texts())
+
+
+async def test_what_fails_after_its_commit_is_no_failure_of_the_task(app: App, records: Records) -> None:
+    told: list[Failure] = []
+    app.on_failure(told.append)
+
+    @app.job(retries=3)
+    async def pay(big: bool) -> str:
+        async with current_task().transaction():
+            pass
+        if not big:
+            raise ValueError("after the commit")
+        return "x" * 2_000_000
+
+    async with app.running():
+        for big in (False, True):
+            task = await pay.enqueue(big)
+            with pytest.raises(ResultLost):
+                await task.result(timeout=20)
+            assert (await task.status()).state == "succeeded"
+    assert told == []
+    assert ["succeeded by transaction() and failed after it" in text for text in records.texts()] == [True, True]
+    assert {record.levelname for record in records.all} == {"WARNING"}
 
 
 def test_a_hook_is_a_function(app: App) -> None:

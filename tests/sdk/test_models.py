@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, computed_
 from typing_extensions import TypedDict
 
 import mainspring
-from mainspring import App, TaskFailed, ValidationError, current_task
+from mainspring import App, Job, Task, TaskFailed, ValidationError, current_task
 from mainspring.sdk.signature import Signature
 
 
@@ -167,9 +167,56 @@ class Login(BaseModel):
 def log_in(login: Login) -> None: ...
 
 
-def test_a_secret_that_would_be_stored_as_asterisks_is_refused(app: App) -> None:
+def logged_in() -> Login: ...  # type: ignore[empty-body]
+
+
+@pytest.mark.parametrize("function", [log_in, logged_in])
+def test_a_secret_that_would_be_stored_as_asterisks_is_refused(app: App, function: Callable[..., Any]) -> None:
     with pytest.raises(ValidationError, match="holds a secret, which Pydantic writes as asterisks"):
-        app.job(log_in)
+        app.job(function)
+
+
+def pack(item: Item) -> None: ...
+
+
+class Raw(BaseModel):
+    data: bytes
+
+
+def store(raw: Raw) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "wrong", "said"),
+    [
+        (pack, Item(sku="a").model_copy(update={"amount": -1}), "item.amount: Input should be greater than 0"),
+        (pack, Item.model_construct(amount=1), "item.sku: Field required"),
+        (store, Raw(data=b"\xff\xfe"), "raw: .*utf-8"),
+    ],
+    ids=["changed", "constructed", "bytes that are no text"],
+)
+def test_an_instance_that_would_not_come_back_is_refused_at_enqueue(
+    function: Callable[..., Any], wrong: Any, said: str
+) -> None:
+    with pytest.raises(ValidationError, match=f"args: {said}"):
+        Signature("job", function).bind((wrong,), {})
+
+
+async def test_a_result_that_does_not_fit_its_annotation_is_told(app: App) -> None:
+    @app.job
+    async def wrong() -> Item:
+        return {"sku": "a", "amount": -1}  # type: ignore[return-value]
+
+    @app.job
+    async def wrong_too() -> int:
+        return "x"  # type: ignore[return-value]
+
+    async with app.running():
+        jobs: list[Job[[], Any]] = [wrong, wrong_too]
+        for job in jobs:
+            task: Task[Any] = await job.enqueue()
+            with pytest.raises(ValidationError, match=f"result: what task {task.id} returned does not fit"):
+                await task.result(timeout=20)
 
 
 class Unknown:

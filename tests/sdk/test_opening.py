@@ -196,12 +196,31 @@ async def test_an_application_that_is_about_to_run_does_not_run_twice(
 
     first = asyncio.create_task(run())
     await doorway.arrived.wait()
-    with pytest.raises(ValidationError, match="running already"):
-        async with app.running():
+    with pytest.raises(ValidationError, match="slots: this application is running already"):
+        async with app.running(slots=7):
             pass
     doorway.passing.set()
+    async with app.running():  # opens, and starts no second engine
+        pass
     stop.set()
     await first
+    assert app.engine is None
+
+
+async def test_async_code_takes_over_what_a_submission_of_sync_code_has_opened(app: App) -> None:
+    @app.job
+    async def double(number: int) -> int:
+        return 2 * number
+
+    first = await asyncio.to_thread(double.enqueue_sync, 21)  # no event loop has the application open: its own does
+    async with app.running():
+        assert await first.result(timeout=20) == 42
+        second = await asyncio.to_thread(double.enqueue_sync, 4)
+        assert await second.result(timeout=20) == 8
+    assert (await asyncio.to_thread(first.status_sync)).state == "succeeded"
+    await app.close()
+    assert app.loop is None
+    app._sync.close()
 
 
 async def test_another_database_than_the_open_one_is_refused(app: App) -> None:

@@ -240,11 +240,16 @@ async def test_what_a_killed_run_left_behind_is_dropped_by_the_next_and_nothing_
         await conn.close()
 
 
-async def test_an_application_runs_once_at_a_time(app: App) -> None:
-    async with testing.running(app):
-        with pytest.raises(ValidationError, match="running already"):
-            async with app.running():
-                pass
+async def test_within_a_test_the_applications_own_running_uses_what_runs(app: App) -> None:
+    @app.job
+    async def answer() -> int:
+        return 42
+
+    async with testing.running(app) as run:
+        async with app.running():
+            task = await answer.enqueue()
+        await run.until_idle()
+        assert await task.result(timeout=10) == 42
 
 
 USERS_TEST = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import stat
@@ -137,8 +138,24 @@ async def test_what_pg_dump_may_not_read_is_no_backup(server_directory: Path, tm
         outsider = Database(primary.dsn.replace("mainspring@", "clerk@"))
         with pytest.raises(AccessDenied, match="permission denied"):
             await save(outsider, tmp_path / "backup")
+        primary.ask("revoke usage on schema mainspring from clerk")
+        with pytest.raises(AccessDenied, match="permission denied for schema mainspring.*use the role that owns"):
+            await save(outsider, tmp_path / "backup")
+        async with outsider.acquire() as conn:
+            with pytest.raises(AccessDenied, match="use the role that owns the schema"):
+                await restoring.look(conn)
         await outsider.close()
     assert os.listdir(tmp_path) == []
+
+
+async def test_what_a_killed_backup_left_is_removed_by_the_next(database: Database, tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    left, others, lives = (tmp_path / name for name in (f".a.{gone.pid}.part", ".b.1.part", f".a.{os.getppid()}.part"))
+    for draft in (left, others, lives):
+        draft.touch()
+    await save(database, tmp_path / "a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["a", others.name, lives.name])
 
 
 def test_programs_must_be_as_new_as_the_server() -> None:
@@ -197,16 +214,26 @@ async def test_nothing_is_restored_under_who_lives(
     assert await contents(target) == before
 
 
+@pytest.mark.parametrize("size", [0, 4_000_000], ids=["small", "larger than the pipes"])
 async def test_who_reads_the_tables_is_not_waited_for_for_long(
-    target: Database, file: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, target: Database, file: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
+    async with database.acquire() as conn:  # in parts that do not compress
+        await conn.execute(
+            "insert into mainspring.setting (name, value) "
+            "select 'big' || n, to_jsonb(string_agg(md5(random()::text), '')) from generate_series(1, $1) n, "
+            "generate_series(1, 1000) group by n",
+            size // 32_000,
+        )
+    await save(database, file, replace=True)
     monkeypatch.setattr(restoring, "_BEFORE", restoring._BEFORE.replace(b"'10s'", b"'100ms'"))
     await first_job(target)
     before = await contents(target)
     async with target.acquire() as reader, reader.transaction():
         await reader.fetch("select * from mainspring.task")
-        with pytest.raises(Conflict, match="an application uses the tables; stop"):
-            await bring_back(target, file, replace=True)
+        async with asyncio.timeout(30):
+            with pytest.raises(Conflict, match="an application uses the tables; stop"):
+                await bring_back(target, file, replace=True)
     assert await contents(target) == before
 
 

@@ -39,6 +39,7 @@ class Attempt:
         "args",
         "armed",
         "chunks",
+        "committed",
         "database",
         "grace",
         "handle",
@@ -68,6 +69,7 @@ class Attempt:
         self.lead = 0.0  # seconds to its instant when it was armed
         self.left: float | None = None  # of its timeout, while it is paused
         self.paused = False
+        self.committed = False  # by transaction(): the task has succeeded, whatever its handler does now
         self.waiting_since = 0.0  # for a slot, in boot time
         self.started_at = 0.0  # zero until it runs
         self.stopping: StopReason | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from mainspring.agent.attempt import Attempt
+from mainspring.errors import ValidationError
 from mainspring.model.payload import encode
 
 running: ContextVar[Attempt] = ContextVar("mainspring.running")
@@ -106,10 +107,14 @@ class CurrentTask:
         If another attempt has taken the task over, nothing is committed and StaleAttempt is raised.
         """
         if self._attempt.armed.daemon:
-            raise RuntimeError("transaction() completes a task; a daemon's never is, so use a connection of your own")
+            raise ValidationError(
+                "transaction() completes a task; a daemon's never is, so use a connection of your own",
+                field="transaction",
+            )
         if self._attempt.transactions is None:
-            raise RuntimeError(
-                "transaction() needs a database: start the agent with --dsn, or run the handler in `mainspring worker`"
+            raise ValidationError(
+                "transaction() needs a database: start the agent with --dsn, or run the handler in `mainspring worker`",
+                field="dsn",
             )
         return self._attempt.transactions(self._attempt)
 

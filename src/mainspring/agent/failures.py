@@ -75,7 +75,7 @@ class Failures:
             final = isinstance(after_attempt(attempt.job.definition, ending, 0.5), Ending) and not attempt.armed.daemon
             if self._may_log(attempt.job.name):
                 _log(attempt, ending, raised, final)
-            if self.hooks:
+            if self.hooks and not attempt.committed:
                 self._hooks.put(self.hooks, _failure(attempt, ending, raised, final))
         except Exception:
             log.exception("task %d: its failure could not be told", ending.task)
@@ -112,13 +112,14 @@ class Failures:
 def _log(attempt: Attempt, ending: Ending, raised: BaseException | None, final: bool) -> None:
     headline = (ending.error or "no reason was given").partition("\n")[0]
     code = ending.code or "error"
-    level = logging.ERROR if final else logging.WARNING
+    level = logging.ERROR if final and not attempt.committed else logging.WARNING
     follows = "that was the last" if final else "another one follows"
     of = "" if attempt.armed.daemon else f" of {_attempts(attempt)}"
+    became = "succeeded by transaction() and failed after it" if attempt.committed else f"failed, {follows}"
     log.log(
         level,
-        "%s: task %d, attempt %d%s failed, %s (%s: %s)",
-        *(attempt.job.name, ending.task, ending.attempt, of, follows, code, headline),
+        "%s: task %d, attempt %d%s %s (%s: %s)",
+        *(attempt.job.name, ending.task, ending.attempt, of, became, code, headline),
         exc_info=_exc_info(raised) if code in _WITH_TRACEBACK else None,
         extra={"job": attempt.job.name, "task": ending.task, "attempt": ending.attempt, "error_code": code},
     )

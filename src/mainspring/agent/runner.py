@@ -240,7 +240,8 @@ class Runner:
             if attempt is None or attempt.is_waiting or attempt.stopping is not None:
                 continue
             if not self._executor(attempt).pause(attempt, resume=resume):
-                log.info("task %d cannot be paused: only commands can", held.task)
+                if not resume:  # else it never stood still: who connects again is told to let all go on
+                    log.info("task %d cannot be paused: only commands can", held.task)
                 continue
             attempt.paused = not resume
             if resume and attempt.left is not None:

@@ -43,6 +43,8 @@ def backup(file: str, force: bool) -> None:
     import asyncio
     from pathlib import Path
 
+    if not file or file == "-":
+        raise click.UsageError("FILE: name a file; it is written under another name, and renamed when it is complete")
     size = asyncio.run(_back_up(Path(file).absolute(), shared().overrides(), force))
     if shared().json:
         print_json({"file": file, "bytes": size})

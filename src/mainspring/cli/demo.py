@@ -7,6 +7,7 @@ Next: cli/demo_jobs.py
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -174,7 +175,7 @@ class Score:
         failed = attempt.state == "failed"
         about = visible(headline(attempt.error)) if failed else self._stage.shows.get(job, "")
         clock = f"{attempt.started_at.astimezone():%H:%M:%S.%f}"[:-3]
-        line = f"{clock}  {job.removeprefix(PREFIX):<8} {late:6.1f} ms  {_what(attempt, again=again):<18}  "
+        line = f"{clock}  {job.removeprefix(PREFIX):<8} {late:6.1f} ms  {_what(attempt, again=again):<21}  "
         colour = {"succeeded": "green", "cancelled": "yellow", "skipped": "yellow"}.get(attempt.state, "red")
         about = shortened(about, max(1, COLUMNS - len(line)))
         shown = click.style(line, fg=colour) + click.style(about, dim=not failed)
@@ -237,13 +238,13 @@ def _tell(score: Score, overrides: dict[str, str]) -> None:
             f"{late['p50']:.2f} ms (median), {late['p99']:.2f} ms (99 %), {late['max']:.2f} ms (max)."
         )
     where = f" --data {overrides['data_directory']}" if "data_directory" in overrides else " --dsn …"
-    program = "mainspring" if which("mainspring") else sys.argv[0]
+    program = "mainspring" if which("mainspring") else min(sys.argv[0], os.path.relpath(sys.argv[0]), key=len)
     note(
         f"""
 What next:
   {program} task list{where}
       what just ran; task show and task logs tell more
-  {program} schedule preview weekly on weekdays at 09:00 --tz Europe/Paris
+  {program} schedule preview daily at 09:00 --tz Europe/Paris
       when an expression fires, in words and times
   {program} up
       a scheduler of your own

@@ -5,6 +5,7 @@ Next: cli/client.py; the rules for what a job may be are in model/define.py
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -243,7 +244,7 @@ async def create_job(
         print_json({"name": name, "changed": changed})
     else:
         what = "unchanged" if not changed else "changed" if replace else "created"
-        note(f"{what}; run it with `mainspring task submit {name}`")
+        note(f"{what}; run it with `mainspring task submit {shlex.quote(name)}`")
 
 
 def _options(policies: dict[str, Any]) -> Any:

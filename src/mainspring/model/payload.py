@@ -30,7 +30,7 @@ def encode(value: Any, what: str) -> str:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
         _check(plain, what, 1)
         data = msgspec.json.encode(plain)
-    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+    except (TypeError, UnicodeError, RecursionError) as error:
         raise ValidationError(f"{what}: cannot be written as JSON ({error})", field=what) from None
     text = data.decode()
     if "\\u0000" in text and _NUL.search(text):

@@ -65,7 +65,7 @@ class App:
         self._opening = Opening(self.settings, self._register)
         self._engine: compose.Engine | None = None
         self._runs = False  # or is about to
-        self._sync = SyncBridge(self)
+        self._sync = SyncBridge(self._opening)
 
     # ── defining ────────────────────────────────────────────────────────────────────────────────
 
@@ -186,9 +186,17 @@ class App:
 
     @asynccontextmanager
     async def running(self, **overrides: Any) -> AsyncIterator[App]:
-        """Run the jobs inside this process: a server and an agent, until the block ends."""
+        """Run the jobs inside this process: a server and an agent, until the block ends.
+
+        Within another `running()`, as in a test under `mainspring_running(app)`, it only opens: the jobs run already.
+        """
         if self._runs:
-            raise ValidationError("this application is running already", field="app")
+            if overrides:
+                name = next(iter(overrides))
+                raise ValidationError(f"{name}: this application is running already, as it was started", field=name)
+            async with self:
+                yield self
+            return
         self._runs = True
         try:
             async with self._opening.held(overrides) as database:
@@ -213,8 +221,8 @@ class App:
 
     @asynccontextmanager
     async def lifespan_running(self, _asgi: object) -> AsyncIterator[None]:
-        """`FastAPI(lifespan=app.lifespan_running)`: the jobs run there too, unless they do already, as in a test."""
-        async with self if self._runs else self.running():
+        """`FastAPI(lifespan=app.lifespan_running)`: the jobs run in the process of the web application too."""
+        async with self.running():
             yield
 
     def _ended(self, endings: Sequence[Any]) -> None:

@@ -19,6 +19,10 @@ _PACKAGES = {"pydantic", "pydantic_core", "annotated_types"}
 _MARKS = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
 
 
+class HiddenValue(TypeError):
+    """A type whose JSON is not what it holds."""
+
+
 class Model:
     """One annotation, as Pydantic reads it."""
 
@@ -32,14 +36,22 @@ class Model:
         except PydanticUserError as error:
             raise TypeError(error.message.partition("\n")[0]) from None
         if _hides(self._adapter):
-            raise TypeError(f"{hint} holds a secret, which Pydantic writes as asterisks; pass a reference to it")
+            raise HiddenValue(f"{hint} holds a secret, which Pydantic writes as asterisks; pass a reference to it")
 
     def check(self, value: Any, what: str) -> Any:
-        """The value as the annotated type; ValidationError if Pydantic refuses it."""
+        """The value as the annotated type; ValidationError if Pydantic refuses it, also as it will be stored.
+
+        An instance passes as it is, whatever was done to it since it was made: its JSON is what the handler gets.
+        """
+        from pydantic_core import to_json
+
         try:
-            return self._adapter.validate_python(value, by_alias=True, by_name=True)
+            checked = self._adapter.validate_python(value, by_alias=True, by_name=True)
+            stored = to_json(checked, by_alias=False, round_trip=True)
+            self._adapter.validate_json(stored, by_alias=True, by_name=True)
         except ValueError as error:
             raise ValidationError(f"args: {_told(error, what)}", field="args") from None
+        return checked
 
     def decode(self, data: str | bytes, what: str = "") -> Any:
         """The value that JSON stands for. Raises ValueError if it does not fit."""

@@ -31,6 +31,7 @@ class Opening:
         self._register = register
         self.resources: list[Resource] = []  # of the application's own, there while it is open
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open, opens or closes
+        self.sync_loop: asyncio.AbstractEventLoop | None = None  # on which sync code submits: see sdk/sync.py
         self.database: Database | None = None
         self.waiting: Waiting | None = None
         self._settings: compose.Settings | None = None
@@ -48,6 +49,8 @@ class Opening:
 
     async def ensure(self) -> None:
         """Open it if it is not, for a caller who will not close it."""
+        if self.sync_loop is not None:
+            await self._leave_sync_loop()
         self.check_loop()
         if self.database is None:
             async with self._changing():
@@ -83,6 +86,7 @@ class Opening:
 
     async def close(self) -> None:
         """Take back one open; the last one closes. Of what is not open there is nothing to close."""
+        await self._leave_sync_loop()
         self.check_loop()
         self._opens = max(0, self._opens - 1)
         async with self._changing():
@@ -100,9 +104,17 @@ class Opening:
             "the application is open on another event loop; use it there, or enqueue_sync() from threads", field="app"
         )
 
+    async def _leave_sync_loop(self) -> None:
+        """What only submissions of sync code have opened, on their own loop, is closed there for async code."""
+        if self.loop is None or self.loop is not self.sync_loop or self.loop is asyncio.get_running_loop():
+            return
+        if not self._opens and not self._holds:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(), self.loop))
+
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
         """One at a time opens or closes."""
+        await self._leave_sync_loop()
         self.check_loop()
         loop = asyncio.get_running_loop()
         if self._lock_loop is not loop:

@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from mainspring.errors import ValidationError
 from mainspring.model.payload import encode
 from mainspring.model.schedules import FILLED
-from mainspring.sdk.models import Model, model_of
+from mainspring.sdk.models import HiddenValue, Model, model_of
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -168,6 +168,8 @@ def _result_decoder(function: Callable[..., Any]) -> Callable[[str], Any]:
     try:
         model = model_of(hint)
         return msgspec.json.Decoder(hint).decode if model is None else model.decode
+    except HiddenValue as error:
+        raise ValidationError(f"{function.__name__}: its result cannot cross JSON: {error}", field="handler") from None
     except TypeError:
         return msgspec.json.decode
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.errors import StoreUnavailable, ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.sdk.app import App
+    from mainspring.sdk.opening import Opening
 
 R = TypeVar("R")
 Make = Callable[[], Coroutine[Any, Any, R]]
@@ -24,8 +24,8 @@ SYNC_TIMEOUT = 60.0  # seconds for what does not wait for a task
 
 
 class SyncBridge:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -45,7 +45,7 @@ class SyncBridge:
             pass
         else:
             raise ValidationError(f"{name}_sync: this is async code; use `await {name}()`", field=f"{name}_sync")
-        loop = loop or self._app.loop
+        loop = loop or self._opening.loop
         if loop is None or loop.is_closed():
             loop = self._own_loop()
         future = asyncio.run_coroutine_threadsafe(make(), loop)
@@ -67,6 +67,7 @@ class SyncBridge:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring sync", daemon=True)
                 self._thread.start()
+                self._opening.sync_loop = self._loop
                 atexit.register(self.close)
             return self._loop
 
@@ -75,9 +76,10 @@ class SyncBridge:
         with self._lock:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
+            self._opening.sync_loop = None
         if loop is not None and thread is not None:
-            if self._app.loop is loop:  # it may have been opened elsewhere since
-                asyncio.run_coroutine_threadsafe(self._app.close(), loop).result(SYNC_TIMEOUT)
+            if self._opening.loop is loop:  # it may have been opened elsewhere since
+                asyncio.run_coroutine_threadsafe(self._opening.close(), loop).result(SYNC_TIMEOUT)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

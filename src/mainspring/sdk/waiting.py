@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from mainspring.errors import ResultLost, StoreUnavailable, TaskFailed, TaskNotFound, WaitTimeout
+import msgspec
+
+from mainspring.errors import ResultLost, StoreUnavailable, TaskFailed, TaskNotFound, ValidationError, WaitTimeout
 from mainspring.model.states import TaskState
 from mainspring.store import tasks
 from mainspring.store.database import Database
@@ -44,10 +46,17 @@ class Waiting:
             )
         if ended.result_lost:
             raise ResultLost(
-                f"task {task} succeeded, and what it wrote is committed; its process died before the handler returned, "
-                "so there is no result"
+                f"task {task} succeeded, and what it wrote is committed; but there is no result: its handler failed "
+                "after the commit, or its process died"
             )
-        return None if ended.result is None else decode(ended.result)
+        try:
+            return None if ended.result is None else decode(ended.result)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise ValidationError(
+                f"result: what task {task} returned does not fit the annotation of its handler ({error}); "
+                "status() has it as it is",
+                field="result",
+            ) from error
 
     async def wait(self, task: int, timeout: float | None) -> Ended:
         future: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()

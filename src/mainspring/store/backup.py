@@ -9,15 +9,21 @@ Next:   store/restore.py
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mainspring.errors import BackupFailed, Conflict, NotFound, ValidationError
+import asyncpg
+import psutil
+
+from mainspring.errors import AccessDenied, BackupFailed, Conflict, NotFound, ValidationError
 from mainspring.store.connecting import needs_direct
 from mainspring.store.database import Database
+from mainspring.store.dsn import hosts_of
 from mainspring.store.dump_programs import Programs, failure, programs_for, said
+from mainspring.store.faults import words
 
 # Behind the table of contents there is a line like "3412; 0 16405 TABLE DATA mainspring migration owner".
 _OF_OURS = b" TABLE DATA mainspring migration "
@@ -31,7 +37,8 @@ async def programs_of(database: Database, *, embedded: bool, file: Path | None =
     async with database.acquire() as conn:
         major = conn.get_server_version().major
     if database.pooled:
-        raise needs_direct("the host of the DSN")
+        hosts = hosts_of(database.dsn)
+        raise needs_direct(str(hosts[0]) if hosts else "the host of the DSN")
     fitting = await asyncio.to_thread(programs_for, major, embedded=embedded)
     if file is not None:
         for programs in fitting:
@@ -47,8 +54,13 @@ async def back_up(
     if not replace and await asyncio.to_thread(file.exists):
         raise _taken(file)
     async with database.acquire() as conn:
-        if not await conn.fetchval("select to_regclass('mainspring.migration') is not null"):
+        try:
+            has_schema = await conn.fetchval("select to_regclass('mainspring.migration') is not null")
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise not_allowed(error) from error
+        if not has_schema:
             raise NotFound("this database has no schema of Mainspring, so there is nothing to back up")
+    await asyncio.to_thread(_remove_left_over, file)
     draft = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -64,6 +76,18 @@ async def back_up(
     finally:
         os.close(descriptor)
         draft.unlink(missing_ok=True)
+
+
+def not_allowed(error: asyncpg.InsufficientPrivilegeError) -> AccessDenied:
+    return AccessDenied(f"PostgreSQL does not allow it ({words(error)}); use the role that owns the schema")
+
+
+def _remove_left_over(file: Path) -> None:
+    """What backups of this name left behind that were killed."""
+    for draft in file.parent.glob(f".{glob.escape(file.name)}.*.part"):
+        process = draft.name.removesuffix(".part").rpartition(".")[2]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            draft.unlink(missing_ok=True)
 
 
 async def _dump(dsn: str, programs: Programs, draft: Path, progress: Progress) -> None:

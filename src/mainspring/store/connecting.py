@@ -31,8 +31,8 @@ def connecting(where: str, *, direct: bool) -> Translating:
 def needs_direct(where: str) -> ValidationError:
     """What leads to a pooler cannot be used by the engine."""
     return ValidationError(
-        f"dsn: at {where} is PgBouncer or another pooler; servers, workers and migrations need a direct connection, "
-        "for LISTEN, for locks and for their settings: name PostgreSQL itself in the DSN",
+        f"dsn: at {where} is PgBouncer or another pooler; servers, workers, migrations and backups need a direct "
+        "connection, for LISTEN, for locks and for their settings: name PostgreSQL itself in the DSN",
         field="dsn",
     )
 
@@ -90,13 +90,16 @@ def _refused(error: asyncpg.PostgresError, where: str, direct: bool) -> Mainspri
                 "a line to its pg_hba.conf"
             )
         case state if state.startswith("28"):
-            return AccessDenied(f"PostgreSQL refuses the connection ({said}); check user and password of the DSN")
+            return AccessDenied(
+                f"PostgreSQL at {where} refuses the connection ({said}); check user and password of the DSN"
+            )
         case "42501":
             return AccessDenied(
-                f"PostgreSQL refuses the connection ({said}); its owner can type: GRANT CONNECT ON DATABASE … TO …"
+                f"PostgreSQL at {where} refuses the connection ({said}); its owner can type: "
+                "GRANT CONNECT ON DATABASE … TO …"
             )
         case "3D000":
-            return StoreUnavailable(f"{said}; create it, or correct the DSN")
+            return StoreUnavailable(f"PostgreSQL at {where}: {said}; create it, or correct the DSN")
         case "42704":  # what the driver does not know it hands to the server, as a setting
             return ValidationError(f"dsn: {said}; take it out of the DSN", field="dsn")
         case "08P01" if found := _UNSUPPORTED.search(said):

@@ -48,8 +48,8 @@ def _split(dsn: str) -> _Parts:
     rest = rest.partition("#")[0]
     rest, _, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
-    credentials, at, hosts = authority.partition("@")
-    return _Parts(scheme, credentials if at else "", hosts if at else authority, slash + path, query)
+    credentials, _, hosts = authority.rpartition("@")  # as urllib does, so that a password may hold one
+    return _Parts(scheme, credentials, hosts, slash + path, query)
 
 
 def hosts_of(dsn: str) -> list[Host]:
@@ -96,7 +96,8 @@ def check(dsn: str) -> None:
         _hosts(parts)
     except ValueError:
         raise ValidationError(
-            "dsn: cannot be read; write postgresql://user:password@host:5432/database, an IPv6 address in brackets",
+            "dsn: cannot be read; write postgresql://user:password@host:5432/database, an IPv6 address in brackets, "
+            "and in a password %23 for #, %2F for /, %3F for ?",
             field="dsn",
         ) from None
     asked = parts.options.get("target_session_attrs", "read-write")

@@ -25,6 +25,7 @@ from mainspring.errors import AccessDenied, BackupFailed, EmbeddedUnavailable, S
 from mainspring.store.dsn import without_password
 from mainspring.store.embedded_account import MAJOR, find_wheel
 
+_REST = 1 << 16
 _NEEDED = ("pg_dump", "pg_restore", "psql")
 _DEBIAN = "/usr/lib/postgresql"
 _VERSION = re.compile(r"\b(\d+)")
@@ -56,6 +57,8 @@ class Programs:
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
+            while process.stdout is not None and await process.stdout.read(_REST):
+                pass  # `wait` waits for the pipes too, and nobody would find the end of one that is full
             await process.wait()
 
     async def run(self, name: str, *arguments: str | Path) -> tuple[int, bytes, bytes]:

@@ -201,18 +201,25 @@ async def keep_stale(conn: Connection, endings: Sequence[Ending]) -> list[Ending
     return stale
 
 
-# An attempt that committed its own completion in its transaction reports its result afterwards; if its handler raised
-# after the commit, there is none.
+# An attempt that committed its own completion in its transaction reports its result afterwards; if its handler failed
+# after the commit, there will be none.
 _RESULT = """
-    update mainspring.task_history h set result = given.result::jsonb, result_due = false
-      from unnest($1::bigint[], $2::bigint[], $3::text[]) as given(id, token, result)
+    update mainspring.task_history h
+       set result = given.result::jsonb, result_due = case when given.has_returned then false end
+      from unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[]) as given(id, token, result, has_returned)
      where h.id = given.id and h.token = given.token and h.result_due
 """
 
 
 async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
     """The results of those attempts that `complete` has ended."""
-    await conn.execute(_RESULT, [e.task for e in endings], [e.token for e in endings], [e.result for e in endings])
+    await conn.execute(
+        _RESULT,
+        [e.task for e in endings],
+        [e.token for e in endings],
+        [e.result for e in endings],
+        [e.state is TaskState.SUCCEEDED for e in endings],
+    )
 
 
 _NOTE = """

@@ -21,7 +21,7 @@ import asyncpg
 
 from mainspring.errors import BackupFailed, Conflict, MainspringError, SchemaMismatch
 from mainspring.store import migrate as migrations
-from mainspring.store.backup import Progress, check_archive
+from mainspring.store.backup import Progress, check_archive, not_allowed
 from mainspring.store.database import Connection, Database
 from mainspring.store.dump_programs import Programs, failure, said
 
@@ -47,6 +47,7 @@ _AT_LEAST, _PER_SECOND = 100_000, 10_000  # numbers left out where nobody knows 
 _BEFORE = f"""
 begin;
 set local lock_timeout = '10s';
+set local client_min_messages = warning;
 select pg_advisory_xact_lock({migrations.LOCK});
 create temporary table mainspring_before (id uuid, {", ".join(f"{name} bigint" for name in _SEQUENCES)}) on commit drop;
 do $before$
@@ -128,7 +129,9 @@ async def look(conn: Connection) -> Found:
         jobs = await conn.fetchval("select count(*) from mainspring.job")
         tasks = await conn.fetchval("select count(*) from mainspring.task")
         return Found(jobs, tasks, [row[0] for row in await conn.fetch(_ALIVE)])
-    except asyncpg.SyntaxOrAccessError:  # a table, a column or the right to read it is missing
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise not_allowed(error) from error
+    except asyncpg.SyntaxOrAccessError:  # a table or a column is missing
         return Found(0, 0, [], readable=False)
 
 
@@ -207,6 +210,8 @@ class _Transfer:
                 await _write(target, after)
             if target.stdin is not None:
                 target.stdin.close()
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    await target.stdin.wait_closed()
             status, errors = await target.wait(), await target_errors
             source_errors.cancel()
             if status:

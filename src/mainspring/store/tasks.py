@@ -95,7 +95,7 @@ def _lateness(started_at: datetime | None, run_at: datetime) -> float | None:
 _WITH_AGENT = "select found.*, a.name as agent from ({}) found left join mainspring.agent a using (session)"
 _AS_STORED = (
     *("id", "priority", "attempt", "run_at", "created_at", "started_at", "finished_at", "error_code", "error", "key"),
-    *("schedule", "paused_at", "result_due"),
+    *("schedule", "paused_at"),
 )
 
 
@@ -110,6 +110,7 @@ def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
         parent=row["parent_id"],
         agent=row["agent"] or row["target"],
         only_on=row["target"],
+        result_due=row["result_due"] is True,
         concurrency_key=None if row["concurrency_key"] is None else plain_key(row["concurrency_key"]),
         **{name: _json(row[name]) for name in ("args", "progress", "checkpoint", "result")},
         **{name: row[name] for name in _AS_STORED},
@@ -282,7 +283,7 @@ _ENDED = """
     select h.id, h.state, h.result, h.error_code, h.error, h.result_due
       from mainspring.task_history h
      where h.id = any($1::bigint[])
-       and not (h.result_due and exists (
+       and not (h.result_due is true and exists (
                select from mainspring.agent before
                  join mainspring.agent a on a.instance = before.instance       -- the same process, perhaps reconnected
                 where before.session = h.session and a.ended_at is null and a.lease_until > mainspring.now()))
@@ -290,7 +291,7 @@ _ENDED = """
 
 
 class Ended(NamedTuple):
-    """How a task ended. `result_lost`: its process died after the commit and before the handler returned."""
+    """How a task ended. `result_lost`: it was completed by transaction(), and its handler did not come to return."""
 
     state: TaskState
     result: str | None
@@ -302,7 +303,9 @@ class Ended(NamedTuple):
 async def ended(conn: Connection, tasks: Sequence[int]) -> dict[int, Ended]:
     """Those of `tasks` that have ended."""
     return {
-        row["id"]: Ended(TaskState(row["state"]), row["result"], row["error_code"], row["error"], row["result_due"])
+        row["id"]: Ended(
+            TaskState(row["state"]), row["result"], row["error_code"], row["error"], row["result_due"] is not False
+        )
         for row in await conn.fetch(_ENDED, tasks)
     }
 

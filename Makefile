@@ -26,7 +26,7 @@ test: check
 	./scripts/debian-postgres
 	./scripts/debian-pgbouncer
 	./scripts/debian-network
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Kills, stops, partitions and wrong clocks, and what must hold after them: docs/torture.md. A seed replays a run.
 SEED ?= 1

@@ -18,6 +18,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
+from tests.places import memory
+
 BIN = Path("/usr/lib/postgresql/15/bin")
 AS_ROOT = os.geteuid() == 0
 ACCOUNT = "nobody"  # PostgreSQL refuses to run as root
@@ -61,7 +63,7 @@ def debians_postgresql(
 
     `files` go into its data directory before it starts, and belong to that account; `settings` are for postgresql.conf.
     """
-    directory = Path(tempfile.mkdtemp(prefix="mainspring-pg15-"))
+    directory = Path(tempfile.mkdtemp(prefix="mainspring-pg15-", dir=memory()))
     data, log = directory / "data", directory / "log"
     if AS_ROOT:
         shutil.chown(directory, ACCOUNT, "nogroup")

@@ -21,6 +21,7 @@ from typing import Any
 import asyncpg
 import psycopg
 import pytest
+from tests.places import memory
 
 import mainspring
 from mainspring.errors import EmbeddedUnavailable
@@ -28,7 +29,6 @@ from mainspring.store import embedded_account
 from mainspring.store.embedded import Embedded
 
 DEADLINE_SECONDS = 20.0
-MEMORY = Path("/dev/shm")
 SOURCE = Path(mainspring.__file__).parents[1]
 IS_ROOT = os.geteuid() == 0
 as_root = pytest.mark.skipif(not IS_ROOT, reason="only root runs PostgreSQL under another account")
@@ -47,7 +47,7 @@ server.stop()
 @contextmanager
 def reachable_directory() -> Iterator[Path]:
     """A directory that PostgreSQL's account can enter, unlike pytest's own; in memory if there is room."""
-    path = Path(tempfile.mkdtemp(prefix="embedded-test-", dir=MEMORY if _has_room(MEMORY) else None))
+    path = Path(tempfile.mkdtemp(prefix="embedded-test-", dir=memory()))
     path.chmod(0o711)
     try:
         yield path
@@ -58,12 +58,6 @@ def reachable_directory() -> Iterator[Path]:
                 if Path(f"/proc/{postmaster}/cwd").resolve() == pid_file.parent:
                     os.kill(postmaster, signal.SIGQUIT)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _has_room(place: Path) -> bool:
-    if not place.is_dir():
-        return False
-    return shutil.disk_usage(place).free > 2**30 and not os.statvfs(place).f_flag & os.ST_NOEXEC
 
 
 def copy(source: Path, target: Path) -> Path:

@@ -175,7 +175,7 @@ class Score:
         failed = attempt.state == "failed"
         about = visible(headline(attempt.error)) if failed else self._stage.shows.get(job, "")
         clock = f"{attempt.started_at.astimezone():%H:%M:%S.%f}"[:-3]
-        line = f"{clock}  {job.removeprefix(PREFIX):<8} {late:6.1f} ms  {_what(attempt, again=again):<21}  "
+        line = f"{clock}  {job.removeprefix(PREFIX):<8} {late:6.1f} ms  {_what(attempt, again=again):<19}  "
         colour = {"succeeded": "green", "cancelled": "yellow", "skipped": "yellow"}.get(attempt.state, "red")
         about = shortened(about, max(1, COLUMNS - len(line)))
         shown = click.style(line, fg=colour) + click.style(about, dim=not failed)
@@ -220,7 +220,7 @@ def _what(attempt: AttemptView, *, again: bool) -> str:
     number = f"try {attempt.number} " if attempt.number > 1 else ""
     if attempt.error_code == "snoozed":
         return "snoozed"
-    return f"{number}{attempt.state.replace('_', ' ')}{', retries' if again else ''}"
+    return f"{number}{attempt.state.replace('_', ' ')}{', again' if again else ''}"
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:

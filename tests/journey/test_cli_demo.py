@@ -24,7 +24,7 @@ def test_the_demo_ends_with_one_json_object_on_stdout(dsn: str) -> None:
     fires = [line for line in done.stderr.splitlines() if re.match(r"\d\d:\d\d:\d\d\.\d{3}  \w+ +-?\d+\.\d ms  ", line)]
     assert max(map(len, done.stderr.splitlines())) <= 80, "an ordinary terminal"
     assert len(fires) == told["fired"]
-    assert {"snoozed", "timed out, retries", "cancelled", "try 3 succeeded"} <= _outcomes(fires)
+    assert {"snoozed", "timed out, again", "cancelled", "try 3 succeeded"} <= _outcomes(fires)
     live = json.loads(mainspring("stats", "--json", "--dsn", dsn).stdout)["live"]
     assert live == {}
 

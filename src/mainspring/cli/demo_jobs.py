@@ -118,7 +118,7 @@ def _simple_scenes(stage: Stage) -> list[Scene]:
         await asyncio.sleep(0.02)
         return f"report of {day}"
 
-    @stage.job("resize", "a sync handler in a thread")
+    @stage.job("resize", "a sync handler (thread)")
     def resize(picture: str) -> str:
         time.sleep(0.02)
         return picture
@@ -134,7 +134,7 @@ def _simple_scenes(stage: Stage) -> list[Scene]:
                 raise RetryAfter("200ms", "hung up half way")
         return rows
 
-    @stage.job("ledger", "one commit for all it does", delivery="effectively_once")
+    @stage.job("ledger", "one commit for it all", delivery="effectively_once")
     async def ledger() -> None:
         async with current_task().transaction() as conn:
             await conn.execute("select 1")
@@ -167,7 +167,7 @@ def _scenes_of_trouble(stage: Stage) -> list[Scene]:
         if current_task().attempt == 1:
             await asyncio.sleep(60)
 
-    @stage.job("endless", "is cancelled while it runs")
+    @stage.job("endless", "cancelled while it runs")
     async def endless() -> None:
         await asyncio.sleep(60)
 
@@ -179,7 +179,7 @@ def _scenes_of_trouble(stage: Stage) -> list[Scene]:
 
 
 def _scenes_of_order(stage: Stage) -> list[Scene]:
-    @stage.job("step", "a chain, one after another")
+    @stage.job("step", "a chain of three")
     async def step(name: str) -> str:
         await asyncio.sleep(0.05)
         return name

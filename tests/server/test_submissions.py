@@ -292,6 +292,25 @@ async def test_while_postgresql_is_away_the_request_waits(
     assert len(failures) == 2
 
 
+async def test_a_bug_in_the_server_is_answered_and_holds_up_nothing(
+    far: Far, database: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken_at_first(*given: Any) -> list[int]:
+        monkeypatch.setattr(submissions, "submit_for_attempt", submit_for_attempt)
+        raise KeyError("nobody foresaw this")
+
+    async def body() -> int:
+        with pytest.raises(mainspring.MainspringError, match="the server failed: KeyError"):
+            await far.child.enqueue(1)
+        return (await far.child.enqueue(2)).id
+
+    monkeypatch.setattr(submissions, "submit_for_attempt", broken_at_first)
+    far.body = body
+    async with network(far, database, conn):
+        id = await result_of(conn)
+    assert await children(conn) == [(id, {"n": 2})]
+
+
 async def test_many_at_once_are_all_submitted(far: Far, database: Database, conn: Connection) -> None:
     async def body() -> list[int]:
         return [task.id for task in await asyncio.gather(*(far.child.enqueue(n) for n in range(300)))]

@@ -93,6 +93,9 @@ class Submissions:
         except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError, OSError) as error:
             log.warning("agent %s: a submission of task %d cannot be stored: %s", seat.name, request.task, error)
             return Submitted(request.request, code="validation", message=f"it cannot be stored: {error}")
+        except Exception as error:  # a bug: the handler must not wait for an answer that never comes
+            log.exception("agent %s: a submission of task %d failed", seat.name, request.task)
+            return Submitted(request.request, code="error", message=f"the server failed: {type(error).__name__}")
         for on_submitted in self.on_submitted:
             on_submitted()
         return Submitted(request.request, ids)

@@ -47,6 +47,17 @@ def test_it_knows_when_the_followed_clock_was_set_forward(jump: float, is_steady
     assert clock.steady_since == (0.0 if is_steady else EPOCH + 1 + jump)
 
 
+def test_a_copied_clock_forgets_what_it_measured_before() -> None:
+    clock = Clock()
+    start = boottime()
+    clock.measured(start, start + 0.001, EPOCH + start)
+    clock.copy(Clock(offset=EPOCH + 3600))
+    assert not clock.measured(start, start + 0.002, EPOCH + start), "sent before the copy"
+    later = boottime()
+    clock.measured(later, later + 0.01, EPOCH + 3600 + later + 0.005)
+    assert clock.offset == pytest.approx(EPOCH + 3600), "not the quicker round trip of before"
+
+
 @given(st.lists(st.tuples(st.floats(0, 0.02), st.floats(0, 1)), min_size=1, max_size=30))
 def test_the_error_is_at_most_half_of_the_best_round_trip(trips: list[tuple[float, float]]) -> None:
     clock = Clock()

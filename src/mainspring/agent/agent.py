@@ -193,7 +193,7 @@ class Agent:
 
     def set_clock(self, clock: Clock) -> None:
         """Follow another clock of this process at once."""
-        self.clock.offset = clock.offset
+        self.clock.copy(clock)
         self.timers.clock_changed()
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────

@@ -29,6 +29,7 @@ class Clock:
         self.offset = wall() - boottime() if offset is None else offset  # until the first measurement
         self.round_trip = float("inf")
         self._samples: deque[tuple[float, float]] = deque(maxlen=8)  # (round trip, offset)
+        self._void_until = float("-inf")  # boot time: what was sent before then does not count
         self._set_at = float("-inf")  # when it was found set forward, in boot time
         self.steady_since = 0.0  # by the followed clock: since when it was not set forward, as far as we know
 
@@ -45,8 +46,16 @@ class Clock:
         """Seconds since the followed clock was found set forward: what ended with that may not be over."""
         return boottime() - self._set_at
 
+    def copy(self, other: Clock) -> None:
+        """Take the offset of another clock of this process. Measurements sent before this are void."""
+        self.offset = other.offset
+        self._samples.clear()
+        self._void_until = boottime()
+
     def measured(self, sent: float, received: float, theirs: float) -> bool:
         """A round trip from `sent` to `received` (boot time) saw `theirs`. True if the offset changed."""
+        if sent < self._void_until:
+            return False
         round_trip = received - sent
         offset = theirs - (sent + received) / 2
         if abs(offset - self.offset) > round_trip + 0.05:

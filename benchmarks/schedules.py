@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-from mainspring.model.planning import LOOK_BEFORE
+from mainspring.model.schedules.planning import LOOK_BEFORE
 from mainspring.store.database import Connection
 
 EVERY = 50  # seconds: of two schedules in five

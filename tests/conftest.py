@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from mainspring.model.jobs import Definition, Python
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import jobs, partitions
 from mainspring.store.database import Connection, Database
 from mainspring.store.dsn import at_database

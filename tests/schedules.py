@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.messages import Armed, Ending, Start
-from mainspring.model.planning import decide
-from mainspring.model.states import TaskState
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.schedules.planning import decide
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import claims, jobs, outcomes, partitions, plans, schedules
 from mainspring.store.database import Connection
 from mainspring.store.plans import Due, Fire, Move

@@ -24,11 +24,11 @@ from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable, ValidationError
-from mainspring.model.jobs import Command, Definition, Http, Python, Run
-from mainspring.model.lead import Lead
 from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
-from mainspring.model.schedules import Schedule
-from mainspring.model.states import TaskState
+from mainspring.model.placement.lead import Lead
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.identity import Identity
 from mainspring.server.neighbours import process_identity
 from mainspring.server.scopes import Provider

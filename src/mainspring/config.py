@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import ValidationError
-from mainspring.model.addresses import Allowed
-from mainspring.model.define_placement import check_amounts, parse_amounts
-from mainspring.model.durations import seconds
-from mainspring.model.names import check_name, check_text
-from mainspring.model.skew import DEFAULT_LIMIT
+from mainspring.model.placement.define_placement import check_amounts, parse_amounts
+from mainspring.model.tasks.addresses import Allowed
+from mainspring.model.words.durations import seconds
+from mainspring.model.words.names import check_name, check_text
+from mainspring.model.words.skew import DEFAULT_LIMIT
 
 log = logging.getLogger("mainspring")
 

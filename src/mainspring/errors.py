@@ -18,7 +18,7 @@
     ├── BackupFailed           a backup or a restore did not come to its end; nothing was changed
     └── EmbeddedUnavailable    no embedded PostgreSQL can run here
 
-Next: model/states.py
+Next: model/tasks/states.py
 """
 
 from __future__ import annotations

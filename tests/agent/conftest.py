@@ -8,8 +8,8 @@ import pytest
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.model.jobs import Command, Definition, Job
 from mainspring.model.messages import Armed
+from mainspring.model.tasks.jobs import Command, Definition, Job
 from tests.agent.commands import Make, Recording
 
 

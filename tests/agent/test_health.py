@@ -13,8 +13,8 @@ import pytest
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.health import ask, watch
-from mainspring.model.jobs import Command, Definition, Health, Job
 from mainspring.model.messages import Armed
+from mainspring.model.tasks.jobs import Command, Definition, Health, Job
 from tests.conftest import eventually
 
 

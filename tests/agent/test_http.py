@@ -21,9 +21,9 @@ from mainspring.agent.executors import http_client
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.http_body import EXCERPT, HEAD
-from mainspring.model.jobs import Definition, Http, Job
 from mainspring.model.messages import Armed
-from mainspring.model.retry import Retry
+from mainspring.model.tasks.jobs import Definition, Http, Job
+from mainspring.model.tasks.retry import Retry
 from tests.conftest import Eventually
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

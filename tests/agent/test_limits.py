@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.model.jobs import Limits
+from mainspring.model.tasks.jobs import Limits
 from tests.agent.commands import Make, Recording, python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="macOS does not enforce RLIMIT_AS")

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.outbox import ENDINGS, FRAME, START_DELAY, Outbox
-from mainspring.model.jobs import Definition, Job, Python
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -24,7 +23,8 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Definition, Job, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock
 
 JOB = Job(1, "job", 1, 1, Definition(Python("job")))

@@ -18,8 +18,8 @@ from mainspring.agent.current import TaskCancelled, current_task
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.python import Handler, PythonExecutor
 from mainspring.errors import ValidationError
-from mainspring.model.jobs import Definition, Job, Python
 from mainspring.model.messages import Armed
+from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.sdk.signature import Signature, encode_result
 
 colour: ContextVar[str] = ContextVar("colour", default="none")

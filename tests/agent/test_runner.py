@@ -17,10 +17,10 @@ from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.outbox import Outbox
 from mainspring.agent.runner import PATIENCE, Runner
 from mainspring.agent.timers import Timers
-from mainspring.model.jobs import Definition, Health, Job, Python
 from mainspring.model.messages import Armed, Ending, Finished, Held, Refused, Started
-from mainspring.model.payload import MAX_ERROR
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Definition, Health, Job, Python
+from mainspring.model.tasks.payload import MAX_ERROR
+from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock, boottime
 from tests.conftest import eventually
 

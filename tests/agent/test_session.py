@@ -11,8 +11,8 @@ from mainspring.agent.agent import Agent
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors import base
 from mainspring.agent.session import Session
-from mainspring.model.jobs import Definition, Job, Python
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Hello, ServerMessage, Welcome
+from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.wire.channel import Channel, memory_pair
 from mainspring.wire.link import Link
 from tests.conftest import eventually

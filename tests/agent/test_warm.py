@@ -16,7 +16,7 @@ from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors import warming
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.model.jobs import Limits
+from mainspring.model.tasks.jobs import Limits
 from tests.agent.commands import Make, Recording, eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")

@@ -12,7 +12,7 @@ from mainspring.cli.client import DatabaseClient
 from mainspring.cli.logs import Cursor, follow_output
 from mainspring.compose import load
 from mainspring.errors import StoreUnavailable
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import output, tasks
 from mainspring.store.database import Connection
 from mainspring.store.output import Piece

@@ -14,7 +14,7 @@ import pytest
 
 from mainspring.cli import render, schedule_view
 from mainspring.cli.schedule_edit import tell_recalled
-from mainspring.model.define_schedule import define_schedule
+from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.store import schedules
 from mainspring.store.database import Connection, Database
 from mainspring.store.recalls import Recalled

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 from tests.ledger import Line

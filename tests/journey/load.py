@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from mainspring import Task
-from mainspring.model.define_schedule import define_schedule
+from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.store import schedules
 from mainspring.store.database import Connection
 from tests.conftest import eventually

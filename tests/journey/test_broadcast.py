@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mainspring.model.define_schedule import define_schedule
+from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.store import broadcasts, explain, ledger, schedules
 from mainspring.store.database import Connection
 from tests.conftest import eventually

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants

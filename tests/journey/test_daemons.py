@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from mainspring.model.define_schedule import define_schedule
+from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.store import schedules
 from mainspring.store.database import Connection
 from tests.conftest import eventually

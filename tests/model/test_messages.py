@@ -8,7 +8,6 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from mainspring.model.jobs import Command, Definition, Job, Python
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
@@ -37,8 +36,9 @@ from mainspring.model.messages import (
     Submitted,
     Welcome,
 )
-from mainspring.model.retry import Retry
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Command, Definition, Job, Python
+from mainspring.model.tasks.retry import Retry
+from mainspring.model.tasks.states import TaskState
 
 BIG = 2**62
 COMMAND = Definition(Command(("ls", "-l"), env={"A": "b"}), Retry(delays=(1.0, 2.0)), requires={"zone": "a"})

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import App, ValidationError, current_task
-from mainspring.model.jobs import Command
-from mainspring.model.schedules import Policies
+from mainspring.model.schedules.schedules import Policies
+from mainspring.model.tasks.jobs import Command
 from mainspring.store import daemon_views, daemons, jobs, output, schedules, tasks
 from mainspring.store.daemon_views import Daemon
 from tests.conftest import eventually

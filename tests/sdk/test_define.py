@@ -10,7 +10,7 @@ import pytest
 
 import mainspring
 from mainspring import App, JobNotFound, ValidationError
-from mainspring.model.jobs import Definition, Placement
+from mainspring.model.tasks.jobs import Definition, Placement
 from mainspring.store import jobs
 from mainspring.store.database import Connection
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from mainspring import App, TaskFailed, ValidationError
-from mainspring.model.jobs import Http
+from mainspring.model.tasks.jobs import Http
 from mainspring.store import jobs
 from mainspring.store.database import Connection
 from tests.conftest import Eventually

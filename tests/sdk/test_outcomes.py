@@ -27,7 +27,7 @@ from mainspring import (
     WaitTimeout,
     current_task,
 )
-from mainspring.model.payload import MAX_ERROR
+from mainspring.model.tasks.payload import MAX_ERROR
 from mainspring.store import output, tasks
 from mainspring.store.database import Connection
 from mainspring.store.installation import database_id

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.cluster import OWNER
 
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Armed, Hello, Holding
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.server import arrivals
 from mainspring.server.arrivals import Arrival
 from mainspring.server.catalogue import Catalogue

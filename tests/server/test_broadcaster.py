@@ -11,8 +11,6 @@ import msgspec
 import pytest
 from tests.cluster import OWNER
 
-from mainspring.model.jobs import Command, Definition, Placement, Python
-from mainspring.model.lead import Lead
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -27,8 +25,10 @@ from mainspring.model.messages import (
     ServerMessage,
     Welcome,
 )
-from mainspring.model.retry import Retry
-from mainspring.model.states import TaskState
+from mainspring.model.placement.lead import Lead
+from mainspring.model.tasks.jobs import Command, Definition, Placement, Python
+from mainspring.model.tasks.retry import Retry
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.broadcaster import NOTICE
 from mainspring.server.server import Server
 from mainspring.store import agents, broadcasts, claims, control, jobs, rescue, tasks

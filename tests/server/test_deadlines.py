@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.cluster import OWNER, shift_clock
 
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import Command, Definition, Python
 from mainspring.model.messages import Armed, Ending, Start
-from mainspring.model.retry import Retry
-from mainspring.model.states import TaskState
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Command, Definition, Python
+from mainspring.model.tasks.retry import Retry
+from mainspring.model.tasks.states import TaskState
 from mainspring.server import rescuer as rescuer_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder

@@ -10,11 +10,11 @@ import pytest
 from tests.cluster import standing
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.jobs import Definition, Python
-from mainspring.model.lead import Lead
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
-from mainspring.model.placement import Requirements
-from mainspring.model.states import TaskState
+from mainspring.model.placement.lead import Lead
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.gateway import Gateway

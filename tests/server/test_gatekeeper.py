@@ -14,8 +14,8 @@ from tests.schedules import set_clock
 
 import mainspring
 from mainspring import App
-from mainspring.model.define import Options, define
-from mainspring.model.jobs import Python
+from mainspring.model.tasks.define_job import Options, define
+from mainspring.model.tasks.jobs import Python
 from mainspring.server.gatekeeper import Gatekeeper
 from mainspring.store import jobs, lanes
 from mainspring.store.database import Connection, Database

@@ -10,8 +10,6 @@ import pytest
 from tests.cluster import OWNER, standing
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
@@ -31,9 +29,11 @@ from mainspring.model.messages import (
     ServerMessage,
     Welcome,
 )
-from mainspring.model.placement import Requirements
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.reception import Reception

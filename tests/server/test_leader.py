@@ -11,7 +11,7 @@ import pytest
 from tests.cluster import shift_clock
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.segments import SEGMENTS
+from mainspring.model.placement.segments import SEGMENTS
 from mainspring.server.coordinator import Coordinator
 from mainspring.server.leader import Leader
 from mainspring.server.membership import Membership

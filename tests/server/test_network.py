@@ -42,7 +42,7 @@ from mainspring.model.messages import (
     Started,
     Welcome,
 )
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.door import Door
 from mainspring.store import output, tasks, tokens
 from mainspring.store.database import Connection, Database

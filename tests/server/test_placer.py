@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from tests.cluster import standing
 
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.jobs import Definition, Placement, Python
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -28,8 +26,10 @@ from mainspring.model.messages import (
     ServerMessage,
     Welcome,
 )
-from mainspring.model.placement import Requirements
-from mainspring.model.states import TaskState
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.tasks.jobs import Definition, Placement, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.server import dispatcher as dispatcher_module
 from mainspring.server import roster as roster_module
 from mainspring.server.catalogue import Catalogue

@@ -27,9 +27,9 @@ from tests.schedules import START, Entry, at, claimed, create, finished, ledger,
 
 import mainspring
 from mainspring.errors import ScheduleNotFound
-from mainspring.model.planning import AHEAD
-from mainspring.model.schedules import Schedule
-from mainspring.model.timing import timing
+from mainspring.model.schedules.planning import AHEAD
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.timing import timing
 from mainspring.server import scopes as scopes_module
 from mainspring.server.planner import Planner
 from mainspring.store import partitions, recalls, schedules

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import (
     AgentMessage,
     Chunk,
@@ -27,8 +26,9 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
-from mainspring.model.retry import Retry
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.retry import Retry
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder

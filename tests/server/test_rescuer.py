@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.cluster import OWNER, shift_clock
 
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Start
-from mainspring.model.retry import Retry
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.retry import Retry
 from mainspring.server import rescuer as rescuer_module
 from mainspring.server import salvage as salvage_module
 from mainspring.server.catalogue import Catalogue

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.settler import Settler
 from mainspring.store import jobs, outcomes, tasks
 from mainspring.store.database import Connection, Database

@@ -18,10 +18,10 @@ import mainspring
 from mainspring.compose import Settings, load, register
 from mainspring.compose_network import RemoteAgent, serving
 from mainspring.errors import AccessDenied, JobNotFound, StaleAttempt, StoreUnavailable, ValidationError
-from mainspring.model.define import command
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Held, Submit, Submitted
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.define_job import command
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.server import submissions
 from mainspring.server.seat import Seat
 from mainspring.store import jobs, tasks, tokens

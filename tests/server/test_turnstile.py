@@ -15,9 +15,9 @@ from tests.schedules import Entry, claimed, create, finished, ledger, live, plan
 
 import mainspring
 from mainspring import App
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.schedules import Overlap
-from mainspring.model.states import TaskState
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.schedules.schedules import Overlap
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.turnstile import Turnstile
 from mainspring.store import partitions, schedules
 from mainspring.store.database import Connection, Database

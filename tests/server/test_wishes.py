@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainspring.model.messages import Cancel, Held, Hello, Holding, Pause, Recall
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.seat import Seat, stop_message
 from mainspring.store.agents import Wanted
 from mainspring.wire.channel import memory_pair

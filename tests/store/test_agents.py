@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from tests.cluster import OWNER
 
-from mainspring.model.floors import BOTTOM
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import agents, claims, rescue
 from mainspring.store.database import Connection, Database
 

@@ -18,7 +18,7 @@ from tests.debian import debians_postgresql, needs_debians
 from tests.postgres import Primary
 
 from mainspring.errors import AccessDenied, BackupFailed, Conflict, NotFound, SchemaMismatch, ValidationError
-from mainspring.model.jobs import Definition, Python
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.store import jobs
 from mainspring.store import migrate as migrations
 from mainspring.store import restore as restoring

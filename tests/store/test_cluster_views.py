@@ -12,7 +12,7 @@ import pytest
 from tests.cluster import add_server, lead, note_move, own
 
 from mainspring.errors import Conflict, NotFound
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import clock, cluster_views, server_views
 from mainspring.store.database import Connection
 

@@ -10,11 +10,11 @@ import pytest
 from tests.conftest import MakeTask
 
 from mainspring.errors import InvalidTransition, TaskNotFound
-from mainspring.model.jobs import Command, Definition, Placement, Python
 from mainspring.model.messages import Ending
-from mainspring.model.retry import Retry
-from mainspring.model.states import TERMINAL, TaskState
-from mainspring.model.verdict import Again, after_attempt
+from mainspring.model.tasks.jobs import Command, Definition, Placement, Python
+from mainspring.model.tasks.retry import Retry
+from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.store import agents, broadcast_ends, broadcasts, control, jobs, outcomes, rescue, tasks, turns
 from mainspring.store.database import Connection
 

@@ -11,10 +11,10 @@ from tests.cluster import OWNER
 from tests.schedules import at, create, set_clock
 
 from mainspring.errors import InvalidTransition
-from mainspring.model.jobs import Definition, Health, Python
 from mainspring.model.messages import Armed, Chunk, Ending, Note, Start
-from mainspring.model.schedules import Schedule
-from mainspring.model.states import TaskState
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.jobs import Definition, Health, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.store import agents, claims, daemons, jobs, outcomes, output, partitions, replicas, schedules, tasks

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Ending
-from mainspring.model.states import TERMINAL, TaskState
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.store import dependencies, jobs, outcomes, tasks
 from mainspring.store.database import Connection, Database
 

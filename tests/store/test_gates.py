@@ -12,12 +12,12 @@ from tests.cluster import OWNER
 from tests.conftest import eventually
 from tests.schedules import set_clock
 
-from mainspring.model.define import Options, define
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.messages import Armed, Ending
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.define_job import Options, define
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.store import claims, dependencies, forgetting, gates, jobs, lanes, outcomes, partitions, tasks
 from mainspring.store.database import Connection, Database
 

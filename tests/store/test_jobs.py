@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from mainspring.errors import JobNotFound
-from mainspring.model.define import command
-from mainspring.model.jobs import Definition, Python
-from mainspring.model.placement import Requirements
-from mainspring.model.retry import Retry
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.define_job import command
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.retry import Retry
 from mainspring.store import jobs
 from mainspring.store.database import Connection, Database
 

@@ -12,11 +12,11 @@ import pytest
 from tests.cluster import OWNER, standing
 
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.jobs import Definition, Python
-from mainspring.model.states import TaskState
-from mainspring.model.story import Story, as_lines, last_before, waited
-from mainspring.model.timing import timing
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.schedules.story import Story, as_lines, last_before, waited
+from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.planner import Planner
 from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, partitions, schedules, tasks, turns
 from mainspring.store.database import Connection, Database

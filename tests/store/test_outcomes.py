@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from mainspring.model.messages import Chunk, Ending, Note, Start
-from mainspring.model.states import FAIL, LIVE, RECALL, RETRY, START, TERMINAL, Move, TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.tasks.states import FAIL, LIVE, RECALL, RETRY, START, TERMINAL, Move, TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.store import claims, outcomes
 from mainspring.store.database import Connection, Database
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import forgetting, outcomes, partitions
 from mainspring.store.database import Connection, Database
 from mainspring.store.partitions import PARENTS

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.cluster import OWNER
 
-from mainspring.model.floors import BOTTOM, Floor
-from mainspring.model.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.claim_floors import BOTTOM, Floor
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import claims, jobs, outcomes, sticky
 from mainspring.store.database import Connection, Database
 

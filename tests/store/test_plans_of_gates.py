@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.store.test_plans import nodes
 
-from mainspring.model.define import Options, define
-from mainspring.model.jobs import Python
+from mainspring.model.tasks.define_job import Options, define
+from mainspring.model.tasks.jobs import Python
 from mainspring.store import gates, jobs, lanes
 from mainspring.store.database import Connection
 

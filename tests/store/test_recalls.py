@@ -12,9 +12,9 @@ from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, finished, ledger, live, planned, set_clock, started
 
 from mainspring.model.messages import Ending
-from mainspring.model.schedules import Schedule
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer

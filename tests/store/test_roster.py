@@ -10,8 +10,8 @@ import pytest
 from tests.cluster import OWNER
 
 from mainspring.errors import NotFound
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import Definition, Placement, Python
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.store import claims, jobs, roster, settings
 from mainspring.store.database import Connection, Database
 

@@ -10,8 +10,8 @@ from tests.cluster import standing
 from tests.schedules import at, create, planned, set_clock
 
 from mainspring.errors import Conflict
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.jobs import Command, Definition, Python
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.tasks.jobs import Command, Definition, Python
 from mainspring.server.planner import Planner
 from mainspring.store import calendars, jobs, schedules
 from mainspring.store.database import Connection, Database

@@ -11,8 +11,8 @@ from tests.cluster import OWNER
 from tests.schedules import Entry, at, create, ledger, live, planned, set_clock
 
 from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound, ValidationError
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.schedules import Schedule
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.schedules.schedules import Schedule
 from mainspring.store import plans, schedules
 from mainspring.store.database import Connection, Database
 

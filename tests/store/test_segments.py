@@ -8,8 +8,8 @@ import pytest
 from tests.cluster import OWNER
 from tests.schedules import at, create, set_clock
 
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import Definition, Python
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.store import claims, jobs, plans, servers, sticky, turns
 from mainspring.store.database import Connection
 from mainspring.store.plans import Fire, Move

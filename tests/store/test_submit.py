@@ -15,10 +15,10 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from mainspring.errors import JobNotFound, StoreUnavailable, ValidationError
-from mainspring.model.define import define
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.define_job import define
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import jobs, outcomes
 from mainspring.store.database import Connection, Database, translate
 from mainspring.store.submit import Submission, Submissions, submit, submit_and_claim, submit_sync

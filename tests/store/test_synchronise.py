@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tests.schedules import at, create, ledger, planned, set_clock
 
 from mainspring.errors import Conflict, NotFound
-from mainspring.model.define_schedule import define_schedule
-from mainspring.model.jobs import Definition, Python
-from mainspring.model.schedules import Schedule
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.store import jobs, schedules
 from mainspring.store.database import Connection, Database
 from mainspring.store.synchronise import put_calendars, synchronise

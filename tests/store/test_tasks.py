@@ -11,11 +11,11 @@ import pytest
 from tests.cluster import OWNER
 
 from mainspring.errors import InvalidTransition, TaskNotFound
-from mainspring.model.floors import BOTTOM
-from mainspring.model.jobs import Definition, Python
 from mainspring.model.messages import Chunk, Ending
-from mainspring.model.states import LIVE, TERMINAL, TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import LIVE, TERMINAL, TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.store import agents, claims, jobs, outcomes, output, stats, tasks
 from mainspring.store.database import Connection, Database
 

@@ -9,9 +9,9 @@ from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, finished, ledger, planned, set_clock, started
 
 from mainspring.model.messages import Ending
-from mainspring.model.overlap import Turn
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.schedules.overlap import Turn
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.store import outcomes, partitions, recalls, turns
 from mainspring.store.database import Connection, Database
 from mainspring.store.recalls import KILL

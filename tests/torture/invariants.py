@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from tests.torture.evidence import Ended, Evidence, Happened
 from tests.torture.plan import Fault
 from tests.torture.spans import SECOND, Violation, exclusive_runs, stale_writes, works_after_the_end

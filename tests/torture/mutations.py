@@ -202,7 +202,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "at_most_once runs again",
         (
             Edit(
-                "model/verdict.py",
+                "model/tasks/verdict.py",
                 '    if definition.delivery == "at_most_once":\n'
                 "        return replace(ending, state=TaskState.LOST)\n"
                 "    crash =",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from tests.torture.evidence import Evidence
 from tests.torture.spans import SECOND, Violation
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from tests.ledger import Line
 from tests.torture.evidence import Ended, Evidence, Fired, Happened, Life, Tried, load, save
 from tests.torture.invariants import check_all

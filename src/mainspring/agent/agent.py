@@ -25,8 +25,8 @@ from mainspring.agent.runner import Runner
 from mainspring.agent.session import Session
 from mainspring.agent.timers import Timers
 from mainspring.errors import AccessDenied
-from mainspring.model.jobs import Run
 from mainspring.model.messages import AgentMessage, Hello, ServerMessage
+from mainspring.model.tasks.jobs import Run
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 

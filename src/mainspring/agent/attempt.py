@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol
 
 from mainspring.agent.submissions import Submissions
 from mainspring.agent.wheel import Timer
-from mainspring.model.jobs import Job
 from mainspring.model.messages import Armed
+from mainspring.model.tasks.jobs import Job
 
 Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
 StopReason = Literal["timeout", "cancelled", "lost", "shutdown", "restart", "unhealthy"]

@@ -10,7 +10,7 @@ Next: agent/attempt.py
 
 from __future__ import annotations
 
-from mainspring.model.durations import Duration, seconds
+from mainspring.model.words.durations import Duration, seconds
 
 
 class Control(Exception):

@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.agent.attempt import Attempt
 from mainspring.errors import ValidationError
-from mainspring.model.payload import encode
+from mainspring.model.tasks.payload import encode
 
 running: ContextVar[Attempt] = ContextVar("mainspring.running")
 

@@ -9,8 +9,8 @@ from mainspring.agent.attempt import Attempt, StopReason
 from mainspring.agent.control import CancelTask, Control, RetryAfter, Snooze
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.model.messages import Armed, Ending
-from mainspring.model.payload import cut
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.payload import cut
+from mainspring.model.tasks.states import TaskState
 
 _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
     "timeout": (TaskState.TIMED_OUT, "timeout", "did not end within its timeout of {timeout:g} s"),

@@ -19,8 +19,8 @@ from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.hooks import FailureHook, Hooks
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import after_attempt
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import after_attempt
 
 __all__ = ["Failure", "FailureHook", "Failures"]
 

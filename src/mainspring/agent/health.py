@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.capture import REMARK
-from mainspring.model.jobs import Health
+from mainspring.model.tasks.jobs import Health
 from mainspring.wire.clock import boottime
 
 SOON = 1.0  # seconds between questions until it is well for the first time

@@ -21,9 +21,9 @@ from mainspring.agent.outbox import Outbox
 from mainspring.agent.seen import Seen
 from mainspring.agent.slots import Slots
 from mainspring.agent.timers import Timers
-from mainspring.model.jobs import Command, Job, Run
 from mainspring.model.messages import Armed, Held, Holding
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Command, Job, Run
+from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")

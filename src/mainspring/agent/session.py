@@ -16,7 +16,6 @@ from mainspring.agent.outbox import weight
 from mainspring.agent.vitals import vitals
 from mainspring.agent.window import Window
 from mainspring.errors import AccessDenied
-from mainspring.model.jobs import Job
 from mainspring.model.messages import (
     AgentMessage,
     Cancel,
@@ -30,6 +29,7 @@ from mainspring.model.messages import (
     Submitted,
     Welcome,
 )
+from mainspring.model.tasks.jobs import Job
 from mainspring.wire.channel import Channel, ChannelClosed, ChannelRefused
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link

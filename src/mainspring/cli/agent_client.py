@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from mainspring.model.define_placement import check_strategy
-from mainspring.model.jobs import Definition
-from mainspring.model.names import check_name
-from mainspring.model.placement import requirements_of
-from mainspring.model.waits import Wait, able_names, why
+from mainspring.model.placement.define_placement import check_strategy
+from mainspring.model.placement.placement import requirements_of
+from mainspring.model.tasks.jobs import Definition
+from mainspring.model.tasks.waits import Wait, able_names, why
+from mainspring.model.words.names import check_name
 from mainspring.store import roster, settings
 from mainspring.store.database import Connection
 from mainspring.store.roster import AgentView

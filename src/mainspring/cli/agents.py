@@ -87,7 +87,7 @@ async def show_agent(client: Client, name: str) -> None:
 
 def _warn(found: list[AgentView], skew_limit: float) -> None:
     """Say what somebody should see to."""
-    from mainspring.model.skew import alarm
+    from mainspring.model.words.skew import alarm
 
     for view in found:
         if view.skew is not None and (told := alarm(f"agent {view.name}", view.skew, skew_limit)) is not None:

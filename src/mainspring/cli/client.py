@@ -21,9 +21,9 @@ from mainspring.cli.daemon_client import Daemons, DatabaseDaemons
 from mainspring.cli.schedule_client import DatabaseSchedules, Schedules
 from mainspring.compose import Settings, load, open_database
 from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
-from mainspring.model.jobs import Definition
-from mainspring.model.names import check_name
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Definition
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.names import check_name
 from mainspring.sdk.waiting import Waiting
 from mainspring.store import agents, broadcasts, control, jobs, output, schedules, tasks, tokens
 from mainspring.store import stats as figures

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from mainspring.model.names import check_name
+from mainspring.model.words.names import check_name
 from mainspring.store import cluster_views, server_views
 from mainspring.store.cluster_views import MoveView, SegmentView
 from mainspring.store.database import Connection

@@ -15,7 +15,7 @@ from mainspring.cli.errors import report
 from mainspring.cli.parse import task_id
 from mainspring.cli.render import print_json
 from mainspring.errors import MainspringError
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client

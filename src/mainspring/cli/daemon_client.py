@@ -11,10 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from mainspring.errors import Conflict
-from mainspring.model.edit_schedule import Edit, edited
-from mainspring.model.jobs import Definition
-from mainspring.model.names import check_name
-from mainspring.model.schedules import Schedule
+from mainspring.model.schedules.edit_schedule import Edit, edited
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.jobs import Definition
+from mainspring.model.words.names import check_name
 from mainspring.store import daemon_views, daemons, jobs, schedules
 from mainspring.store.daemon_views import Daemon
 from mainspring.store.database import Connection

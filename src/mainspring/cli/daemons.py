@@ -137,8 +137,8 @@ async def create_daemon(
     **options: Any,
 ) -> None:
     """Define a job that runs a command, and keep replicas of it running."""
-    from mainspring.model.define import command, define
-    from mainspring.model.define_schedule import OF_DAEMONS, define_schedule
+    from mainspring.model.schedules.define_schedule import OF_DAEMONS, define_schedule
+    from mainspring.model.tasks.define_job import command, define
 
     given = {option: value for option, value in options.items() if value not in (None, ())}
     if "requires" in given:
@@ -161,7 +161,7 @@ def _health(given: dict[str, Any]) -> dict[str, Any] | None:
     from shlex import split
 
     from mainspring.errors import ValidationError
-    from mainspring.model.define_health import KNOWN
+    from mainspring.model.daemons.define_health import KNOWN
 
     health = {option: given[option] for option in KNOWN if option in given}
     if "command" in health:

@@ -1,6 +1,6 @@
 """HTTP jobs on the command line: their options, and how they are shown.
 
-Next: cli/jobs.py; the rules are in model/define_http.py
+Next: cli/jobs.py; the rules are in model/tasks/define_http.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mainspring.cli.parse import Whole
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.model.jobs import Http
+    from mainspring.model.tasks.jobs import Http
 
 _OPTIONS = (
     click.option("--http", metavar="'METHOD URL'", help="Call this URL in place of a command: 'POST https://…'."),
@@ -36,8 +36,8 @@ def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def take_http(given: dict[str, Any]) -> Http | None:
     """Take the options of an HTTP job out of all that were given; None if it is not one."""
-    from mainspring.model.define_http import UNSET, http
-    from mainspring.model.payload import decode
+    from mainspring.model.tasks.define_http import UNSET, http
+    from mainspring.model.tasks.payload import decode
 
     call: str | None = given.pop("http")
     options = {name: given.pop(name) for name in ("header", "body", "body_json", "expect", "redirects")}

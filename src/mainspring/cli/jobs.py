@@ -1,6 +1,6 @@
 """Jobs: `mainspring job list | show | create | delete`.
 
-Next: cli/client.py; the rules for what a job may be are in model/define.py
+Next: cli/client.py; the rules for what a job may be are in model/tasks/define_job.py
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.model.jobs import Definition, Placement, Run
+    from mainspring.model.tasks.jobs import Definition, Placement, Run
 
 _KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
 
@@ -34,7 +34,7 @@ def job() -> None:
 @with_client
 async def list_jobs(client: Client) -> None:
     """Show all jobs."""
-    from mainspring.model.jobs import kind_of
+    from mainspring.model.tasks.jobs import kind_of
 
     found = await client.jobs()
     if shared().json:
@@ -62,7 +62,7 @@ async def list_jobs(client: Client) -> None:
 @with_client
 async def show_job(client: Client, name: str) -> None:
     """Show one job with its policies."""
-    from mainspring.model.jobs import kind_of
+    from mainspring.model.tasks.jobs import kind_of
 
     view = await client.job(name)
     if shared().json:
@@ -93,8 +93,8 @@ async def show_job(client: Client, name: str) -> None:
 
 def _retries(definition: Definition) -> str:
     """How often it is retried; told if that is what its kind has by itself."""
-    from mainspring.model.jobs import kind_of
-    from mainspring.model.retry import DEFAULT_RETRIES
+    from mainspring.model.tasks.jobs import kind_of
+    from mainspring.model.tasks.retry import DEFAULT_RETRIES
 
     retry, kind = definition.retry, kind_of(definition.run)
     delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
@@ -107,7 +107,7 @@ def _retries(definition: Definition) -> str:
 def _runs(run: Run) -> str:
     from shlex import join
 
-    from mainspring.model.jobs import Command, Http
+    from mainspring.model.tasks.jobs import Command, Http
 
     if isinstance(run, Http):
         return f"{run.method} {run.url}"
@@ -129,13 +129,13 @@ def _placement_fields(placement: Placement) -> dict[str, Any]:
 
 
 def _details(run: Run) -> dict[str, Any]:
-    from mainspring.model.jobs import Command, Http
+    from mainspring.model.tasks.jobs import Command, Http
 
     if isinstance(run, Http):
         return http_fields(run)
     if not isinstance(run, Command):
         return {}
-    from mainspring.model.limits import in_words
+    from mainspring.model.limits.process_limits import in_words
 
     return {
         "shell": run.shell or None,
@@ -219,7 +219,7 @@ async def create_job(
     The task's arguments reach the command as JSON in the variable MAINSPRING_ARGS. A call sends them as its body, or
     in the header Mainspring-Args where it has none or another one.
     """
-    from mainspring.model.define import command, define
+    from mainspring.model.tasks.define_job import command, define
 
     limits = take_limits(policies)
     run: Run | None = take_http(policies)
@@ -249,7 +249,7 @@ async def create_job(
 
 def _options(policies: dict[str, Any]) -> Any:
     """The options that were given, as model.define takes them."""
-    from mainspring.model.define_placement import parse_amounts
+    from mainspring.model.placement.define_placement import parse_amounts
 
     given = {name: value for name, value in policies.items() if value is not None and value != ()}
     options = {name: value for name, value in given.items() if value is not False}  # zero is given, too

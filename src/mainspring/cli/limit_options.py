@@ -1,6 +1,6 @@
 """Limits of a job on the command line: their options, and how they are shown.
 
-Next: cli/jobs.py; the rules are in model/define_gate.py
+Next: cli/jobs.py; the rules are in model/limits/define_limits.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 from mainspring.cli.parse import Whole
 
 if TYPE_CHECKING:
-    from mainspring.model.gates import Gate
+    from mainspring.model.limits.limits import Gate
 
 _OPTIONS = (
     click.option("--max-running", type=Whole(), metavar="N", help="At most so many of its tasks at once."),
@@ -34,7 +34,7 @@ def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def take_limits(given: dict[str, Any]) -> dict[str, Any]:
     """Take the limits out of all that was given, as model.define takes them."""
-    from mainspring.model.define_gate import OPTIONS
+    from mainspring.model.limits.define_limits import OPTIONS
 
     limits = {name: value for name in OPTIONS if (value := given.pop(name)) is not None}
     of_a_key = limits.get("concurrency_limit")
@@ -47,6 +47,6 @@ def take_limits(given: dict[str, Any]) -> dict[str, Any]:
 
 def limit_fields(gate: Gate | None) -> dict[str, str]:
     """What a person sees of them."""
-    from mainspring.model.gates import in_words
+    from mainspring.model.limits.limits import in_words
 
     return {name.replace("_", " "): words for name, words in in_words(gate).items()}

@@ -15,7 +15,7 @@ from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.parse import task_id
 from mainspring.cli.render import note, on_terminal, print_json
 from mainspring.errors import StoreUnavailable
-from mainspring.model.states import TERMINAL, TaskState
+from mainspring.model.tasks.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client

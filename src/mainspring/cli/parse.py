@@ -15,7 +15,7 @@ import click
 
 from mainspring.cli.render import note
 from mainspring.errors import ValidationError
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -66,7 +66,7 @@ def pairs(given: Sequence[str], *, field: str) -> dict[str, str]:
 
 def arguments(text: str | None, given: Sequence[str]) -> str:
     """The arguments of a task as JSON text, from one JSON object or from NAME=VALUE texts."""
-    from mainspring.model.payload import decode, encode
+    from mainspring.model.tasks.payload import decode, encode
 
     if text is not None and given:
         raise ValidationError("args: give --args or --arg, not both", field="args")
@@ -80,7 +80,7 @@ def arguments(text: str | None, given: Sequence[str]) -> str:
 
 def _value(text: str) -> Any:
     """A value that is JSON stands for itself, any other is text."""
-    from mainspring.model.payload import decode
+    from mainspring.model.tasks.payload import decode
 
     try:
         json.loads(text, parse_constant=_refuse)
@@ -106,10 +106,10 @@ def submission(
     after: Sequence[int],
 ) -> Submission:
     """One task to submit."""
-    from mainspring.model.define import priority_level
-    from mainspring.model.define_gate import check_concurrency_key
-    from mainspring.model.names import check_name
-    from mainspring.model.zones import check_zone
+    from mainspring.model.limits.define_limits import check_concurrency_key
+    from mainspring.model.tasks.define_job import priority_level
+    from mainspring.model.words.names import check_name
+    from mainspring.model.words.zones import check_zone
     from mainspring.store.submit import Submission
 
     zone = None if tz is None else check_zone(tz)
@@ -128,7 +128,7 @@ def submission(
 
 
 def _instant(text: str, zone: ZoneInfo | None) -> datetime:
-    from mainspring.model.instants import parse_instant, parse_time
+    from mainspring.model.words.instants import parse_instant, parse_time
 
     if zone is None and parse_time(text, field="run_at").tzinfo is None:
         raise ValidationError(
@@ -140,7 +140,7 @@ def _instant(text: str, zone: ZoneInfo | None) -> datetime:
 
 def read_in(given: datetime, zone: ZoneInfo, *, field: str) -> datetime:
     """An instant; one that was given without an offset is read in a timezone, and that is told."""
-    from mainspring.model.instants import in_zone
+    from mainspring.model.words.instants import in_zone
 
     if given.tzinfo is not None:
         return given
@@ -151,6 +151,6 @@ def read_in(given: datetime, zone: ZoneInfo, *, field: str) -> datetime:
 
 def duration(text: str, *, field: str, at_least: float = 0.0) -> float:
     """Seconds."""
-    from mainspring.model.durations import seconds
+    from mainspring.model.words.durations import seconds
 
     return seconds(text, field=field, at_least=at_least)

@@ -66,9 +66,9 @@ async def backfill(
 
     Safe to stop and to repeat: what has run, or is to run, is not run again.
     """
-    from mainspring.model.instants import parse_time
-    from mainspring.model.names import check_name
-    from mainspring.model.zones import check_zone
+    from mainspring.model.words.instants import parse_time
+    from mainspring.model.words.names import check_name
+    from mainspring.model.words.zones import check_zone
     from mainspring.store.backfill import check_range, plan_backfill
 
     first, last = parse_time(start, field="from"), parse_time(end, field="to")
@@ -100,7 +100,7 @@ async def backfill(
 
 
 def _tell_plan(plan: dict[str, Any], stored: Stored, to_run: list[Slot]) -> None:
-    from mainspring.model.timing import timing
+    from mainspring.model.schedules.timing import timing
 
     zone = timing(stored.schedule).zone
     first, last = (to_run[end][0].astimezone(zone) if to_run else None for end in (0, -1))

@@ -13,11 +13,11 @@ from typing import Protocol
 
 from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown, coming, last_ended, last_fire, view
 from mainspring.errors import Conflict, NotFound, ValidationError
-from mainspring.model.edit_schedule import Edit, edited
-from mainspring.model.excluded import check_excluded
-from mainspring.model.names import check_name
-from mainspring.model.schedules import Schedule
-from mainspring.model.story import Story
+from mainspring.model.schedules.edit_schedule import Edit, edited
+from mainspring.model.schedules.excluded_days import check_excluded
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.story import Story
+from mainspring.model.words.names import check_name
 from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, schedules, synchronise, tasks
 from mainspring.store.backfill import Filled, Slot
 from mainspring.store.database import Connection

@@ -1,6 +1,6 @@
 """Schedules made and changed by hand: `mainspring schedule create | edit`.
 
-Next: cli/schedule_client.py; the rules for what a schedule may be are in model/define_schedule.py
+Next: cli/schedule_client.py; the rules for what a schedule may be are in model/schedules/define_schedule.py
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def create(
     **options: Any,
 ) -> None:
     """Make a schedule NAME for JOB: one of --cron, --every, --once, --daily, --weekly, --monthly, --daemon."""
-    from mainspring.model.define_schedule import define_schedule
+    from mainspring.model.schedules.define_schedule import define_schedule
 
     schedule = define_schedule(
         name, job, _given(options), args=json.loads(arguments(args, arg)), description=description or ""
@@ -154,8 +154,8 @@ async def edit(
     **options: Any,
 ) -> None:
     """Change a schedule from now on; what is not given stays. --arg sets one argument, --args all of them."""
-    from mainspring.model.edit_schedule import Edit, edited
-    from mainspring.model.schedules import Schedule
+    from mainspring.model.schedules.edit_schedule import Edit, edited
+    from mainspring.model.schedules.schedules import Schedule
 
     given = json.loads(arguments(args, arg))
     change = Edit(

@@ -1,6 +1,6 @@
 """What a schedule would do: `mainspring schedule preview`. Asks no database.
 
-Next: model/preview.py
+Next: model/schedules/preview.py
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mainspring.cli.render import note, print_json, table
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from mainspring.model.preview import PreviewFire
-    from mainspring.model.schedules import Schedule
+    from mainspring.model.schedules.preview import PreviewFire
+    from mainspring.model.schedules.schedules import Schedule
 
 MAX_FIRES = 1000
 _ROOM = Room(fold=("NOTE",), drop=("UTC",))
@@ -48,9 +48,9 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
     """Show in words what EXPR means, and when it fires next: cron, "every 30s", "daily at 09:00", an instant."""
     from datetime import UTC, datetime
 
-    from mainspring.model.instants import parse_time
-    from mainspring.model.preview import preview as foresee
-    from mainspring.model.zones import check_zone
+    from mainspring.model.schedules.preview import preview as foresee
+    from mainspring.model.words.instants import parse_time
+    from mainspring.model.words.zones import check_zone
 
     zone = check_zone(options["tz"])
     schedule = _schedule(expression, zone, name or "preview", **options)
@@ -78,7 +78,7 @@ def _parsed(expression: tuple[str, ...], zone: ZoneInfo) -> tuple[str, str]:
     from os.path import exists
 
     from mainspring.errors import ValidationError
-    from mainspring.model import phrases
+    from mainspring.model.schedules import phrases
 
     try:
         return phrases.parse(" ".join(expression), zone=zone)
@@ -95,8 +95,8 @@ def _schedule(
 ) -> Schedule:
     from msgspec.structs import replace
 
-    from mainspring.model.define_schedule import define_schedule
-    from mainspring.model.excluded import check_excluded
+    from mainspring.model.schedules.define_schedule import define_schedule
+    from mainspring.model.schedules.excluded_days import check_excluded
 
     kind, parsed = _parsed(expression, zone)
     given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}

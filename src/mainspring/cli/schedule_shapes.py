@@ -13,11 +13,11 @@ from typing import Any, Literal
 import msgspec
 
 from mainspring.errors import ValidationError
-from mainspring.model.edit_schedule import differences
-from mainspring.model.planning import Reason
-from mainspring.model.story import Origin
-from mainspring.model.timing import timing
-from mainspring.model.zones import zone_or_utc
+from mainspring.model.schedules.edit_schedule import differences
+from mainspring.model.schedules.planning import Reason
+from mainspring.model.schedules.story import Origin
+from mainspring.model.schedules.timing import timing
+from mainspring.model.words.zones import zone_or_utc
 from mainspring.store.ledger import Run
 from mainspring.store.schedules import Stored
 

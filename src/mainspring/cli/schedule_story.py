@@ -38,10 +38,10 @@ MISSING = 1  # the exit code
 @with_client
 async def explain(client: Client, name: str, at: str | None, tz: str | None) -> None:
     """Tell the story of a plan time: expected or not, planned, armed, fired how late, or why not."""
-    from mainspring.model.instants import parse_time
-    from mainspring.model.story import as_lines
-    from mainspring.model.timing import timing
-    from mainspring.model.zones import check_zone
+    from mainspring.model.schedules.story import as_lines
+    from mainspring.model.schedules.timing import timing
+    from mainspring.model.words.instants import parse_time
+    from mainspring.model.words.zones import check_zone
 
     zone = None if tz is None else check_zone(tz)
     instant = None if at is None else parse_time(at, field="at")

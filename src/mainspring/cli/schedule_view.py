@@ -151,7 +151,7 @@ def _last(fire: LastFire) -> str:
 
 def _policies(view: ScheduleView) -> dict[str, Any]:
     """Those that somebody has chosen."""
-    from mainspring.model.schedules import Policies
+    from mainspring.model.schedules.schedules import Policies
 
     default = Policies()
     chosen = {name: value for name, value in view.policies.items() if value != getattr(default, name)}
@@ -163,7 +163,7 @@ def _policies(view: ScheduleView) -> dict[str, Any]:
 def _policy(name: str, value: Any, view: ScheduleView) -> Any:
     from datetime import timedelta
 
-    from mainspring.model.story import span
+    from mainspring.model.schedules.story import span
 
     if name in _DURATIONS:
         return span(timedelta(seconds=value))

@@ -17,11 +17,11 @@ from mainspring.cli.parse import STATE, Whole, arguments, duration, submission, 
 from mainspring.cli.render import cell, fields, headline, milliseconds, note, on_terminal, print_json, table, visible
 from mainspring.cli.schedule_view import shown
 from mainspring.errors import TaskFailed
-from mainspring.model.states import TERMINAL, TaskState
+from mainspring.model.tasks.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.model.waits import Wait
+    from mainspring.model.tasks.waits import Wait
     from mainspring.store.tasks import TaskView
 
 MAX_LIMIT = 500

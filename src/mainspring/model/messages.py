@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from mainspring.model.jobs import Job
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.jobs import Job
+from mainspring.model.tasks.states import TaskState
 
 PROTOCOL = 1
 

@@ -17,12 +17,12 @@ from mainspring import compose
 from mainspring.agent.executors.python import Handler
 from mainspring.agent.failures import FailureHook
 from mainspring.errors import JobNotFound, ValidationError
-from mainspring.model.define import command
-from mainspring.model.define_http import UNSET, http
-from mainspring.model.durations import Duration
-from mainspring.model.jobs import Definition
-from mainspring.model.names import check_name
-from mainspring.model.sizes import Size
+from mainspring.model.tasks.define_http import UNSET, http
+from mainspring.model.tasks.define_job import command
+from mainspring.model.tasks.jobs import Definition
+from mainspring.model.words.durations import Duration
+from mainspring.model.words.names import check_name
+from mainspring.model.words.sizes import Size
 from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.defining import check_hook, check_prefix, check_resource, check_version, define_call, define_handler
 from mainspring.sdk.job import Job

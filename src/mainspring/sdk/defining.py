@@ -13,9 +13,9 @@ import msgspec
 
 from mainspring.agent.executors.python import Handler
 from mainspring.errors import ValidationError
-from mainspring.model.define import define
-from mainspring.model.jobs import Definition, Python, Run
-from mainspring.model.names import check_name
+from mainspring.model.tasks.define_job import define
+from mainspring.model.tasks.jobs import Definition, Python, Run
+from mainspring.model.words.names import check_name
 from mainspring.sdk.job import Job, bind_command, check_command
 from mainspring.sdk.limits import bind_limits, check_limits
 from mainspring.sdk.schedules import JobOptions

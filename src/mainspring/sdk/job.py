@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from mainspring.errors import ValidationError
-from mainspring.model.define import priority_level
-from mainspring.model.define_gate import check_concurrency_key
-from mainspring.model.define_schedule import When
-from mainspring.model.durations import Duration, seconds
-from mainspring.model.instants import check_instant
-from mainspring.model.jobs import Priority
-from mainspring.model.names import check_name
-from mainspring.model.payload import decode, encode
+from mainspring.model.limits.define_limits import check_concurrency_key
+from mainspring.model.schedules.define_schedule import When
+from mainspring.model.tasks.define_job import priority_level
+from mainspring.model.tasks.jobs import Priority
+from mainspring.model.tasks.payload import decode, encode
+from mainspring.model.words.durations import Duration, seconds
+from mainspring.model.words.instants import check_instant
+from mainspring.model.words.names import check_name
 from mainspring.sdk.limits import check_limits
 from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Decode, Task, check_task_id

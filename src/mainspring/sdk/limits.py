@@ -1,14 +1,14 @@
 """Limits of jobs that code defines: what only its signature and its schedules can tell about them.
 
-Next: sdk/app.py; the rules are in model/define_gate.py
+Next: sdk/app.py; the rules are in model/limits/define_limits.py
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mainspring.model.daemons import limits_of_a_daemon
-from mainspring.model.jobs import Definition
+from mainspring.model.daemons.daemons import limits_of_a_daemon
+from mainspring.model.tasks.jobs import Definition
 from mainspring.sdk.signature import Signature
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from mainspring.errors import ValidationError
-from mainspring.model.define import Options
-from mainspring.model.define_schedule import When, define_schedule, has_schedule
-from mainspring.model.excluded import check_excluded
-from mainspring.model.names import check_name
-from mainspring.model.schedules import Schedule
+from mainspring.model.schedules.define_schedule import When, define_schedule, has_schedule
+from mainspring.model.schedules.excluded_days import check_excluded
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.define_job import Options
+from mainspring.model.words.names import check_name
 
 
 class Check(Protocol):

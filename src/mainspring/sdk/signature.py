@@ -15,8 +15,8 @@ import msgspec.inspect
 from msgspec import UNSET, UnsetType
 
 from mainspring.errors import ValidationError
-from mainspring.model.payload import encode
-from mainspring.model.schedules import FILLED
+from mainspring.model.schedules.schedules import FILLED
+from mainspring.model.tasks.payload import encode
 from mainspring.sdk.models import HiddenValue, Model, model_of
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.errors import ValidationError, WaitTimeout
-from mainspring.model.durations import Duration, seconds
+from mainspring.model.words.durations import Duration, seconds
 from mainspring.sdk.app import App
 from mainspring.sdk.testing_databases import database
 from mainspring.store import partitions

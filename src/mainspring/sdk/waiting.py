@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import ResultLost, StoreUnavailable, TaskFailed, TaskNotFound, ValidationError, WaitTimeout
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import tasks
 from mainspring.store.database import Database
 from mainspring.store.tasks import Ended

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from mainspring.errors import ValidationError
 from mainspring.model.messages import Armed, Hello
-from mainspring.model.names import check_name
+from mainspring.model.words.names import check_name
 from mainspring.store import agents, tokens
 from mainspring.store.agents import Newcomer
 from mainspring.store.database import Connection

@@ -28,7 +28,7 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")

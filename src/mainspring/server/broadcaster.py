@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.recorder import Recorder

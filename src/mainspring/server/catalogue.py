@@ -9,9 +9,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from mainspring.model.jobs import Definition, Job
-from mainspring.model.placement import Requirements
-from mainspring.model.strategies import DEFAULT_STRATEGY
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.placement.strategies import DEFAULT_STRATEGY
+from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.store import jobs, settings
 from mainspring.store.database import Database
 

@@ -4,7 +4,7 @@ Reads   store.segments       who owns what, who is there
 Asks    model.segments       what moves
 Writes  store.segments       (servers that are dead, new owners), under the leader's term
         store.leases         (what a clock that was set back has made too long)
-Next:   store/segments.py, model/segments.py
+Next:   store/segments.py, model/placement/segments.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from mainspring.model.segments import assign
+from mainspring.model.placement.segments import assign
 from mainspring.server.leader import Leader
 from mainspring.server.standing import Standing
 from mainspring.server.timekeeper import measure

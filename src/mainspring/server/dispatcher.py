@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
-from mainspring.model.floors import Floor, Floors
-from mainspring.model.jobs import PRIORITY_LEVELS
 from mainspring.model.messages import Armed
-from mainspring.model.placement import Requirements
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.claim_floors import Floor, Floors
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.placer import Placer

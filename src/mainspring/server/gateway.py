@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.lead import Lead
 from mainspring.model.messages import (
     Armed,
     Cancel,
@@ -21,7 +20,8 @@ from mainspring.model.messages import (
     Ending,
     Held,
 )
-from mainspring.model.placement import Requirements, fits
+from mainspring.model.placement.lead import Lead
+from mainspring.model.placement.placement import Requirements, fits
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.doubts import Doubts
 from mainspring.server.recorder import Recorder

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mainspring.model.daemons import Waiting, place
+from mainspring.model.daemons.daemons import Waiting, place
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.store import daemons, replicas

@@ -8,7 +8,7 @@ Next:   store/claims.py, store/sticky.py
 
 from __future__ import annotations
 
-from mainspring.model.placement import Requirements, arrange, fits, matches
+from mainspring.model.placement.placement import Requirements, arrange, fits, matches
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.roster import Roster

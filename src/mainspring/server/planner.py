@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from mainspring.errors import MainspringError, ValidationError
-from mainspring.model.planning import Decision, arguments, decide, run_at
+from mainspring.model.schedules.planning import Decision, arguments, decide, run_at
 from mainspring.server.scopes import Provider, Providers
 from mainspring.server.standing import Standing
 from mainspring.store import plans

@@ -25,7 +25,7 @@ from mainspring.model.messages import (
     Submit,
     Welcome,
 )
-from mainspring.model.skew import DEFAULT_LIMIT, alarm
+from mainspring.model.words.skew import DEFAULT_LIMIT, alarm
 from mainspring.server import arrivals
 from mainspring.server.batch import Report, Reporter
 from mainspring.server.flood import Slowed

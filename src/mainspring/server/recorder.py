@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import Ending, Held
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again, after_attempt
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.batch import Batch, Report, Reporter, ServerLink, in_parts
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.strangers import Strangers

@@ -5,7 +5,7 @@ harm.
 Reads   store.rescue         what sessions hold whose lease is over, and what runs past its deadline
 Writes  store.outcomes       through the recorder's own moves, under the old token
         store.rescue         orders to stop what an agent still runs
-Next:   model/verdict.py, server/salvage.py
+Next:   model/tasks/verdict.py, server/salvage.py
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import random
 from functools import partial
 
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again, after_attempt, after_crash, at_least_after
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
 from mainspring.server.batch import UNFIT
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from mainspring.model.messages import Held, Recall
-from mainspring.model.waits import Known, Wait, why
+from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.seat import Seat

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from mainspring.model.messages import Ending
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.server.batch import UNFIT
 from mainspring.server.recorder import Recorder
 from mainspring.store import rescue

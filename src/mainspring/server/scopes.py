@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.errors import ValidationError
-from mainspring.model.define_schedule import check_scopes
+from mainspring.model.schedules.define_schedule import check_scopes
 
 PATIENCE = 10.0  # seconds that a provider may take
 

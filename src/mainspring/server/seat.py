@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.model.lead import Lead
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -25,9 +24,10 @@ from mainspring.model.messages import (
     Recall,
     ServerMessage,
 )
-from mainspring.model.placement import copies
-from mainspring.model.states import TaskState
-from mainspring.model.strategies import Candidate
+from mainspring.model.placement.lead import Lead
+from mainspring.model.placement.placement import copies
+from mainspring.model.placement.strategies import Candidate
+from mainspring.model.tasks.states import TaskState
 from mainspring.server.amounts import Amounts
 from mainspring.server.batch import Report, about, items
 from mainspring.server.catalogue import Catalogue

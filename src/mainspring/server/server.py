@@ -13,9 +13,9 @@ from typing import Protocol
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Loop, run_all
-from mainspring.model.lead import Lead
 from mainspring.model.messages import Ending
-from mainspring.model.skew import DEFAULT_LIMIT
+from mainspring.model.placement.lead import Lead
+from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.server import broadcaster, coordinator, gatekeeper, keeper, lender
 from mainspring.server.broadcaster import Broadcaster
 from mainspring.server.catalogue import Catalogue

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from mainspring.model.skew import alarm
+from mainspring.model.words.skew import alarm
 from mainspring.store import clock as store_clock
 from mainspring.store.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from mainspring.model.messages import Ending
-from mainspring.model.overlap import decide
+from mainspring.model.schedules.overlap import decide
 from mainspring.server.standing import Standing
 from mainspring.store import turns
 from mainspring.store.database import Connection, Database

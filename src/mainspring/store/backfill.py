@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
-from mainspring.model.planning import INSTANT, arguments
-from mainspring.model.schedules import Schedule
-from mainspring.model.timing import timing
+from mainspring.model.schedules.planning import INSTANT, arguments
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.timing import timing
 from mainspring.store.database import Connection
 from mainspring.store.schedules import Stored
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history

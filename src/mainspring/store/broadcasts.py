@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store.claims import BATCH_TOKENS
 from mainspring.store.database import Connection
 

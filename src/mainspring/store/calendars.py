@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, NotFound
-from mainspring.model.schedules import Schedule
+from mainspring.model.schedules.schedules import Schedule
 from mainspring.store.database import Connection
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from mainspring.model.floors import Floor
-from mainspring.model.jobs import PRIORITY_LEVELS
 from mainspring.model.messages import Armed
+from mainspring.model.tasks.claim_floors import Floor
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.store.database import Connection
 from mainspring.store.segments import holds, owned_or_open
 

@@ -7,7 +7,7 @@ Next: server/gateway.py
 from __future__ import annotations
 
 from mainspring.errors import InvalidTransition
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import jobs, tasks
 from mainspring.store.database import Connection
 from mainspring.store.recalls import RECALL, RESTART

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import InvalidTransition
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import schedules
 from mainspring.store.database import Connection
 from mainspring.store.schedules import Stored

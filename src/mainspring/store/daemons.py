@@ -6,7 +6,7 @@ Next: server/keeper.py; the lives of a replica are in store/replicas.py
 
 from __future__ import annotations
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history

@@ -1,6 +1,6 @@
 """Explain: the story of a plan time, from what was expected of it to what came of its tasks.
 
-Next: cli/schedule_story.py; sentences that need no database are in model/story.py
+Next: cli/schedule_story.py; sentences that need no database are in model/schedules/story.py
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.errors import TaskNotFound
-from mainspring.model import story
-from mainspring.model.schedules import Overlap
-from mainspring.model.story import Cursor, FireStory, Past, Story, local
-from mainspring.model.timing import Timing, timing
+from mainspring.model.schedules import story
+from mainspring.model.schedules.schedules import Overlap
+from mainspring.model.schedules.story import Cursor, FireStory, Past, Story, local
+from mainspring.model.schedules.timing import Timing, timing
 from mainspring.store import tasks
 from mainspring.store.database import Connection
 from mainspring.store.ledger import FireRow, UsedUp, last_decided, used_up, versions

@@ -1,6 +1,6 @@
 """What tasks at a gate, or aside in a lane, wait for.
 
-Next: model/waits.py
+Next: model/tasks/waits.py
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainspring.model.gates import Rate, plain_key
-from mainspring.model.waits import Limited, Wait, why_limited
+from mainspring.model.limits.limits import Rate, plain_key
+from mainspring.model.tasks.waits import Limited, Wait, why_limited
 from mainspring.store.database import Connection
 from mainspring.store.gates import LANE, LIMITS
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from mainspring.model.define_gate import MAX_RUNNING
-from mainspring.model.floors import Floor
+from mainspring.model.limits.define_limits import MAX_RUNNING
+from mainspring.model.tasks.claim_floors import Floor
 from mainspring.store.database import Connection
 from mainspring.store.turns import Released
 

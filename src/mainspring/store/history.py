@@ -6,7 +6,7 @@ Next: store/turns.py, store/recalls.py
 
 from __future__ import annotations
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 
 
 def into_history(source: str, state: TaskState, code: str, error: str) -> str:

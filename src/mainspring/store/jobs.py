@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import Conflict, JobNotFound
-from mainspring.model import placement
-from mainspring.model.daemons import limits_of_a_daemon
-from mainspring.model.jobs import Definition, Job
-from mainspring.model.placement import Requirements
+from mainspring.model.daemons.daemons import limits_of_a_daemon
+from mainspring.model.placement import placement
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.store.database import Connection
 
 AT_ONCE = 10_000  # tasks in one statement

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from mainspring.model.planning import Reason, Version
-from mainspring.model.states import TaskState
-from mainspring.model.story import Origin, Past
-from mainspring.model.timing import Timing, timing
+from mainspring.model.schedules.planning import Reason, Version
+from mainspring.model.schedules.story import Origin, Past
+from mainspring.model.schedules.timing import Timing, timing
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import plans
 from mainspring.store.database import Connection
 from mainspring.store.schedules import Stored

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from mainspring.model.planning import GRACE, Version, expected
-from mainspring.model.story import local
-from mainspring.model.timing import timing
+from mainspring.model.schedules.planning import GRACE, Version, expected
+from mainspring.model.schedules.story import local
+from mainspring.model.schedules.timing import timing
 from mainspring.store import ledger
 from mainspring.store.database import Connection
 from mainspring.store.ledger import UsedUp

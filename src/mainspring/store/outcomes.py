@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mainspring.model.messages import Chunk, Ending, Note, Start
-from mainspring.model.states import TaskState
-from mainspring.model.verdict import Again
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.store.database import Connection
 
 _START = """

@@ -17,10 +17,10 @@ from uuid import UUID
 import msgspec
 
 from mainspring.errors import ValidationError
-from mainspring.model.payload import cut
-from mainspring.model.planning import Version
-from mainspring.model.schedules import Policies, Schedule
-from mainspring.model.timing import timing
+from mainspring.model.schedules.planning import Version
+from mainspring.model.schedules.schedules import Policies, Schedule
+from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.payload import cut
 from mainspring.store.database import Connection
 from mainspring.store.segments import holds, owned
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from mainspring.model.states import TaskState
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history

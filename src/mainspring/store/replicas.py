@@ -16,10 +16,10 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import ValidationError
-from mainspring.model.daemons import Able, next_life
+from mainspring.model.daemons.daemons import Able, next_life
 from mainspring.model.messages import Ending
-from mainspring.model.schedules import Policies
-from mainspring.model.states import TaskState
+from mainspring.model.schedules.schedules import Policies
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import outcomes, partitions
 from mainspring.store.claims import BATCH_TOKENS, COLUMNS, NOTED, Claim, as_claim
 from mainspring.store.database import Connection

@@ -1,6 +1,6 @@
 """Roster: who is there to run tasks, who takes nothing new, and what waits for whom.
 
-Next: model/waits.py, server/roster.py
+Next: model/tasks/waits.py, server/roster.py
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 
 from mainspring.errors import NotFound
-from mainspring.model.placement import Requirements, decode
-from mainspring.model.waits import Known, Wait, why
+from mainspring.model.placement.placement import Requirements, decode
+from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.store import gate_waits
 from mainspring.store.database import Connection
 

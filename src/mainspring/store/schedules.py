@@ -16,11 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound
-from mainspring.model.daemons import check_can_stay_up
-from mainspring.model.define_schedule import check_fires
-from mainspring.model.planning import INSTANT, LOOK_BEFORE, arguments
-from mainspring.model.schedules import Policies, Schedule
-from mainspring.model.timing import timing
+from mainspring.model.daemons.daemons import check_can_stay_up
+from mainspring.model.schedules.define_schedule import check_fires
+from mainspring.model.schedules.planning import INSTANT, LOOK_BEFORE, arguments
+from mainspring.model.schedules.schedules import Policies, Schedule
+from mainspring.model.schedules.timing import timing
 from mainspring.store import calendars, recalls
 from mainspring.store.database import Connection
 from mainspring.store.plans import policies

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.errors import Conflict, NotFound
-from mainspring.model.placement import Requirements, decode
+from mainspring.model.placement.placement import Requirements, decode
 from mainspring.store.database import Connection
 
 SHORT = 8  # characters of an id that people read and type

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mainspring.model.strategies import DEFAULT_STRATEGY, STRATEGIES
+from mainspring.model.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
 from mainspring.store.database import Connection
 
 _STRATEGY = "placement"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mainspring.model.states import TaskState
-from mainspring.model.waits import why
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.waits import why
 from mainspring.store import chores, cluster_views, roster, upkeep
 from mainspring.store.database import Connection
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from mainspring.model.floors import Floor
+from mainspring.model.tasks.claim_floors import Floor
 from mainspring.store.claims import BATCH_TOKENS, LEVELS, NOTED, TAKE, Claim, as_claim
 from mainspring.store.database import Connection
 from mainspring.store.segments import holds, owned_or_open

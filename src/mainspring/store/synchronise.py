@@ -14,8 +14,8 @@ from contextlib import suppress
 import msgspec
 
 from mainspring.errors import Conflict, ScheduleNotFound
-from mainspring.model.define_schedule import check_fires
-from mainspring.model.schedules import Schedule
+from mainspring.model.schedules.define_schedule import check_fires
+from mainspring.model.schedules.schedules import Schedule
 from mainspring.store import calendars, schedules
 from mainspring.store.database import Connection
 from mainspring.store.schedules import Stored

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from mainspring.errors import InvalidTransition, TaskNotFound
-from mainspring.model.gates import plain_key
-from mainspring.model.states import TERMINAL, TaskState
-from mainspring.model.zones import zone_or_utc
+from mainspring.model.limits.limits import plain_key
+from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.model.words.zones import zone_or_utc
 from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history

@@ -12,10 +12,10 @@ from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
-from mainspring.model.floors import Floor
-from mainspring.model.overlap import Turn
-from mainspring.model.schedules import Overlap
-from mainspring.model.states import TaskState
+from mainspring.model.schedules.overlap import Turn
+from mainspring.model.schedules.schedules import Overlap
+from mainspring.model.tasks.claim_floors import Floor
+from mainspring.model.tasks.states import TaskState
 from mainspring.store import partitions
 from mainspring.store.database import Connection
 from mainspring.store.history import into_history

@@ -18,7 +18,7 @@ from pathlib import PurePosixPath
 
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.process import Program
-from mainspring.model.jobs import Command
+from mainspring.model.tasks.jobs import Command
 
 # Variables that make a program load other code: the loader, iconv, and interpreters, also of an allowed script.
 STEERING = ("LD_", "PYTHON", "PERL5", "BASH_FUNC_")  # and all that begin so

@@ -22,7 +22,7 @@ from mainspring.agent.executors.flow import Flow
 from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseOver, Program
 from mainspring.agent.executors.program import program_of
 from mainspring.agent.executors.warming import SOON, NotWarm, Warming, can_wait, gated
-from mainspring.model.jobs import Command
+from mainspring.model.tasks.jobs import Command
 from mainspring.wire.clock import boottime
 
 OPEN_FILES = 10_240  # two for each running command; macOS grants no more

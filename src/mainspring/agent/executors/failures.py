@@ -11,8 +11,8 @@ import signal
 
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.process import Program
-from mainspring.model.jobs import NO_LIMITS, Limits
-from mainspring.model.limits import in_words
+from mainspring.model.limits.process_limits import in_words
+from mainspring.model.tasks.jobs import NO_LIMITS, Limits
 
 LONGEST_MESSAGE = 500
 HOPELESS = {errno.ENOENT, errno.EACCES, errno.E2BIG, errno.ENOTDIR, errno.ENOEXEC, 0}  # 0: not even tried

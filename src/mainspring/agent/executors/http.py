@@ -18,11 +18,11 @@ from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.executors.http_body import Body
 from mainspring.agent.executors.http_request import REDIRECTS, Request, first_request, next_request
-from mainspring.model.addresses import Allowed
-from mainspring.model.define_http import is_expected
-from mainspring.model.jobs import Http
-from mainspring.model.payload import encode
-from mainspring.model.retry import Retry
+from mainspring.model.tasks.addresses import Allowed
+from mainspring.model.tasks.define_http import is_expected
+from mainspring.model.tasks.jobs import Http
+from mainspring.model.tasks.payload import encode
+from mainspring.model.tasks.retry import Retry
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse

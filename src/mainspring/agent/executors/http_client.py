@@ -2,7 +2,7 @@
 
 A name is resolved once for each request; every address it has must be allowed, and only those are dialled. aiohttp is
 loaded with this module, so the executor imports it when the first HTTP job is armed.
-Next: model/addresses.py
+Next: model/tasks/addresses.py
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from yarl import URL
 
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.http_request import Request
-from mainspring.model.addresses import Address, Allowed, literal
+from mainspring.model.tasks.addresses import Address, Allowed, literal
 
 CONNECT = 10.0  # seconds: the name, the connection and TLS
 SILENCE = 600.0  # seconds without a byte; a peer that is gone without a word must not hold its slot for ever

@@ -14,8 +14,8 @@ from urllib.parse import quote, urljoin, urlsplit
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.errors import ValidationError
-from mainspring.model.define_http import check_url
-from mainspring.model.jobs import Http
+from mainspring.model.tasks.define_http import check_url
+from mainspring.model.tasks.jobs import Http
 
 REDIRECTS = (301, 302, 303, 307, 308)
 LONGEST_ARGS = 8000  # bytes in a header: servers take 8 kB for a line of it, with its name

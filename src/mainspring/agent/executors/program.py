@@ -14,7 +14,7 @@ import msgspec
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.process import Program
-from mainspring.model.jobs import Command
+from mainspring.model.tasks.jobs import Command
 
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
 LONGEST_VARIABLE = 128 << 10  # Linux: the name, the value, "=" and the NUL at the end

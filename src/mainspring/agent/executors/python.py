@@ -21,7 +21,7 @@ from mainspring.agent.control import Control
 from mainspring.agent.current import TaskCancelled, running
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.errors import ValidationError
-from mainspring.model.jobs import Python
+from mainspring.model.tasks.jobs import Python
 
 
 class Handler(msgspec.Struct, frozen=True):

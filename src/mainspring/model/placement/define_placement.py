@@ -1,0 +1,92 @@
+"""What a job asks of agents, from what people give: labels, amounts, and which of the agents that fit is taken.
+
+Next: model/placement/placement.py
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mainspring.errors import ValidationError
+from mainspring.model.placement.placement import RESERVED
+from mainspring.model.placement.strategies import STRATEGIES
+from mainspring.model.tasks.jobs import Placement
+from mainspring.model.words.names import check_name
+
+MIN_AMOUNT = 1e-6  # less is lost among the errors of sums
+MAX_AMOUNT = 1e12
+
+
+def define_placement(strategy: object, needs: object, prefer: object, sticky: object, broadcast: object) -> Placement:
+    """None and an empty mapping mean: not given."""
+    if broadcast is True and needs:
+        raise ValidationError(
+            "needs: a broadcast runs on every agent that matches, whatever is in use there; leave out `needs`, "
+            "and pick the agents by `requires`",
+            field="needs",
+        )
+    return Placement(
+        strategy=None if strategy is None else check_strategy(strategy, field="placement"),
+        needs=check_amounts(needs, field="needs"),
+        prefer=check_labels(prefer, field="prefer"),
+        sticky=None if sticky is None else check_name(sticky, field="sticky"),
+        broadcast=_flag(broadcast, "broadcast"),
+    )
+
+
+def _flag(value: object, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValidationError(f"{field}: {value!r}; give True or False", field=field)
+    return value
+
+
+def check_strategy(strategy: object, *, field: str) -> str:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
+        raise ValidationError(f"{field}: {strategy!r}; use {', '.join(STRATEGIES)}", field=field)
+    return strategy
+
+
+def check_labels(given: object, *, field: str) -> dict[str, str]:
+    """Labels by name, such as {"zone": "eu"}."""
+    if not isinstance(given, Mapping):
+        raise ValidationError(f"{field}: {given!r}; give labels such as {{'zone': 'eu'}}", field=field)
+    for name, value in given.items():
+        _check_own_name(name, field)
+        check_name(value, field=field)
+    return dict(given)
+
+
+def check_amounts(given: object, *, field: str) -> dict[str, float]:
+    """Amounts by name, such as {"gpu": 1}."""
+    if not isinstance(given, Mapping):
+        raise ValidationError(f"{field}: {given!r}; give amounts such as {{'gpu': 1}}", field=field)
+    amounts = {}
+    for name, amount in given.items():
+        _check_own_name(name, field)
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not math.isfinite(amount):
+            raise ValidationError(f"{field}: {name}={amount!r} is not an amount; give a number", field=field)
+        if not MIN_AMOUNT <= amount <= MAX_AMOUNT:
+            raise ValidationError(
+                f"{field}: {name}={amount:g}; at least {MIN_AMOUNT:g}, at most {MAX_AMOUNT:g}", field=field
+            )
+        amounts[name] = float(amount)
+    return amounts
+
+
+def parse_amounts(pairs: Mapping[str, str], *, field: str) -> dict[str, float]:
+    """Amounts as people type them."""
+    amounts = {}
+    for name, text in pairs.items():
+        try:
+            amounts[name] = float(text)
+        except ValueError:
+            raise ValidationError(
+                f"{field}: {name}={text[:100]!r} is not an amount; write gpu=2", field=field
+            ) from None
+    return check_amounts(amounts, field=field)
+
+
+def _check_own_name(name: object, field: str) -> None:
+    if check_name(name, field=field).startswith(RESERVED):
+        raise ValidationError(f"{field}: {name!r}; names that begin with {RESERVED} are ours", field=field)

@@ -1,0 +1,147 @@
+"""The plan times of a cron expression in a timezone.
+
+`cronsim` walks local times, which know no offset; what the clocks of the zone do to each of them is decided here.
+A fixed time (neither minute nor hour begins with `*`) obeys `gap` and `fold`. Anything else follows real time:
+every instant whose local time matches, and no other, as in Debian's cron.
+Next: model/schedules/timing.py
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import get_args
+
+from cronsim import CronSim, CronSimError
+
+from mainspring.errors import ValidationError
+from mainspring.model.schedules.cron_grammar import resolve
+from mainspring.model.schedules.schedules import Fold, Gap
+from mainspring.model.words.zones import Change, change_around, change_at, check_zone, offsets_of
+
+YEARS = 50  # as far as cronsim looks; 29 February on a given weekday is never more than 40 years away
+
+_SECOND = timedelta(seconds=1)
+_CHECKED_FROM = datetime(2026, 1, 1, tzinfo=UTC)  # any start does: what fires at all fires within YEARS of it
+
+
+class Cron:
+    """A cron expression that fires at some time; raises ValidationError for any other."""
+
+    def __init__(
+        self,
+        expression: str,
+        zone: str,
+        *,
+        gap: Gap = "shift",
+        fold: Fold = "first",
+        seed: str = "",
+        field: str = "cron",
+    ) -> None:
+        if gap not in get_args(Gap):
+            raise ValidationError(f"gap: {gap!r}; use {', '.join(get_args(Gap))}", field="gap")
+        if fold not in get_args(Fold):
+            raise ValidationError(f"fold: {fold!r}; use {', '.join(get_args(Fold))}", field="fold")
+        resolved = resolve(expression, seed=seed, field=field)
+        self._zone = check_zone(zone)
+        try:
+            self._template = CronSim(resolved.text, datetime(2026, 1, 1))
+        except CronSimError:  # the grammar let it pass, so that only the date can be wrong
+            raise _never(expression, field) from None
+        _, minute, hour, *_ = self._template.parts
+        self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
+        self._gap: Gap = gap if self.is_fixed else "skip"
+        self._fold: Fold = fold if self.is_fixed else "both"
+        self._spread = resolved.spread
+        if self.after(_CHECKED_FROM) is None:
+            if self._next_local(_CHECKED_FROM.replace(tzinfo=None)) is None:
+                raise _never(expression, field)
+            raise ValidationError(
+                f"{field}: {expression!r} never fires in {zone}: the clocks leave that time out whenever it comes; "
+                'write another time, or a fixed one with gap="shift"',
+                field=field,
+            )
+
+    @property
+    def words(self) -> str:
+        """The expression in English."""
+        words = re.sub(r"\b(\d+)th\b", _ordinal, self._template.explain())
+        words = words.replace(" and on ", " or on ")  # cronsim joins the two kinds of days so, and either will do
+        return f"{words} (H resolved from the name)" if self._spread else words
+
+    def after(self, instant: datetime) -> datetime | None:
+        """The next plan time strictly after `instant`, in UTC; None when there is none in 50 years."""
+        try:
+            instant = instant.astimezone(UTC).replace(microsecond=0)  # plan times are whole seconds
+            aware = instant.astimezone(self._zone)
+            local = aware.replace(tzinfo=None, fold=0)
+            found = self._search(local, instant)
+            if self._fold == "first" or aware.fold == 1:
+                return found
+            change = change_around(self._zone, local)
+            if change is None:
+                return found
+            # In the first pass of a fold: matches from the fold's start on come again before what follows it.
+            again = self._search(change.start - _SECOND, instant)
+        except OverflowError:  # the calendar ends with 9999
+            return None
+        return again if found is None or (again is not None and again < found) else found
+
+    def left_out(self, instant: datetime) -> datetime | None:
+        """The local time that does not exist and for which this plan time stands, if it was shifted."""
+        change = change_at(self._zone, instant)
+        if self._gap != "shift" or change is None or not change.is_gap:
+            return None
+        if self._next_local(change.end - _SECOND) == change.end:
+            return None  # it would have fired here anyway
+        match = self._next_local(change.start - _SECOND)
+        return match if match is not None and match < change.end else None
+
+    def _search(self, local: datetime, instant: datetime) -> datetime | None:
+        """The first plan time after `instant` among the matches later than `local`."""
+        last_year = local.year + YEARS
+        while (match := self._next_local(local)) is not None and match.year <= last_year:
+            before, after = offsets_of(self._zone, match)
+            if before == after:
+                found = (match - before).replace(tzinfo=UTC)
+                if found > instant:
+                    return found
+                local = match
+                continue
+            change = change_around(self._zone, match)
+            assert change is not None  # the offsets differ
+            for found in self._instances(match, change):
+                if found > instant:
+                    return found
+            local = change.end - _SECOND  # nothing else in there: do not walk through it
+        return None
+
+    def _instances(self, match: datetime, change: Change) -> tuple[datetime, ...]:
+        """The instants, in order, of a local time that comes never or twice."""
+        if change.is_gap:
+            return (change.at,) if self._gap == "shift" else ()
+        first = (match - change.before).replace(tzinfo=UTC)
+        second = (match - change.after).replace(tzinfo=UTC)
+        return {"first": (first,), "second": (second,), "both": (first, second)}[self._fold]
+
+    def _next_local(self, local: datetime) -> datetime | None:
+        """The first local time after `local` that matches, whether the clocks show it or not."""
+        walk = CronSim.__new__(CronSim)  # a copy: parsing again would take ten times as long, copy.copy twice
+        walk.__dict__.update(self._template.__dict__)
+        walk.dt = local
+        return next(walk, None)
+
+
+def _never(expression: str, field: str) -> ValidationError:
+    return ValidationError(
+        f"{field}: day of month: {expression!r} never fires, for no month has such a day; "
+        "write a date that exists, or L for the last day of the month",
+        field=field,
+    )
+
+
+def _ordinal(match: re.Match[str]) -> str:
+    """cronsim says 21th."""
+    digits = match[1]
+    suffix = "th" if digits[-2:] in ("11", "12", "13") else {"1": "st", "2": "nd", "3": "rd"}.get(digits[-1], "th")
+    return digits + suffix

@@ -1,0 +1,155 @@
+"""Planning: what becomes of each plan time that is due within the window, late ones included.
+
+Pure: (versions, cursor, now) → the plan times that are decided now, each with a task or with the reason why
+there is none, the cursor behind them, and when to look again.
+
+A plan time is late when its instant has passed. Lateness up to GRACE is a hiccup: it runs. Once the first
+undecided plan time is later than that, nothing was running for a while, and catch-up decides about all that
+has passed: `skip` none, `latest` the last, `all` those within the window.
+Next: server/planner.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+
+from mainspring.model.schedules.schedules import Policies, stable_hash
+from mainspring.model.words.zones import check_zone
+
+GRACE = timedelta(seconds=5)
+AHEAD = timedelta(seconds=10)  # plan times up to here get their tasks
+LOOK_BEFORE = timedelta(seconds=7.5)  # so long before the next plan time, at the latest, somebody looks
+TICK = timedelta(seconds=1)  # in which `max_per_tick` late tasks may be made
+INSTANT = timedelta(microseconds=1)
+
+Reason = Literal["overlap", "paused", "misfire", "coalesced", "no_scopes"]
+
+
+class HasPlanTimes(Protocol):
+    def after(self, instant: datetime, /) -> datetime | None: ...
+
+
+class Version(NamedTuple):
+    """A version of a schedule: it tells the plan times after `since`, up to and with `until`."""
+
+    timing: HasPlanTimes
+    policies: Policies
+    enabled: bool
+    since: datetime
+    until: datetime | None = None  # None: it is in force
+
+
+class Decided(NamedTuple):
+    plan_time: datetime
+    due: datetime  # when it may run, before jitter
+    reason: Reason | None  # None: it gets a task
+    policies: Policies = Policies()  # of the version that was in force then
+
+
+class Decision(NamedTuple):
+    plan_times: list[Decided]
+    cursor: datetime | None  # all plan times from here on are undecided; None: there are none
+    look_at: datetime | None
+
+
+def expected(versions: Sequence[Version], cursor: datetime) -> Iterator[tuple[datetime, Version]]:
+    """All plan times from `cursor` on, each with the version that was in force then."""
+    for version in versions:
+        after = max(cursor - INSTANT, version.since)
+        while (at := version.timing.after(after)) is not None:
+            if version.until is not None and at > version.until:
+                break
+            yield at, version
+            after = at
+
+
+def decide(
+    versions: Sequence[Version],
+    cursor: datetime,
+    now: datetime,
+    *,
+    runs: int = 0,
+    limit: int = 500,
+    scopes: int = 1,
+) -> Decision:
+    """Decide about the plan times from `cursor` up to the end of the window, about `limit` of them at most.
+
+    `versions` are those in force at the cursor and later, in order; `runs` counts the plan times that got a
+    task before, and each plan time makes as many tasks as there are `scopes`.
+    """
+    coming = expected(versions, cursor)
+    current = next(coming, None)
+    if current is None:
+        return Decision([], None, None)
+    policies = versions[-1].policies
+    is_outage = False
+    decided: list[Decided] = []
+    late = 0
+    while current is not None:
+        at, version = current
+        due = _due(at, version)
+        # Those of a version that counts no more are decided at once: its delay must not hold up what comes after.
+        if due > now + AHEAD and version.until is None:
+            return Decision(decided, at, due - LOOK_BEFORE)
+        if policies.max_runs is not None and runs >= policies.max_runs:
+            # That they are used up is said by what was written, not by what we are about to write.
+            return Decision(decided, at, now) if decided else Decision([], None, None)
+        # Not where an outage is nearly through: who goes on from there would take the rest for a hiccup.
+        if len(decided) >= limit and not (is_outage and timedelta(0) <= now - due <= GRACE):
+            return Decision(decided, at, now + TICK if late and due <= now else now)
+        following = next(coming, None)
+        is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is none
+        reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)
+        if reason is None:
+            if is_outage and due <= now:
+                if late and late + scopes > policies.max_per_tick:
+                    return Decision(decided, at, now + TICK)
+                late += scopes
+            runs += scopes > 0
+        decided.append(Decided(at, due, reason, version.policies))
+        current = following
+    return Decision(decided, None, None)
+
+
+def _due(at: datetime, version: Version) -> datetime:
+    return at + timedelta(seconds=version.policies.delay)
+
+
+def _reason(version: Version, lateness: timedelta, is_outage: bool, is_last: bool) -> Reason | None:
+    """Why a plan time gets no task; `is_last` tells that no later one has passed."""
+    policies = version.policies
+    if not version.enabled:
+        return "paused"
+    if policies.misfire_after is not None and lateness > timedelta(seconds=policies.misfire_after):
+        return "misfire"
+    if not is_outage or lateness < timedelta(0):
+        return None
+    match policies.catch_up:
+        case "skip":
+            # Its own limit, where it has one, says what is too late.
+            return "misfire" if policies.misfire_after is None else None
+        case "latest":
+            return None if is_last else "coalesced"
+        case "all":
+            return None if is_last or lateness <= timedelta(seconds=policies.window) else "misfire"
+
+
+def arguments(policies: Policies, timezone: str, plan_time: datetime, scope: str) -> str:
+    """The arguments of a task as JSON: those of its schedule, and those that the plan gives by itself."""
+    if not policies.fills:
+        return msgspec.json.encode(policies.args).decode() if policies.args else "{}"
+    local = plan_time.astimezone(check_zone(timezone))
+    known = {"scope": scope, "day": local.date().isoformat(), "plan_time": local.isoformat()}
+    return msgspec.json.encode({name: known[name] for name in policies.fills} | policies.args).decode()
+
+
+def run_at(schedule: str, decided: Decided, scope: str, jitter: float) -> datetime:
+    """When the task of a plan time and scope runs: due, and a jitter that is the same whoever computes it."""
+    if not jitter:
+        return decided.due
+    share = stable_hash(schedule, scope, decided.plan_time.isoformat()) / 2**64
+    return decided.due + timedelta(seconds=jitter * share)

@@ -1,0 +1,72 @@
+"""What a schedule will do next, for people: its words, its next plan times, and what the clocks do to them.
+
+Next: cli/schedules.py
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+from msgspec import Struct
+
+from mainspring.model.schedules.cron import Cron
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.timing import Timing, timing
+from mainspring.model.words.zones import change_around, offset_at
+
+
+class PreviewFire(Struct, frozen=True):
+    at: datetime  # with the offset that the timezone has then
+    utc: datetime
+    note: str | None = None  # what the clocks did
+
+
+class Preview(Struct, frozen=True):
+    words: str
+    fires: list[PreviewFire]
+
+
+def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
+    """The next `count` plan times strictly after an instant."""
+    times = timing(schedule)
+    fires: list[PreviewFire] = []
+    for instant in times.between(after, datetime.max.replace(tzinfo=UTC), count):
+        offset = offset_at(times.zone, instant)
+        notes = [_changed(fires[-1].at.utcoffset(), offset)] if fires else []
+        notes.append(transition(times, instant))
+        fires.append(
+            PreviewFire(
+                at=instant.astimezone(timezone(offset)),
+                utc=instant,
+                note="; ".join(note for note in notes if note) or None,
+            )
+        )
+    return Preview(times.words, fires)
+
+
+def transition(times: Timing, instant: datetime) -> str | None:
+    """What a change of the clocks has to do with this plan time."""
+    local = instant.astimezone(times.zone)
+    shown = _clock(local)
+    left_out = times.rule.left_out(instant) if isinstance(times.rule, Cron) else None
+    if left_out is not None:
+        return f"{_clock(left_out)} does not exist that day: moved to {shown}"
+    change = change_around(times.zone, local.replace(tzinfo=None))
+    if change is None:
+        return None
+    return f"{shown} comes twice that day: this is the {'second' if local.fold else 'first'}"
+
+
+def _changed(before: timedelta | None, after: timedelta) -> str | None:
+    if before is None or before == after:
+        return None
+    way = "forward" if after > before else "back"
+    return f"clocks go {way}: {_offset(before)} → {_offset(after)}"
+
+
+def _clock(local: datetime) -> str:
+    return f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
+
+
+def _offset(offset: timedelta) -> str:
+    return datetime(2000, 1, 1, tzinfo=timezone(offset)).isoformat()[19:]

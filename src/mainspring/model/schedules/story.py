@@ -1,0 +1,246 @@
+"""The story of a plan time: was it expected, what was decided about it, what came of it. In sentences, for people.
+
+Pure: what the database knows comes as arguments.
+Next: store/ledger.py, which tells the stories
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+
+from mainspring.model.schedules.planning import GRACE, INSTANT, LOOK_BEFORE, Decided, Reason, Version, run_at
+from mainspring.model.schedules.schedules import Overlap
+from mainspring.model.schedules.timing import Timing
+
+Origin = Literal["plan", "backfill", "manual"]
+Status = Literal["decided", "undecided", "overdue", "not_expected"]
+
+_CLOSEST = timedelta(milliseconds=50)  # no two plan times of a schedule are as near to each other
+_FARTHEST = timedelta(days=366 * 50)
+
+
+class FireStory(Struct, frozen=True):
+    """What became of a plan time in one scope."""
+
+    scope: str
+    origin: Origin
+    decided_at: datetime
+    reason: Reason | None  # why there is no task
+    task_id: int | None
+    state: str | None  # of the task; None as well when retention dropped it
+    agent: str | None
+    run_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    lateness_ms: float | None  # of the first attempt
+    attempts: int
+    said: list[str]  # a fact each
+
+
+class Story(Struct, frozen=True):
+    plan_time: datetime
+    expected: bool
+    status: Status
+    said: list[str]
+    fires: list[FireStory]
+    more_fires: int  # of further scopes
+    before: datetime | None  # the plan times around it
+    after: datetime | None
+
+
+class Past(NamedTuple):
+    """A version of a schedule and what tells its plan times."""
+
+    version: Version
+    timing: Timing
+
+    def has(self, at: datetime) -> bool:
+        return self.timing.after(at - INSTANT) == at
+
+
+def last_before(timing: Timing, at: datetime) -> datetime | None:
+    """The last plan time before an instant, found by halving: plan times can only be asked for forwards."""
+    window = timedelta(seconds=1)
+    found = None
+    while found is None and window < _FARTHEST:
+        try:
+            found = timing.after(at - window)
+        except OverflowError:  # before the calendar begins
+            return None
+        found = found if found is not None and found < at else None
+        window *= 2
+    if found is None:
+        return None
+    late = at
+    while late - found > _CLOSEST:
+        middle = found + (late - found) / 2
+        later = timing.after(middle)
+        if later is not None and later < at:
+            found = later
+        else:
+            late = middle
+    return found
+
+
+def why_not(past: Past, at: datetime) -> str:
+    """Why an instant is no plan time of the version that was in force then."""
+    policies, timing = past.version.policies, past.timing
+    if timing.rule.after(at - INSTANT) != at:
+        return f"not expected: it is no time of the schedule ({timing.words})"
+    if policies.start is not None and at < policies.start:
+        return f"not expected: it is before the schedule's start, {local(policies.start, timing)}"
+    if policies.end is not None and at > policies.end:
+        return f"not expected: it is after the schedule's end, {local(policies.end, timing)}"
+    day = at.astimezone(timing.zone).date()
+    calendars = f" by {', '.join(policies.calendars)}" if policies.calendars else ""
+    return f"not expected: {day:%A} {day} is excluded{calendars}"
+
+
+def why_no_task(reason: Reason, past: Past | None, at: datetime, decided_at: datetime) -> str:
+    """The reason in the ledger as a sentence, with the policy that led to it."""
+    policies = None if past is None else past.version.policies
+    due = at + timedelta(seconds=0.0 if policies is None else policies.delay)
+    late = f"it was decided {span(decided_at - due)} late"
+    match reason:
+        case "paused":
+            if past is not None and past.version.enabled:
+                return "skipped (paused): it was planned, and taken back when the schedule was changed or paused"
+            return "skipped (paused): the schedule was disabled at that time"
+        case "coalesced":
+            return f"skipped (coalesced): {late}, and catch_up=latest runs only the last of what was missed"
+        case "misfire":
+            return f"skipped (misfire): {late}, {_misfire(past, decided_at - due)}"
+        case "no_scopes":
+            told = f"{policies.provider} told" if policies is not None and policies.provider else "there were"
+            return f"skipped (no_scopes): {told} no scopes, and each task is for one"
+        case "overlap":
+            overlap = "skip" if policies is None else policies.overlap
+            return f"skipped (overlap): {_OVERLAP.get(overlap, _OVERLAP['skip'])} (overlap={overlap})"
+
+
+_OVERLAP = {
+    "skip": "the run before it had not ended at its instant",
+    "queue": "the run before it had not ended, and another one waited already: one may wait",
+    "cancel_running": "a later plan time came before it could start, and took its place",
+    "terminate_running": "a later plan time came before it could start, and took its place",
+}
+
+
+def _misfire(past: Past | None, late: timedelta) -> str:
+    if past is None:
+        return "too late for its policies"
+    policies = past.version.policies
+    if policies.misfire_after is not None and late > timedelta(seconds=policies.misfire_after):
+        return f"and misfire_after allows {span(timedelta(seconds=policies.misfire_after))}"
+    if policies.catch_up == "all":
+        return f"and catch_up=all goes back {span(timedelta(seconds=policies.window))} (window)"
+    return f"and catch_up={policies.catch_up} leaves out what was missed while nothing was planning"
+
+
+def why_used_up(max_runs: int) -> str:
+    return f"not expected: its {'1 run was' if max_runs == 1 else f'{max_runs:,} runs were'} used up before (max_runs)"
+
+
+class Cursor(NamedTuple):
+    """How far a schedule has been decided, and whether somebody goes on."""
+
+    next_plan_at: datetime | None
+    enabled: bool
+    problem: str | None
+    now: datetime
+
+
+def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
+    """Why an expected plan time has no row in the ledger."""
+    due = at + timedelta(seconds=past.version.policies.delay)
+    is_open = cursor.next_plan_at is not None and cursor.next_plan_at <= at
+    if not cursor.enabled and (not past.version.enabled or due > cursor.now):
+        return "undecided", "the schedule is disabled: nothing is planned; `mainspring schedule enable` goes on"
+    if due > cursor.now:
+        look_at = local(due - LOOK_BEFORE, past.timing, on=at)
+        return "undecided", f"not decided yet: it lies in the future, and will be planned by {look_at}"
+    if cursor.now - due <= GRACE:
+        return "undecided", "not decided yet: its time has just come"
+    if cursor.problem is not None:
+        return "overdue", f"overdue by {span(cursor.now - due)}: it cannot be planned: {cursor.problem}"
+    if not is_open:
+        return "overdue", "missing: the ledger has no row of it, though later plan times were decided; or it is too old"
+    if not cursor.enabled:
+        return "overdue", "not decided: nothing was planning then, and now the schedule is disabled"
+    advice = "is a server running? `mainspring up` starts one"
+    return "overdue", f"overdue by {span(cursor.now - due)}: nobody is planning; {advice}"
+
+
+def moved(name: str, past: Past, at: datetime, scope: str) -> str | None:
+    """What keeps a task from running at its plan time itself."""
+    policies = past.version.policies
+    due = at + timedelta(seconds=policies.delay)
+    parts = [f"a delay of {span(due - at)}"] if policies.delay else []
+    if policies.jitter:
+        parts.append(f"a jitter of {span(run_at(name, Decided(at, due, None), scope, policies.jitter) - due)}")
+    return " and ".join(parts) or None
+
+
+def waited(overlap: Overlap, run_at: datetime, before_ended: datetime | None) -> str | None:
+    """Why a task ran late, if the run before it had not ended at its instant."""
+    if overlap == "allow" or (before_ended is not None and before_ended <= run_at):
+        return None
+    stopped = {"cancel_running": ", which it cancelled", "terminate_running": ", which it ended"}.get(overlap, "")
+    return f"it waited for the run before it{stopped} (overlap={overlap})"
+
+
+def waits(overlap: Overlap, by: str) -> str:
+    """What a task waits for that has not had its turn; `by` is its instant."""
+    if overlap == "skip":
+        return f"it will be skipped if the run before it has not ended by {by} (overlap=skip)"
+    return f"the run before it has not ended (overlap={overlap})"
+
+
+def as_lines(name: str, told: Story, zone: Timing) -> list[str]:
+    """A story as people read it: a fact in each line."""
+    lines = [f"{name} at {local(told.plan_time, zone)}", *(f"  {sentence}" for sentence in told.said)]
+    for fire in told.fires:
+        first, *others = fire.said
+        lines.append(f"  [{fire.scope}] {first}" if fire.scope else f"  {first}")
+        lines += [f"    {fact}" if fire.scope else f"  {fact}" for fact in others]
+    if told.more_fires:
+        lines.append(f"  and {told.more_fires} more scope{'' if told.more_fires == 1 else 's'}")
+    around = {"before": told.before, "after": told.after}
+    return lines + [
+        f"  the one {way}: {local(at, zone, on=told.plan_time)}" for way, at in around.items() if at is not None
+    ]
+
+
+def local(at: datetime, timing: Timing, *, on: datetime | None = None) -> str:
+    """An instant by the clocks of the schedule's timezone; without its date if that is the day of `on`."""
+    shown = at.astimezone(timing.zone)
+    precision = "milliseconds" if shown.microsecond else "seconds"
+    if on is not None:
+        day = on.astimezone(timing.zone)
+        if (shown.date(), shown.utcoffset()) == (day.date(), day.utcoffset()):
+            return shown.time().isoformat(precision)
+    return shown.isoformat(" ", precision)
+
+
+def lateness(milliseconds: float) -> str:
+    """How late a task fired."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.3f} ms late"
+    if milliseconds < 120_000:
+        return f"{milliseconds / 1000:.1f} s late"
+    return f"{span(timedelta(milliseconds=milliseconds))} late"
+
+
+def span(length: timedelta) -> str:
+    """A duration: 2 d 6 h, 13.25 s."""
+    total = length.total_seconds()
+    if total < 120:
+        return f"{total:.3f}".rstrip("0").rstrip(".") + " s"
+    days, rest = divmod(round(total), 86_400)
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)

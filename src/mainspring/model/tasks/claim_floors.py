@@ -1,0 +1,44 @@
+"""Floors: where a claim starts to look, so that it never walks the dead entries of what was claimed before.
+
+Per priority level there is the tip (the last position claimed) and the mark (the tip of a moment ago). A
+claim in full flow starts at the tip. One that may be the first after a pause starts at the mark, because
+a transaction that began before the tip may have committed after it. What lies below the mark is a
+straggler: a slow look of its own finds it and lowers the floor.
+Next: store/claims.py
+"""
+
+from __future__ import annotations
+
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS
+
+Floor = tuple[float, int]  # (run_at, id)
+
+BOTTOM: Floor = (0.0, 0)
+_LEVEL_INDEX = {priority: index for index, priority in enumerate(PRIORITY_LEVELS)}
+
+
+class Floors:
+    def __init__(self, lag: float = 0.25) -> None:
+        self._lag = lag
+        self._marked_at = float("-inf")
+        self.tip: list[Floor] = [BOTTOM] * len(PRIORITY_LEVELS)
+        self.mark: list[Floor] = [BOTTOM] * len(PRIORITY_LEVELS)
+        self._next: list[Floor] = list(self.tip)
+
+    def start(self, now: float, *, flowing: bool) -> list[Floor]:
+        """The lower bounds for a claim at `now`, one per level."""
+        if now - self._marked_at >= self._lag:
+            self.mark, self._next = self._next, list(self.tip)
+            self._marked_at = now
+        return self.tip if flowing else self.mark
+
+    def claimed(self, priority: int, position: Floor) -> None:
+        level = _LEVEL_INDEX[priority]
+        if position > self.tip[level]:
+            self.tip[level] = position
+
+    def lower(self, priority: int, position: Floor) -> None:
+        """A straggler was found at `position`."""
+        level = _LEVEL_INDEX[priority]
+        for floors in (self.tip, self.mark, self._next):
+            floors[level] = min(floors[level], position)

@@ -1,0 +1,245 @@
+"""Definitions from what people give: every option checked, with an error that names it.
+
+Next: sdk/app.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypedDict, cast, get_args
+
+from mainspring.errors import ValidationError
+from mainspring.model.daemons.define_health import define_health
+from mainspring.model.limits.define_limits import RatePer, define_gate
+from mainspring.model.limits.process_limits import limits_of
+from mainspring.model.placement.define_placement import check_labels, define_placement
+from mainspring.model.tasks.jobs import (
+    DEFAULT_PRIORITY,
+    PRIORITIES,
+    Command,
+    Definition,
+    Delivery,
+    Priority,
+    Python,
+    Run,
+    kind_of,
+)
+from mainspring.model.tasks.retry import DEFAULT_RETRIES, MAX_DELAYS, MAX_RETRIES, Backoff, Retry
+from mainspring.model.words.durations import Duration, seconds
+from mainspring.model.words.names import check_name, check_text
+from mainspring.model.words.sizes import Size
+
+MAX_ARGV = 1000
+MAX_ARGV_BYTES = 128 * 1024  # of one argument, as Linux has it
+MAX_ENVIRONMENT_BYTES = 1024 * 1024
+MAX_WARM = 100
+
+_MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
+_OF_RETRIES = ("backoff", "retry_delay", "max_retry_delay", "retry_on")
+_OTHER_NAMES = {"timezone": "tz", "interval": "every", "schedule": "cron", "max_attempts": "retries"}
+
+
+class Options(TypedDict, total=False):
+    """The policies of a job, as its author writes them."""
+
+    retries: int
+    backoff: Backoff | Sequence[Duration]
+    retry_delay: Duration
+    max_retry_delay: Duration
+    retry_on: Sequence[type[BaseException] | str | int]
+    abort_on: Sequence[type[BaseException] | str | int]
+    timeout: Duration | None
+    grace: Duration
+    delivery: Delivery
+    priority: Priority
+    requires: Mapping[str, str]
+    health: Mapping[str, Any]
+    broadcast: bool
+    placement: str
+    needs: Mapping[str, float]
+    prefer: Mapping[str, str]
+    sticky: str
+    max_running: int
+    concurrency_key: str
+    concurrency_limit: int | None
+    rate: str
+    burst: int
+    rate_per: RatePer
+    description: str
+
+
+def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = None) -> Definition:
+    """The definition of a job; ValidationError names the option that is wrong."""
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise _unknown_option(sorted(unknown)[0])
+    delivery = options.get("delivery", "at_least_once")
+    if delivery not in get_args(Delivery):
+        raise ValidationError(f"delivery: {delivery!r}; use {', '.join(get_args(Delivery))}", field="delivery")
+    if delivery == "at_most_once" and options.get("retries"):
+        raise ValidationError("retries: an at_most_once job never runs again; leave retries out", field="retries")
+    if delivery == "effectively_once" and not isinstance(run, Python):
+        raise ValidationError(
+            "delivery: effectively_once is for Python handlers, which commit through current_task().transaction()",
+            field="delivery",
+        )
+    timeout = options.get("timeout")
+    labels = {
+        **check_labels(requires or {}, field="requires"),
+        **check_labels(options.get("requires", {}), field="requires"),
+    }
+    return Definition(
+        run=run,
+        retry=_retry(kind_of(run), options),
+        timeout=None if timeout is None else seconds(timeout, field="timeout", at_least=0.001),
+        grace=seconds(options.get("grace", 5.0), field="grace"),
+        delivery=delivery,
+        priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
+        requires=labels,
+        health=None if options.get("health") is None else define_health(options["health"]),
+        placement=define_placement(
+            options.get("placement"),
+            options.get("needs", {}),
+            options.get("prefer", {}),
+            options.get("sticky"),
+            options.get("broadcast", False),
+        ),
+        gate=define_gate(options, broadcast=options.get("broadcast", False) is True),
+        description=check_text(options.get("description", ""), field="description"),
+    )
+
+
+def _unknown_option(name: str) -> ValidationError:
+    """With what may have been meant: of a job or, where a job is defined in code, of its schedule."""
+    from mainspring.model.schedules.define_schedule import When  # only here: it loads all that has to do with time
+
+    known = [*Options.__annotations__, *When.__annotations__]
+    close = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, 1)
+    meant = f", did you mean {close[0]}?" if close else ";"
+    policies, when = ", ".join(Options.__annotations__), ", ".join(When.__annotations__)
+    return ValidationError(f"{name}: no such option{meant} a job has {policies}; its schedule has {when}", field=name)
+
+
+def _retry(kind: str, options: Options) -> Retry:
+    retries = options.get("retries", DEFAULT_RETRIES[kind])
+    if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MAX_RETRIES:
+        raise ValidationError(f"retries: {retries!r}; give 0 to {MAX_RETRIES}", field="retries")
+    backoff = options.get("backoff", "jitter")
+    delays: tuple[float, ...] = ()
+    if isinstance(backoff, (list, tuple)):
+        delays = tuple(seconds(delay, field="backoff") for delay in backoff)
+        if not 1 <= len(delays) <= MAX_DELAYS:
+            raise ValidationError(f"backoff: {len(delays)} delays; give 1 to {MAX_DELAYS}", field="backoff")
+        backoff = "fixed"
+        retries = options.get("retries", len(delays))
+    elif "retries" not in options and retries == 0 and (idle := [name for name in _OF_RETRIES if name in options]):
+        raise ValidationError(f"{idle[0]}: a {kind} is not retried by itself; give retries too", field=idle[0])
+    elif backoff not in get_args(Backoff):
+        raise ValidationError(
+            f"backoff: {backoff!r}; use {', '.join(get_args(Backoff))}, or a list of delays", field="backoff"
+        )
+    return Retry(
+        retries=retries,
+        backoff=cast(Backoff, backoff),
+        delay=seconds(options.get("retry_delay", 1.0), field="retry_delay"),
+        max_delay=seconds(options.get("max_retry_delay", 3600.0), field="max_retry_delay"),
+        delays=delays,
+        retry_on=_labels(options.get("retry_on", ()), "retry_on"),
+        abort_on=_labels(options.get("abort_on", ()), "abort_on"),
+    )
+
+
+def _labels(given: Sequence[type[BaseException] | str | int], field: str) -> tuple[str, ...]:
+    """Failures by exception class, by its name, by exit code, or by error code."""
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        given = (given,)  # type: ignore[assignment]
+    labels = []
+    for item in given:
+        if isinstance(item, type) and issubclass(item, BaseException):
+            labels.append(f"{item.__module__}.{item.__qualname__}")
+        elif isinstance(item, int) and not isinstance(item, bool):
+            labels.append(str(item))
+        else:
+            labels.append(check_name(item, field=field))
+    return tuple(labels)
+
+
+def priority_level(priority: str | int) -> int:
+    """low, normal, high, critical, or 0 to 9; a higher one goes first."""
+    if isinstance(priority, str) and priority in PRIORITIES:
+        return PRIORITIES[priority]
+    if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 9:
+        return priority
+    if isinstance(priority, str) and len(priority) == 1 and priority in "0123456789":
+        return int(priority)
+    raise ValidationError(f"priority: {priority!r}; use {', '.join(PRIORITIES)}, or 0 to 9", field="priority")
+
+
+def command(
+    argv: Sequence[str] | str,
+    *,
+    shell: bool = False,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    user: str | None = None,
+    limits: Mapping[str, Size | Duration] | None = None,
+    python: bool = False,
+    warm: Sequence[str] = (),
+) -> Command:
+    """A command: a list of arguments, with `shell` one line for /bin/sh, with `python` a script and its arguments."""
+    if isinstance(argv, str):
+        if not shell:
+            raise ValidationError(
+                "argv: give a list such as ['pg_dump', 'shop']; a line for the shell needs shell=True",
+                field="argv",
+            )
+        argv = [argv]
+    arguments = tuple(check_text(item, field="argv", limit=MAX_ARGV_BYTES) for item in argv)
+    if any(len(item.encode()) >= MAX_ARGV_BYTES for item in arguments):
+        raise ValidationError("argv: an argument of 128 kB or more; the system would refuse it", field="argv")
+    if not 1 <= len(arguments) <= MAX_ARGV or not arguments[0]:
+        raise ValidationError(f"argv: give 1 to {MAX_ARGV} arguments, the program first", field="argv")
+    return Command(
+        argv=arguments,
+        shell=shell,
+        cwd=None if cwd is None else check_text(cwd, field="cwd", limit=4096),
+        env=_environment(env),
+        stdin=None if stdin is None else check_text(stdin, field="stdin", limit=1024 * 1024),
+        user=None if user is None else check_name(user, field="user"),
+        limits=limits_of(limits),
+        python=python,
+        warm=_modules(arguments, shell=shell, python=python, warm=warm),
+    )
+
+
+def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    environment = dict(env or {})
+    for name, value in environment.items():
+        check_text(value, field="env", limit=MAX_ARGV_BYTES)
+        if not check_text(name, field="env", limit=1000) or "=" in name:
+            raise ValidationError(f"env: {name!r} is not the name of a variable", field="env")
+        if name.startswith("MAINSPRING_"):
+            raise ValidationError(f"env: {name} is reserved; names that begin with MAINSPRING_ are ours", field="env")
+    if sum(len(n.encode()) + len(v.encode()) + 2 for n, v in environment.items()) > MAX_ENVIRONMENT_BYTES:
+        raise ValidationError("env: over 1 MB; the system would refuse to start the command", field="env")
+    return environment
+
+
+def _modules(argv: tuple[str, ...], *, shell: bool, python: bool, warm: Sequence[str]) -> tuple[str, ...]:
+    """The modules that are imported ahead."""
+    if not python:
+        if warm:
+            raise ValidationError("warm: only a Python script imports modules; it needs python", field="warm")
+        return ()
+    if shell:
+        raise ValidationError("python: a script for Python is none for the shell; give one of them", field="python")
+    if argv[0].startswith("-") and (argv[0] != "-m" or len(argv) < 2):
+        raise ValidationError("argv: with python, give a script and its arguments, or -m and a module", field="argv")
+    if isinstance(warm, str) or not all(isinstance(name, str) and _MODULE.fullmatch(name) for name in warm):
+        raise ValidationError(f"warm: {warm!r}; give names of modules such as ['pandas']", field="warm")
+    if len(warm) > MAX_WARM:
+        raise ValidationError(f"warm: {len(warm)} modules; at most {MAX_WARM}", field="warm")
+    return tuple(warm)

@@ -1,0 +1,118 @@
+"""What a job is: what to run, and the policies it runs under.
+
+The definition is stored as JSON in `job.definition`; `Job` adds what the database gave it.
+Next: model/messages.py
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from mainspring.model.limits.limits import Gate
+from mainspring.model.tasks.retry import Retry
+
+Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
+Priority = Literal["low", "normal", "high", "critical"] | int  # 0 to 9
+
+PRIORITIES = {"low": 2, "normal": 5, "high": 7, "critical": 9}
+PRIORITY_LEVELS = tuple(range(9, -1, -1))  # in the order in which they are claimed
+DEFAULT_PRIORITY = PRIORITIES["normal"]
+
+
+class Limits(Struct, frozen=True, omit_defaults=True):
+    """What one process of a command may use at most."""
+
+    memory: int | None = None  # bytes of address space
+    cpu: float | None = None  # seconds of CPU time
+    files: int | None = None  # open at the same time
+
+
+NO_LIMITS = Limits()
+
+
+class Command(Struct, frozen=True, tag="command", omit_defaults=True):
+    """A program and its arguments; a shell only when asked for."""
+
+    argv: tuple[str, ...]
+    shell: bool = False
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    stdin: str | None = None
+    user: str | None = None  # to run as, if the agent allows it
+    limits: Limits = NO_LIMITS
+    python: bool = False  # argv is a script, or -m and a module: its interpreter is started before the instant
+    warm: tuple[str, ...] = ()  # modules that the interpreter imports before the instant
+
+
+class Python(Struct, frozen=True, tag="python", omit_defaults=True):
+    """A handler that the agent's application registered under this name."""
+
+    handler: str
+    takes: tuple[str, ...] = ()  # which of schedules.FILLED are parameters of its
+
+
+class Http(Struct, frozen=True, tag="http", omit_defaults=True):
+    """A request, and which answers count as success."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = {}
+    body: str | None = None
+    expect: tuple[str, ...] = ()  # statuses such as "204" or classes such as "2xx"; none: any 2xx
+    redirects: int = 5  # followed at most
+
+
+Run = Command | Python | Http
+
+
+def kind_of(run: Run) -> str:
+    """command, python or http: what JSON has as its type."""
+    return str(run.__struct_config__.tag)
+
+
+class Placement(Struct, frozen=True, omit_defaults=True):
+    """Which of the agents that could run a task is to do so."""
+
+    strategy: str | None = None  # None: the strategy of the whole
+    needs: dict[str, float] = {}  # amounts that an agent must have free
+    prefer: dict[str, str] = {}  # labels that are taken first
+    sticky: str | None = None  # name of an argument: tasks with equal values go to the same agent
+    broadcast: bool = False  # one run on every agent that matches
+
+
+class Health(Struct, frozen=True, omit_defaults=True):
+    """How a daemon is asked whether it is well: a command that exits with 0, or a URL that answers with 2xx."""
+
+    argv: tuple[str, ...] = ()
+    url: str | None = None
+    every: float = 10.0
+    timeout: float = 5.0
+    failures: int = 3  # in a row, before it is restarted
+    start: float = 0.0  # seconds after its start in which failures do not count
+
+
+class Definition(Struct, frozen=True, omit_defaults=True):
+    """What the user defines. Durations are seconds."""
+
+    run: Run
+    retry: Retry = Retry()
+    timeout: float | None = None
+    grace: float = 5.0  # between TERM and KILL, and for a cancelled handler to end
+    delivery: Delivery = "at_least_once"
+    priority: int = DEFAULT_PRIORITY
+    requires: dict[str, str] = field(default_factory=dict)  # labels an agent must have
+    placement: Placement = Placement()
+    health: Health | None = None
+    gate: Gate | None = None  # limits across the cluster
+    description: str = ""
+
+
+class Job(Struct, frozen=True):
+    id: int
+    name: str
+    version: int
+    pool: int
+    definition: Definition
+    namespace: str = "default"

@@ -1,0 +1,157 @@
+"""Waits: why a task that could run is not taken by anybody, in words that say what to do about it.
+
+Next: store/roster.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from mainspring.model.limits.limits import Rate
+from mainspring.model.placement.placement import Requirements, copies, fits
+
+_NAMED = 5  # agents or tasks at most, in a message
+_PASSING = {"all_busy", "concurrency_key", "max_running", "rate"}
+
+
+class Known(Struct, frozen=True):
+    """A living agent, as anybody can see it."""
+
+    session: int
+    name: str
+    slots: int
+    labels: dict[str, str]
+    offers: dict[str, float]
+    draining: bool = False
+    due: int = 0  # tasks it holds whose time has come
+    used: dict[str, float] = {}  # of what it offers
+
+    def is_free_for(self, needs: Mapping[str, float]) -> bool:
+        free = {name: amount - self.used.get(name, 0.0) for name, amount in self.offers.items()}
+        return self.due < self.slots and (not needs or copies(needs, free) > 0)
+
+
+class Wait(Struct, frozen=True):
+    """`code` is for programs: no_agents, no_application, no_labels, no_amounts, all_draining, all_busy; or the limit:
+    concurrency_key, max_running, rate."""
+
+    code: str
+    what: str  # in a few words
+    more: str = ""  # what is there instead, or what to do
+
+    @property
+    def reason(self) -> str:
+        return f"{self.what}; {self.more}" if self.more else self.what
+
+    @property
+    def is_unrunnable(self) -> bool:
+        """Whether it waits for more than for others to end."""
+        return self.code not in _PASSING
+
+
+def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
+    """Why none of these agents, which are all there are, takes a due task; None if one of them can at once."""
+    if not agents:
+        start = "start one with `mainspring up`, `worker` or `agent`, and see that a server runs"
+        return Wait("no_agents", "no agent is connected", start)
+    app = requirements.labels.get("app")
+    of_app = [agent for agent in agents if app is None or agent.labels.get("app") == app]
+    if not of_app:
+        return Wait("no_application", f"no agent runs the application {app!r}", _there(agents))
+    labels_only = Requirements(requirements.labels)
+    labelled = [agent for agent in of_app if fits(labels_only, agent.labels, {})]
+    if not labelled:
+        return _no_labels(requirements.labels, of_app)
+    able = [agent for agent in labelled if fits(requirements, agent.labels, agent.offers)]
+    if not able:
+        return _no_amounts(requirements.placement.needs, labelled)
+    taking = [agent for agent in able if not agent.draining]
+    if not taking:
+        names = _listed(agent.name for agent in able)
+        undrain = f"`mainspring agents undrain {able[0].name}` lets it take tasks again"
+        return Wait("all_draining", f"every agent that could run it is draining: {names}", undrain)
+    if any(agent.is_free_for(requirements.placement.needs) for agent in taking):
+        return None
+    busy = _listed(f"{agent.name} ({_in_use(agent, requirements.placement.needs)})" for agent in taking)
+    return Wait("all_busy", f"every agent that could run it is busy: {busy}")
+
+
+class Limited(Struct, frozen=True):
+    """A task that has not passed its gate, and the limits there as they are now."""
+
+    key: str | None = None
+    key_limit: int | None = None
+    holders: Sequence[int] = ()  # tasks that have slots of the key, the first of them
+    max_running: int | None = None
+    running: int = 0
+    rate: Rate | None = None
+    next_in: float | None = None  # seconds until the rate allows a start
+
+
+def why_limited(task: Limited) -> Wait | None:
+    """Which limit holds it back; None if it is about to go on."""
+    if task.key is not None and task.key_limit is not None and len(task.holders) >= task.key_limit:
+        named = "task" if len(task.holders) == 1 else "tasks"
+        verb = "has" if len(task.holders) == 1 else "have"
+        holders = _listed(str(holder) for holder in task.holders)
+        return Wait("concurrency_key", f"concurrency key {task.key!r}: {named} {holders} {verb} it")
+    if task.max_running is not None and task.running >= task.max_running:
+        return Wait("max_running", f"max_running: {task.running} of {task.max_running} run")
+    if task.rate is not None and task.next_in is not None and task.next_in > 0:
+        return Wait("rate", f"rate {task.rate.in_words}: next in {task.next_in:.1f} s")
+    return None
+
+
+def _in_use(agent: Known, needs: Mapping[str, float]) -> str:
+    amounts = (f"{name} {agent.used.get(name, 0.0):g} of {agent.offers[name]:g}" for name in needs)
+    return ", ".join((f"{agent.due} of {agent.slots} slots", *amounts))
+
+
+def able_names(requirements: Requirements, agents: Iterable[Known]) -> list[str]:
+    """Names of the agents that can run it, now or once others have ended."""
+    able = (a.name for a in agents if not a.draining and fits(requirements, a.labels, a.offers))
+    return list(dict.fromkeys(able))
+
+
+def _no_labels(required: Mapping[str, str], agents: Sequence[Known]) -> Wait:
+    wanted = {name: value for name, value in required.items() if name != "app"}
+    missing = {n: v for n, v in wanted.items() if not any(agent.labels.get(n) == v for agent in agents)}
+    who = f"no agent of the application {required['app']!r}" if "app" in required else "no agent"
+    together = "" if missing else " together"
+    return Wait("no_labels", f"{who} has {_pairs(missing or wanted)}{together}", _there(agents))
+
+
+def _no_amounts(needs: Mapping[str, float], agents: Sequence[Known]) -> Wait:
+    most = {name: max(agent.offers.get(name, 0.0) for agent in agents) for name in needs}
+    missing = {name: amount for name, amount in needs.items() if most[name] < amount}
+    if not missing:
+        return Wait("no_amounts", f"no agent offers {_amounts(needs)} together", _there(agents))
+    offered = {name: most[name] for name in missing}
+    return Wait(
+        "no_amounts", f"no agent offers {_amounts(missing)}", f"the most that one offers is {_amounts(offered)}"
+    )
+
+
+def _there(agents: Sequence[Known]) -> str:
+    return "agents there are: " + _listed(_described(agent) for agent in agents)
+
+
+def _described(agent: Known) -> str:
+    facts = ", ".join(part for part in (_pairs(agent.labels), _amounts(agent.offers)) if part)
+    return f"{agent.name} ({facts})" if facts else agent.name
+
+
+def _listed(words: Iterable[str]) -> str:
+    different = list(dict.fromkeys(words))
+    more = len(different) - _NAMED
+    return ", ".join(different[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _pairs(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def _amounts(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}={amount:g}" for name, amount in sorted(amounts.items()))

@@ -1,0 +1,67 @@
+"""Instants as people give them: with an offset, or by the clocks of a timezone; between 1970 and 2200.
+
+Next: sdk/job.py
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo
+
+from mainspring.errors import ValidationError
+from mainspring.model.words.zones import change_around
+
+
+def check_instant(instant: datetime, *, field: str) -> datetime:
+    """An instant that means the same everywhere."""
+    if not isinstance(instant, datetime):
+        raise ValidationError(f"{field}: {instant!r} is not a datetime", field=field)
+    if instant.tzinfo is None:
+        raise ValidationError(
+            f"{field}: {instant!r} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)", field=field
+        )
+    return _check_year(instant, field)
+
+
+def _check_year(instant: datetime, field: str) -> datetime:
+    if not 1970 <= instant.year < 2200:
+        raise ValidationError(f"{field}: {instant} is outside 1970 to 2200", field=field)
+    return instant
+
+
+def parse_instant(text: str, *, field: str, zone: ZoneInfo | None = None) -> datetime:
+    """An instant as ISO 8601 writes it: 2026-11-15T09:00:00.250+01:00, or with Z; without an offset, in `zone`."""
+    instant = parse_time(text, field=field)
+    if instant.tzinfo is None:
+        if zone is None:
+            raise ValidationError(
+                f"{field}: {text[:100]!r} has no offset; write 2026-11-15T09:00:00+01:00 or …Z", field=field
+            )
+        instant = in_zone(instant, zone, field=field)
+    return instant
+
+
+def parse_time(text: str, *, field: str) -> datetime:
+    """The same, or without an offset a local time that is still to be read in some timezone."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValidationError(
+            f"{field}: {text[:100]!r} is not an instant; write 2026-11-15T09:00:00+01:00 or …Z", field=field
+        ) from None
+    return _check_year(instant, field)
+
+
+def in_zone(local: datetime, zone: ZoneInfo, *, field: str) -> datetime:
+    """A local time as the clocks of a timezone show it; one that they leave out, or show twice, is refused."""
+    change = change_around(zone, local)
+    if change is None:
+        return local.replace(tzinfo=zone)
+    before, after = (local.replace(tzinfo=timezone(offset)).isoformat() for offset in (change.before, change.after))
+    if change.is_gap:
+        raise ValidationError(
+            f"{field}: {local.isoformat()} does not exist in {zone}: the clocks go from {change.start:%H:%M:%S} to "
+            f"{change.end:%H:%M:%S} that day; write another time, or one with an offset",
+            field=field,
+        )
+    raise ValidationError(f"{field}: {local.isoformat()} comes twice in {zone}; write {before} or {after}", field=field)

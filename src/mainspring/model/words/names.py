@@ -1,0 +1,45 @@
+"""Names and other text that people give: short, visible, storable.
+
+Next: model/tasks/define_job.py
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+from mainspring.errors import ValidationError
+
+MAX_NAME = 200
+
+# Control, format (bidi among them), surrogate and private characters; line and paragraph separators.
+_REFUSED = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+
+
+def check_name(name: object, *, field: str) -> str:
+    """A name of 1 to 200 visible characters."""
+    if not isinstance(name, str) or not name.strip() or name != name.strip():
+        raise ValidationError(f"{field}: {name!r} is not a name; give 1 to {MAX_NAME} visible characters", field=field)
+    if len(name) > MAX_NAME:
+        raise ValidationError(f"{field}: {len(name)} characters; at most {MAX_NAME}", field=field)
+    for character in name:
+        if unicodedata.category(character) in _REFUSED:
+            raise ValidationError(
+                f"{field}: U+{ord(character):04X} is not allowed (control, bidi and surrogate characters are not)",
+                field=field,
+            )
+    return name
+
+
+def check_text(text: object, *, field: str, limit: int = 10_000) -> str:
+    """Free text that PostgreSQL can hold."""
+    if not isinstance(text, str):
+        raise ValidationError(f"{field}: {text!r} is not text", field=field)
+    if len(text) > limit:
+        raise ValidationError(f"{field}: {len(text):,} characters; at most {limit:,}", field=field)
+    if "\x00" in text:
+        raise ValidationError(f"{field}: holds a NUL character", field=field)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"{field}: holds a lone surrogate, which is not text", field=field) from None
+    return text

@@ -1,0 +1,124 @@
+"""Timezones: their names, and the moments at which their clocks change.
+
+Local times here are naive datetimes; instants are in UTC.
+Next: model/schedules/cron.py
+"""
+
+from __future__ import annotations
+
+import difflib
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+from mainspring.errors import ValidationError
+
+_SECOND = timedelta(seconds=1)
+
+
+class Change(NamedTuple):
+    """The clocks go from one offset to another: local times are left out (a gap), or come twice (a fold)."""
+
+    at: datetime  # the first instant of the new offset
+    before: timedelta
+    after: timedelta
+
+    @property
+    def is_gap(self) -> bool:
+        return self.after > self.before
+
+    @property
+    def start(self) -> datetime:
+        """The first local time that is left out or comes twice."""
+        return self.at.replace(tzinfo=None) + min(self.before, self.after)
+
+    @property
+    def end(self) -> datetime:
+        """The first local time after `start` that comes once."""
+        return self.at.replace(tzinfo=None) + max(self.before, self.after)
+
+
+def check_zone(name: object, *, field: str = "tz") -> ZoneInfo:
+    """The timezone of an IANA name, written exactly so."""
+    if isinstance(name, str) and name in _names():
+        return ZoneInfo(name)
+    if name == "localtime":
+        raise ValidationError(f"{field}: localtime differs by host; write a name such as Europe/Paris", field=field)
+    close = _close(name) if isinstance(name, str) else []
+    advice = f"did you mean {' or '.join(close)}?" if close else "write a name such as Europe/Paris or UTC"
+    shown = repr(name[:100] if isinstance(name, str) else name)
+    raise ValidationError(f"{field}: {shown} is not an IANA timezone; {advice}", field=field)
+
+
+def zone_or_utc(name: str | None) -> ZoneInfo:
+    """The timezone of a name, for showing times; UTC if this host does not know it."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(available_timezones() - {"localtime"})
+
+
+def _close(name: str) -> list[str]:
+    """Names that look like this one, or whose city does: Paris is enough for Europe/Paris."""
+    wanted = name[:100].strip().replace(" ", "_").lower()
+    by_lower = {known.lower(): known for known in sorted(_names())}
+    cities = [known for lower, known in by_lower.items() if wanted and lower.rsplit("/", 1)[-1] == wanted]
+    close = difflib.get_close_matches(wanted, by_lower, n=3, cutoff=0.75)
+    return cities[:3] or [by_lower[lower] for lower in close]
+
+
+def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
+    offset = instant.astimezone(zone).utcoffset()
+    assert offset is not None  # every aware datetime in a ZoneInfo has one
+    return offset
+
+
+def offsets_of(zone: ZoneInfo, local: datetime) -> tuple[timedelta, timedelta]:
+    """The offsets of a local time read as before and as after a change: equal except in a gap or a fold."""
+    before = local.replace(tzinfo=zone, fold=0).utcoffset()
+    after = local.replace(tzinfo=zone, fold=1).utcoffset()
+    assert before is not None
+    assert after is not None
+    return before, after
+
+
+def change_around(zone: ZoneInfo, local: datetime) -> Change | None:
+    """The change that leaves this local time out or brings it twice; None for a time that comes once."""
+    before, after = offsets_of(zone, local)
+    if before == after:
+        return None
+    local = local.replace(tzinfo=UTC, microsecond=0)
+    early = local - max(before, after)  # still the old offset
+    late = local - min(before, after)  # the new one
+    while late - early > _SECOND:
+        middle = early + timedelta(seconds=(late - early) // _SECOND // 2)
+        if offset_at(zone, middle) == before:
+            early = middle
+        else:
+            late = middle
+    return Change(late, before, after)
+
+
+def change_at(zone: ZoneInfo, instant: datetime) -> Change | None:
+    """The change that happens at this very instant."""
+    before, after = offset_at(zone, instant - _SECOND), offset_at(zone, instant)
+    return None if before == after else Change(instant.astimezone(UTC), before, after)
+
+
+def start_of_day(zone: ZoneInfo, day: date, *, after: datetime) -> datetime:
+    """The first instant of a local day, or of what follows where the calendar leaves it out.
+
+    A day whose midnight comes twice begins twice: `after`, which is before its end, tells which one is meant.
+    """
+    midnight = datetime.combine(day, time())
+    change = change_around(zone, midnight)
+    if change is not None and change.is_gap:
+        return change.at
+    first, second = ((midnight - offset).replace(tzinfo=UTC) for offset in offsets_of(zone, midnight))
+    return first if first > after else second

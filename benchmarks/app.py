@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.common import make_app
 from mainspring import current_task
-from mainspring.store import claims
+from mainspring.store.tasks import claims
 
 app = make_app()
 

@@ -42,7 +42,7 @@ from benchmarks.common import (
 from benchmarks.network import APP, Process, make_token, process, read_stamps
 from benchmarks.rebalance import rebalance
 from mainspring.cli.runtime import settle_memory
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 
 SERVERS = (1, 2, 4)
 WAITING_SLOTS = 8

@@ -25,9 +25,9 @@ import uvloop
 
 import mainspring
 from mainspring.cli.runtime import settle_memory
-from mainspring.store.database import Connection, Database
-from mainspring.store.embedded import Embedded
-from mainspring.store.migrate import migrate
+from mainspring.store.embedded.server import Embedded
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.postgres.migrate import migrate
 
 
 def make_app(dsn: str | None = None, **settings: Any) -> mainspring.App:

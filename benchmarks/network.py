@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.common import connection
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 
 APP = "benchmarks.app:app"
 

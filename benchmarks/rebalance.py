@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.common import connection, drained
 from benchmarks.network import APP, Process, make_token, process, read_stamps
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 
 STREAM, STREAM_EVERY = 50, 0.05  # tasks at a time, and seconds: ten in a second for each segment
 BEFORE, AFTER = 1.0, 3.0  # seconds around a move in which starts are looked at

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from mainspring.model.schedules.planning import LOOK_BEFORE
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 
 EVERY = 50  # seconds: of two schedules in five
 CRON = 300  # seconds: of the other three, so that one in a hundred is due each second

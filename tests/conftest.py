@@ -20,11 +20,11 @@ import pytest
 
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.store import jobs, partitions
-from mainspring.store.database import Connection, Database
-from mainspring.store.dsn import at_database
-from mainspring.store.embedded import Embedded
-from mainspring.store.migrate import migrate
+from mainspring.store.embedded.server import Embedded
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.postgres.dsn import at_database
+from mainspring.store.postgres.migrate import migrate
+from mainspring.store.tasks import jobs, partitions
 from tests.cluster import DISOWN_ALL, OWN_ALL
 from tests.places import memory
 

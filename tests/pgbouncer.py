@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.store.dsn import hosts_of, option_of
-from mainspring.store.embedded_account import account_for
+from mainspring.store.embedded.account import account_for
+from mainspring.store.postgres.dsn import hosts_of, option_of
 from tests.postgres import PATIENCE, free_port
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

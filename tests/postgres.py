@@ -26,7 +26,7 @@ from typing import Any, Self
 import psutil
 import psycopg
 
-from mainspring.store.embedded_account import account_for, find_wheel, programs_for
+from mainspring.store.embedded.account import account_for, find_wheel, programs_for
 
 DATABASE = USER = "mainspring"
 PATIENCE = 30.0  # seconds for a start, a stop or a promotion

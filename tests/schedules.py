@@ -12,9 +12,10 @@ from mainspring.model.schedules.planning import decide
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.store import claims, jobs, outcomes, partitions, plans, schedules
-from mainspring.store.database import Connection
-from mainspring.store.plans import Due, Fire, Move
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import plans, schedules
+from mainspring.store.schedules.plans import Due, Fire, Move
+from mainspring.store.tasks import claims, jobs, partitions, transitions
 from tests.cluster import OWNER
 
 START = datetime(2031, 3, 29, 12, tzinfo=UTC)
@@ -104,9 +105,9 @@ async def claimed(conn: Connection, *, ahead: float = 5.0, limit: int = 1000) ->
 
 
 async def started(conn: Connection, armed: Sequence[Armed]) -> None:
-    await outcomes.start(conn, [Start(a.task, a.token, a.fire_at) for a in armed])
+    await transitions.start(conn, [Start(a.task, a.token, a.fire_at) for a in armed])
 
 
 async def finished(conn: Connection, armed: Sequence[Armed], state: TaskState = TaskState.SUCCEEDED) -> int:
     endings = [Ending(a.task, a.token, a.job, a.attempt, state, a.fire_at, a.fire_at) for a in armed]
-    return await partitions.write(conn, lambda: outcomes.finish(conn, endings))
+    return await partitions.write(conn, lambda: transitions.finish(conn, endings))

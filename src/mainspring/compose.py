@@ -33,11 +33,12 @@ from mainspring.server.identity import Identity
 from mainspring.server.neighbours import process_identity
 from mainspring.server.scopes import Provider
 from mainspring.server.server import Server
-from mainspring.store import jobs, outcomes, synchronise
-from mainspring.store.database import Database
-from mainspring.store.embedded import Embedded, default_directory
-from mainspring.store.migrate import migrate
-from mainspring.store.servers import Newcomer
+from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.embedded.server import Embedded, default_directory
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.migrate import migrate
+from mainspring.store.schedules import synchronise
+from mainspring.store.tasks import jobs, transitions
 from mainspring.version import VERSION
 from mainspring.wire.channel import Channel, memory_pair
 
@@ -197,7 +198,7 @@ def _transactions(database: Database) -> Transactions:
             ending = Ending(
                 armed.task, armed.token, armed.job, armed.attempt, TaskState.SUCCEEDED, attempt.started_at, 0.0
             )  # without its end: that is the database's time of the commit
-            if not await outcomes.complete(conn, ending):
+            if not await transitions.complete(conn, ending):
                 raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
         attempt.committed = True
 

@@ -19,7 +19,7 @@ from mainspring.compose import Executors, Settings, identity_of, make_agent, mak
 from mainspring.errors import ValidationError
 from mainspring.server.door import Door
 from mainspring.server.scopes import Provider
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
 
 _TOKEN = re.compile(r"[!-~]{1,500}")
 

@@ -41,7 +41,7 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
             faults += 1
             if faults == 1:
                 log.warning("%s: %s; trying again", name, error)
-            # Short: while PostgreSQL is away, store/entrance.py says how often it is asked.
+            # Short: while PostgreSQL is away, store/postgres/reconnect.py says how often it is asked.
             await asyncio.sleep(min(0.1 * faults, 0.3) * random.uniform(0.5, 1.5))
             continue
         wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)

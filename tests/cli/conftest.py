@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mainspring.cli.main import main
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
 
 
 class Outcome(NamedTuple):

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.cluster import add_server
 

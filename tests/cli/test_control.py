@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
 from tests.cli.conftest import Cli
 
 Sql = Callable[[str], None]

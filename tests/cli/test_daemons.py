@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mainspring.store import daemons, replicas
-from mainspring.store.database import Database
+from mainspring.store.daemons import daemons, replicas
+from mainspring.store.postgres.database import Database
 from tests.cli.conftest import Cli
 
 CREATE = ("daemon", "create", "gateway", "--replicas", "2")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mainspring.store import gates
-from mainspring.store.database import Database
+from mainspring.store.limits import release
+from mainspring.store.postgres.database import Database
 from tests.cli.conftest import Cli
 
 LIMITS = ("--max-running", "5", "--concurrency-key", "shop:{shop}", "--rate", "100/minute", "--burst", "20")
@@ -63,8 +63,8 @@ def test_a_task_with_a_key_says_who_has_it(cli: Cli, dsn: str) -> None:
 
     async def open_gates() -> None:
         conn = await Database(dsn).connect()
-        for gate in await gates.look(conn):
-            await gates.release(conn, gate, 10, ahead=0.0)
+        for gate in await release.look(conn):
+            await release.release(conn, gate, 10, ahead=0.0)
         await conn.close()
 
     asyncio.run(open_gates())

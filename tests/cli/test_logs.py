@@ -13,9 +13,9 @@ from mainspring.cli.logs import Cursor, follow_output
 from mainspring.compose import load
 from mainspring.errors import StoreUnavailable
 from mainspring.model.tasks.states import TaskState
-from mainspring.store import output, tasks
-from mainspring.store.database import Connection
-from mainspring.store.output import Piece
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks import output, tasks
+from mainspring.store.tasks.output import Piece
 from tests.cli.conftest import Cli
 from tests.conftest import MakeTask, eventually
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.cli import schedule_backfill
-from mainspring.store import missing
+from mainspring.store.schedules import missed
 from tests.cli.conftest import Cli, command, environment
 from tests.cli.test_schedules import execute
 
@@ -190,8 +190,8 @@ def test_check_fails_when_something_is_missing(cli: Cli, dsn: str, outage: datet
 def test_a_schedule_that_could_not_be_checked_to_the_end_is_not_ok(
     cli: Cli, dsn: str, outage: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(missing, "MOST_CHECKED", 1)
-    monkeypatch.setattr(missing, "AT_ONCE", 1)
+    monkeypatch.setattr(missed, "MOST_CHECKED", 1)
+    monkeypatch.setattr(missed, "AT_ONCE", 1)
     execute(
         dsn,
         "insert into mainspring.fire (schedule_id, plan_time, reason)"

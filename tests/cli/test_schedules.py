@@ -15,10 +15,10 @@ import pytest
 from mainspring.cli import render, schedule_view
 from mainspring.cli.schedule_edit import tell_recalled
 from mainspring.model.schedules.define_schedule import define_schedule
-from mainspring.store import schedules
-from mainspring.store.database import Connection, Database
-from mainspring.store.recalls import Recalled
-from mainspring.store.synchronise import synchronise
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import schedules
+from mainspring.store.schedules.revoke import Recalled
+from mainspring.store.schedules.synchronise import synchronise
 from tests.cli.conftest import Cli
 
 CREATE = ("schedule", "create", "nightly", "backup")

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.cli.conftest import Cli, Stage
 from tests.cluster import add_server, lead, note_move, own
 

@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.cli import render
 from mainspring.cli.layout import Room
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.cli.conftest import Cli, Stage
 from tests.cluster import add_server, lead, own
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 import pytest
 
 from mainspring.cli.layout import Room, columns_of, fit, shortened, wrapped
-from mainspring.store import daemons, replicas
-from mainspring.store.database import Connection, Database
+from mainspring.store.daemons import daemons, replicas
+from mainspring.store.postgres.database import Connection, Database
 from tests.cli.conftest import Cli
 from tests.cluster import add_server, lead, note_move, own
 

@@ -17,7 +17,7 @@ import pytest
 
 import mainspring
 from mainspring import App
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.journey.worker import make_app
 from tests.ledger import Line, read_ledger

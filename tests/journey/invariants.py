@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mainspring.model.tasks.states import TaskState
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.ledger import Line
 

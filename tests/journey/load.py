@@ -14,8 +14,8 @@ from typing import Any
 
 from mainspring import Task
 from mainspring.model.schedules.define_schedule import define_schedule
-from mainspring.store import schedules
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import schedules
 from tests.conftest import eventually
 from tests.journey import invariants
 from tests.journey.network import Network, Process

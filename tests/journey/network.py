@@ -18,7 +18,7 @@ from typing import Any
 
 import mainspring
 from mainspring import App, Task
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants
 from tests.journey.network_app import LEDGER, ROOT, make_app

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from mainspring import App, TaskFailed
-from mainspring.store.backup import back_up, programs_of
-from mainspring.store.database import Database
-from mainspring.store.restore import restore
+from mainspring.store.maintenance.backup import back_up, programs_of
+from mainspring.store.maintenance.restore import restore
+from mainspring.store.postgres.database import Database
 from tests.conftest import Eventually
 from tests.journey.processes import mainspring, running, until
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from mainspring.model.schedules.define_schedule import define_schedule
-from mainspring.store import broadcasts, explain, ledger, schedules
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import explain, fires, schedules
+from mainspring.store.tasks import broadcasts
 from tests.conftest import eventually
 from tests.journey.conftest import Story, Worker
 
@@ -48,7 +49,7 @@ async def test_cron_on_all_hosts_runs_each_plan_time_on_each_of_them(story: Stor
     stored = await schedules.find(conn, "all-hosts")
     [told] = [one for one in await explain.explain(conn, stored) if one.fires]
     assert any("on 3 agents" in said for said in told.fires[0].said)
-    assert await ledger.last_decided(conn, stored) is not None
+    assert await fires.last_decided(conn, stored) is not None
 
 
 async def test_a_worker_that_is_killed_fails_the_broadcast_and_no_other_does_its_run(

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from mainspring.model.tasks.states import TaskState
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants
 from tests.journey.load import under_load

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from mainspring.model.schedules.define_schedule import define_schedule
-from mainspring.store import schedules
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import schedules
 from tests.conftest import eventually
 from tests.journey.conftest import Story
 from tests.ledger import Line

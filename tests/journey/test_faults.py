@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mainspring import ResultLost, Task
-from mainspring.store.database import Connection, Database
-from mainspring.store.embedded import Embedded
+from mainspring.store.embedded.server import Embedded
+from mainspring.store.postgres.database import Connection, Database
 from tests.conftest import eventually
 from tests.journey.conftest import Story, assert_each_ended_once
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.journey.conftest import Story
 from tests.ledger import Line
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants
 from tests.journey.network import Network, open_network

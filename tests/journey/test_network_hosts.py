@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 from tests.journey import invariants
 from tests.journey.network import Network, open_network

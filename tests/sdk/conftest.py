@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 import mainspring
-from mainspring.store.database import Database
-from mainspring.store.dsn import at_database
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.dsn import at_database
 
 _EMPTY = "; ".join(
     f"delete from mainspring.{table}"

@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import App, InvalidTransition, Task, TaskFailed, current_task
 from mainspring.server import rescuer
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 
 

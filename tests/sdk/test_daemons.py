@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from mainspring import App, ValidationError, current_task
 from mainspring.model.schedules.schedules import Policies
 from mainspring.model.tasks.jobs import Command
-from mainspring.store import daemon_views, daemons, jobs, output, schedules, tasks
-from mainspring.store.daemon_views import Daemon
+from mainspring.store.daemons import daemon_views, daemons
+from mainspring.store.daemons.daemon_views import Daemon
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import jobs, output, tasks
 from tests.conftest import eventually
 
 NAME = "stand"

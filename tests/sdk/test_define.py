@@ -11,8 +11,8 @@ import pytest
 import mainspring
 from mainspring import App, JobNotFound, ValidationError
 from mainspring.model.tasks.jobs import Definition, Placement
-from mainspring.store import jobs
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks import jobs
 
 
 async def definition(app: App, conn: Connection, name: str) -> Definition:

@@ -17,8 +17,8 @@ import sqlalchemy.orm
 from psycopg.rows import dict_row
 
 from mainspring import App, Job, JobNotFound, ValidationError
-from mainspring.store.database import Connection
-from mainspring.store.tasks import TaskView
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks.tasks import TaskView
 
 
 class Undo(Exception):

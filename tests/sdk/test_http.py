@@ -12,8 +12,8 @@ from aiohttp import web
 
 from mainspring import App, TaskFailed, ValidationError
 from mainspring.model.tasks.jobs import Http
-from mainspring.store import jobs
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks import jobs
 from tests.conftest import Eventually
 
 

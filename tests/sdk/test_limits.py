@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from mainspring import App, ValidationError
-from mainspring.store import gates
-from mainspring.store.database import Database
+from mainspring.store.limits import release
+from mainspring.store.postgres.database import Database
 
 
 async def keys(dsn: str) -> list[str]:
     """Of all tasks, once they have passed their gates or stand aside."""
     conn = await Database(dsn).connect()
-    for gate in await gates.look(conn):
-        await gates.release(conn, gate, 100, ahead=60.0, beyond=100)
+    for gate in await release.look(conn):
+        await release.release(conn, gate, 100, ahead=60.0, beyond=100)
     found = [row["concurrency_key"] for row in await conn.fetch("select * from mainspring.task order by id")]
     await conn.close()
     return found

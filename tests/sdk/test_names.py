@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mainspring import App, Conflict, JobNotFound, ValidationError
-from mainspring.store import jobs, schedules
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import jobs
 
 
 async def report() -> str:

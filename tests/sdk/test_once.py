@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, ResultLost, StaleAttempt, Task, TaskFailed, WaitTimeout, current_task
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 
 

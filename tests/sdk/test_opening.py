@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Job, StoreUnavailable, ValidationError, compose, testing
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
 
 
 @pytest.fixture

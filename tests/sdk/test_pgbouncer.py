@@ -19,9 +19,9 @@ import sqlalchemy.ext.asyncio
 from mainspring import App, ValidationError
 from mainspring.cli.main import main
 from mainspring.errors import SchemaMismatch
-from mainspring.store import migrate as migrations
-from mainspring.store.database import Database
-from mainspring.store.dsn import at_database
+from mainspring.store.postgres import migrate as migrations
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.dsn import at_database
 from tests.conftest import directory_for_a_server
 from tests.pgbouncer import needs_pgbouncer, pgbouncer
 

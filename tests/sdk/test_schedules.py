@@ -11,7 +11,7 @@ import pytest
 import mainspring
 from mainspring import testing
 from mainspring.errors import ValidationError
-from mainspring.store import schedules
+from mainspring.store.schedules import schedules
 
 
 def job(**options: Any) -> Callable[[mainspring.App], Any]:

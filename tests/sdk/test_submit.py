@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, Job, JobNotFound, Task, TaskFailed, ValidationError, compose
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 
 

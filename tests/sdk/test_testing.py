@@ -16,8 +16,8 @@ import pytest
 import mainspring
 from mainspring import App, TaskFailed, ValidationError, WaitTimeout, current_task, testing
 from mainspring.sdk import testing_databases
-from mainspring.store.database import Database
-from mainspring.store.migrate import fingerprint
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.migrate import fingerprint
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.usefixtures("server_dsn")  # which the new databases are made on

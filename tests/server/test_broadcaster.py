@@ -31,11 +31,12 @@ from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.broadcaster import NOTICE
 from mainspring.server.server import Server
-from mainspring.store import agents, broadcasts, claims, control, jobs, rescue, tasks
-from mainspring.store.database import Connection, Database
-from mainspring.store.servers import Newcomer
-from mainspring.store.submit import Submission
-from mainspring.store.tasks import TaskView
+from mainspring.store.cluster import agents
+from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import broadcasts, claims, control, jobs, rescue, tasks
+from mainspring.store.tasks.enqueue import Submission
+from mainspring.store.tasks.tasks import TaskView
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 

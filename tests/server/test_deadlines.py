@@ -18,8 +18,11 @@ from mainspring.server import rescuer as rescuer_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import MARGIN, Rescuer
-from mainspring.store import agents, claims, control, daemons, jobs, outcomes, replicas, rescue, schedules, tasks
-from mainspring.store.database import Connection, Database
+from mainspring.store.cluster import agents
+from mainspring.store.daemons import daemons, replicas
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import claims, control, jobs, rescue, tasks, transitions
 from mainspring.wire.clock import Clock
 
 LEASE = 10.0
@@ -65,7 +68,7 @@ async def runs(conn: Connection, session: int, *names: str, since: float) -> lis
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     claim = await claims.claim(conn, OWNER, pool, [session], 100, [BOTTOM] * 10, ahead=60.0)
     now = await conn.fetchval("select date_part('epoch', mainspring.now())")
-    await outcomes.start(conn, [Start(armed.task, armed.token, now - since) for armed in claim.tasks[session]])
+    await transitions.start(conn, [Start(armed.task, armed.token, now - since) for armed in claim.tasks[session]])
     return sorted(claim.tasks[session], key=lambda armed: armed.task)
 
 
@@ -163,7 +166,7 @@ async def test_a_daemon_has_no_deadline(conn: Connection, rescuer: Rescuer) -> N
     [due] = await replicas.due(conn, within=1.0, limit=10)
     claim, _ = await replicas.claim(conn, {due.task: session})
     [armed] = claim.tasks[session]
-    await outcomes.start(conn, [Start(armed.task, armed.token, 1_000_000.0)])
+    await transitions.start(conn, [Start(armed.task, armed.token, 1_000_000.0)])
     assert await rescuer.step() == 0
 
 

@@ -21,9 +21,9 @@ from mainspring.server.gateway import Gateway
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.roster import Roster
-from mainspring.store import claims, jobs, tasks
-from mainspring.store.database import Connection, Database
-from mainspring.store.submit import Submission
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import claims, jobs, tasks
+from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.clock import Clock
 from mainspring.wire.link import Link

@@ -15,7 +15,7 @@ import pytest
 from mainspring.compose import load, make_server
 from mainspring.server.door import Door
 from mainspring.server.identity import Identity
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
 
 NOWHERE = "postgresql://127.0.0.1:1/nowhere"  # how the server is must be told while PostgreSQL is away
 

@@ -17,9 +17,10 @@ from mainspring import App
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Python
 from mainspring.server.gatekeeper import Gatekeeper
-from mainspring.store import jobs, lanes
-from mainspring.store.database import Connection, Database
-from mainspring.store.turns import Released
+from mainspring.store.limits import parked
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules.overlap import Released
+from mainspring.store.tasks import jobs
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -107,7 +108,7 @@ async def test_a_rate_of_a_key_goes_on_by_itself(conn: Connection, gatekeeper: G
         while await gatekeeper.step():
             pass
         assert await conn.fetchval("select count(*) from mainspring.task where job_slot >= 0") == second + 1
-    assert await lanes.sweep(conn, "", 10) == (0, None)
+    assert await parked.sweep(conn, "", 10) == (0, None)
 
 
 # ── with jobs that run ──────────────────────────────────────────────────────────────────────────

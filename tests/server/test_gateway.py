@@ -39,10 +39,11 @@ from mainspring.server.gateway import Gateway
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import ARM_LIMIT
-from mainspring.store import agents, claims, jobs, outcomes, rescue, tasks
-from mainspring.store.claims import Claim
-from mainspring.store.database import Connection, Database
-from mainspring.store.rescue import Order
+from mainspring.store.cluster import agents
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import claims, jobs, rescue, tasks, transitions
+from mainspring.store.tasks.claims import Claim
+from mainspring.store.tasks.rescue import Order
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
 from mainspring.wire.clock import Clock
 
@@ -444,7 +445,7 @@ async def test_an_agent_that_comes_back_may_not_keep_what_was_taken_from_it(
         await agents.end(conn, [agent.session])
         await rescue.gone(conn)
     ending = Ending(taken.task, taken.token, taken.job, 1, TaskState.TIMED_OUT, 1.0, 2.0)
-    await outcomes.retry(conn, [Again(ending, 0.0, costs=True)])
+    await transitions.retry(conn, [Again(ending, 0.0, costs=True)])
     back = Agent(server)
     held = [Holding(armed.task, armed.token, TaskState.RUNNING) for armed in (taken, kept)]
     await back.say(Hello("agent", 10, {}, session=agent.session, held=held))

@@ -10,7 +10,7 @@ from tests.schedules import create, ledger, set_clock
 
 from mainspring.server import planner as planner_module
 from mainspring.server.planner import Planner
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 
 from mainspring.server import janitor as janitor_module
 from mainspring.server.janitor import Chore, Janitor
-from mainspring.store import agents, chores, upkeep
-from mainspring.store.database import Connection, Database
+from mainspring.store.cluster import agents
+from mainspring.store.maintenance import chore_log, vacuum
+from mainspring.store.postgres.database import Connection, Database
 
 pytestmark = pytest.mark.usefixtures("no_servers")
 
@@ -35,7 +36,7 @@ async def ten_days_later(conn: Connection) -> None:
 
 
 async def told(conn: Connection) -> dict[str, dict[str, Any]]:
-    return {chore["name"]: chore for chore in await chores.listing(conn)}
+    return {chore["name"]: chore for chore in await chore_log.listing(conn)}
 
 
 async def expired_keys(conn: Connection, count: int) -> None:
@@ -195,10 +196,10 @@ async def test_statistics_are_renewed_where_much_has_changed_and_nobody_looked(c
     await conn.execute("alter table mainspring.task_key set (autovacuum_enabled = off)")
     await expired_keys(conn, 2000)
     await conn.execute("select pg_stat_force_next_flush()")
-    assert await upkeep.analyze(conn, 3) == 1
+    assert await vacuum.analyze(conn, 3) == 1
     await conn.execute("select pg_stat_force_next_flush()")
-    assert await upkeep.analyze(conn, 3) == 0, "not twice within an hour"
-    [table] = [table for table in await upkeep.tables(conn) if table.table == "task_key"]
+    assert await vacuum.analyze(conn, 3) == 0, "not twice within an hour"
+    [table] = [table for table in await vacuum.tables(conn) if table.table == "task_key"]
     assert table.analyzed_at is not None
     assert table.live == 2000
 

@@ -16,9 +16,9 @@ from mainspring.server.coordinator import Coordinator
 from mainspring.server.leader import Leader
 from mainspring.server.membership import Membership
 from mainspring.server.standing import Standing
-from mainspring.store import segments
-from mainspring.store.database import Connection, Database
-from mainspring.store.servers import Newcomer
+from mainspring.store.cluster import segments
+from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.postgres.database import Connection, Database
 
 Eventually = Callable[..., Awaitable[Any]]
 

@@ -12,7 +12,7 @@ from tests.cluster import OWNER, add_server, standing
 from mainspring.server import lender as module
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.lender import FULL_FOR, ROOM_FOR, TELL_EVERY, Lender
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
 
 POOL = 7
 NOBODY, FULL, ROOM = (0, 0), (0, 10), (3, 10)  # free places, and the windows

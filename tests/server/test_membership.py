@@ -12,9 +12,9 @@ from tests.cluster import own
 from mainspring.errors import StoreUnavailable
 from mainspring.server.membership import Membership
 from mainspring.server.standing import Standing
-from mainspring.store import servers
-from mainspring.store.database import Connection, Database
-from mainspring.store.servers import Newcomer
+from mainspring.store.cluster import servers
+from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import boottime
 
 Make = Callable[..., Membership]

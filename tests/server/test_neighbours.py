@@ -11,9 +11,10 @@ import pytest
 
 from mainspring.server import neighbours as neighbours_module
 from mainspring.server.neighbours import Neighbours, is_dead_neighbour, process_identity
-from mainspring.store import agents, rescue
-from mainspring.store import neighbours as store_neighbours
-from mainspring.store.database import Connection, Database
+from mainspring.store.cluster import agents
+from mainspring.store.cluster import dead_processes as store_neighbours
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import rescue
 
 pytestmark = pytest.mark.usefixtures("no_servers")
 

@@ -44,8 +44,9 @@ from mainspring.model.messages import (
 )
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.door import Door
-from mainspring.store import output, tasks, tokens
-from mainspring.store.database import Connection, Database
+from mainspring.store.cluster import tokens
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import output, tasks
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.codec import agent_codec
 from mainspring.wire.link import Link

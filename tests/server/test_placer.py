@@ -40,9 +40,11 @@ from mainspring.server.placer import COURTESY
 from mainspring.server.reception import Reception
 from mainspring.server.recorder import Recorder
 from mainspring.server.roster import Roster
-from mainspring.store import claims, jobs, roster, schedules, settings
-from mainspring.store.database import Connection, Database
-from mainspring.store.submit import Submission
+from mainspring.store.cluster import registry, settings
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import claims, jobs
+from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
@@ -543,7 +545,7 @@ async def test_a_drained_agent_gives_back_what_has_not_started_and_takes_nothing
     await enqueue(conn, 4, due="4 s")
     assert await server.step() == 8
     leaving.running = {(await leaving.has(4))[0].task}
-    await roster.drain(conn, "leaving")
+    await registry.drain(conn, "leaving")
     await server.roster.look()
 
     async def recorded() -> bool:
@@ -558,7 +560,7 @@ async def test_a_drained_agent_gives_back_what_has_not_started_and_takes_nothing
     await server.step()
     await staying.has(10)
     await server.roster.look()
-    await roster.undrain(conn, "leaving")
+    await registry.undrain(conn, "leaving")
     await server.roster.look()
     await enqueue(conn, 2)
     await server.step()
@@ -574,7 +576,7 @@ async def test_what_a_claim_under_way_brought_to_a_drained_agent_is_asked_back_t
     await define(conn, server)
     leaving = await join("leaving")
     await enqueue(conn, 1)
-    await roster.drain(conn, "leaving")
+    await registry.drain(conn, "leaving")
     assert await server.step() == 1, "its server has not looked yet"
     await leaving.has(1)
     await server.roster.look()
@@ -590,7 +592,7 @@ async def test_what_a_claim_under_way_brought_to_a_drained_agent_is_asked_back_t
 async def test_an_agent_that_connects_again_stays_drained(conn: Connection, server: Server, join: Join) -> None:
     await define(conn, server)
     first = await join("leaving")
-    await roster.drain(conn, "leaving")
+    await registry.drain(conn, "leaving")
     await server.roster.look()
     await first.leave()
     await join("leaving")

@@ -32,8 +32,9 @@ from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
 from mainspring.server import scopes as scopes_module
 from mainspring.server.planner import Planner
-from mainspring.store import partitions, recalls, schedules
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import revoke, schedules
+from mainspring.store.tasks import partitions
 
 Eventually = Callable[..., Awaitable[Any]]
 HOUR = 3600
@@ -521,10 +522,10 @@ class World:
         )
         held = {(row["id"], row["token"]): row["cancel_mode"] for row in rows}
         self.armed = [armed for armed in self.armed if (armed.task, armed.token) in held]
-        asked_back = [armed for armed in self.armed if held[armed.task, armed.token] == recalls.RECALL]
+        asked_back = [armed for armed in self.armed if held[armed.task, armed.token] == revoke.RECALL]
         given_back = [armed for armed in asked_back if self.dice.random() < 0.8]
         for armed in given_back:
-            assert await recalls.confirm(conn, [armed.task], [armed.token]) == [armed.task]
+            assert await revoke.confirm(conn, [armed.task], [armed.token]) == [armed.task]
         due = [armed for armed in self.armed if armed.fire_at <= self.now.timestamp() and armed not in given_back]
         await started(conn, due)
         assert await finished(conn, due) == len(due)

@@ -32,8 +32,8 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.batch import Report
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
-from mainspring.store import evidence, jobs, outcomes, output, tasks
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import jobs, output, ownership, tasks, transitions
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 
@@ -143,7 +143,7 @@ async def test_a_start_whose_end_is_in_the_same_batch_is_not_written_apart(
     async def start(*_: object) -> None:
         raise AssertionError("written apart")
 
-    monkeypatch.setattr(outcomes, "start", start)
+    monkeypatch.setattr(transitions, "start", start)
     await agent.report(Started([Start(task, TOKEN, 1.0)]))
     await agent.report(Finished([await ending(conn, task)]))
     await recorder.flush()
@@ -242,14 +242,14 @@ async def test_a_batch_whose_connection_broke_before_it_is_written_again(
 ) -> None:
     agent, task = Agent(recorder), await running()
     await agent.report(Finished([await ending(conn, task, result="1")]))
-    finish = outcomes.finish
+    finish = transitions.finish
 
     async def killed_first(line: Connection, endings: Any) -> int:
         await line.execute("select from mainspring.task")
         await _kill_the_recorder(conn)
         return await finish(line, endings)
 
-    monkeypatch.setattr(outcomes, "finish", killed_first)
+    monkeypatch.setattr(transitions, "finish", killed_first)
     with pytest.raises(StoreUnavailable):
         await recorder.flush()
     assert await agent.acknowledged() == 0
@@ -274,7 +274,7 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
         Refused([Held(made[2], TOKEN)], "full"),
         Finished([await ending(conn, made[0], result="1"), await ending(conn, made[1], TaskState.FAILED)]),
     )
-    retry = outcomes.retry
+    retry = transitions.retry
 
     async def killed_after(line: Connection, attempts: Any) -> int:
         moved = await retry(line, attempts)
@@ -282,7 +282,7 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
         await line.execute("select 1")
         return moved
 
-    monkeypatch.setattr(outcomes, "retry", killed_after)
+    monkeypatch.setattr(transitions, "retry", killed_after)
     with pytest.raises(StoreUnavailable):
         await recorder.flush()
     assert await agent.acknowledged() == 0
@@ -308,7 +308,7 @@ async def test_a_report_on_an_attempt_of_an_earlier_session_outlives_a_lost_conn
     async def broken(*_: object) -> set[tuple[int, int]]:
         raise StoreUnavailable("gone for a moment")
 
-    monkeypatch.setattr(evidence, "own", broken)
+    monkeypatch.setattr(ownership, "own", broken)
     with pytest.raises(StoreUnavailable):
         await recorder.flush()
     monkeypatch.undo()

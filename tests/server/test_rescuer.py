@@ -19,8 +19,11 @@ from mainspring.server import salvage as salvage_module
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.rescuer import Rescuer
-from mainspring.store import agents, claims, daemons, jobs, outcomes, replicas, rescue, schedules, tasks
-from mainspring.store.database import Connection, Database
+from mainspring.store.cluster import agents
+from mainspring.store.daemons import daemons, replicas
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import claims, jobs, rescue, tasks, transitions
 from mainspring.wire.clock import Clock
 
 PATIENT = Retry(retries=1000, backoff="fixed", delay=0.0)
@@ -58,7 +61,7 @@ async def crash(conn: Connection, *, started: bool = True) -> list[int]:
     claim = await claims.claim(conn, OWNER, pool, [session], 1000, [BOTTOM] * 10, ahead=60.0)
     held = claim.tasks.get(session, [])
     if started:
-        await outcomes.start(conn, [Start(armed.task, armed.token, 1_790_000_000.0) for armed in held])
+        await transitions.start(conn, [Start(armed.task, armed.token, 1_790_000_000.0) for armed in held])
     await agents.end(conn, [session])
     return [armed.task for armed in held]
 
@@ -203,7 +206,7 @@ async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(
         [due] = await replicas.due(conn, within=1.0, limit=10)
         claim, _ = await replicas.claim(conn, {due.task: session})
         [armed] = claim.tasks[session]
-        await outcomes.start(conn, [Start(armed.task, armed.token, rescuer._clock.now())])
+        await transitions.start(conn, [Start(armed.task, armed.token, rescuer._clock.now())])
         await agents.end(conn, [session])
         assert await rescuer.step() == 1
         waits.append(await conn.fetchval("select date_part('epoch', run_at - mainspring.now()) from mainspring.task"))

@@ -10,8 +10,8 @@ from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.settler import Settler
-from mainspring.store import jobs, outcomes, tasks
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import jobs, tasks, transitions
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def enqueue(conn: Connection, *after: int) -> int:
 async def end(conn: Connection, task: int, state: TaskState = TaskState.SUCCEEDED) -> list[Ending]:
     await conn.execute("update mainspring.task set state = 3, token = 1 where id = $1", task)
     endings = [Ending(task, 1, 1, 1, state, 1.0, 2.0)]
-    await outcomes.finish(conn, endings)
+    await transitions.finish(conn, endings)
     return endings
 
 

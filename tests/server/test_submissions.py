@@ -24,11 +24,12 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server import submissions
 from mainspring.server.seat import Seat
-from mainspring.store import jobs, tasks, tokens
-from mainspring.store.database import Connection, Database
-from mainspring.store.submit import Submission, submit_for_attempt
-from mainspring.store.submit import Submissions as Many
-from mainspring.store.tasks import Ended
+from mainspring.store.cluster import tokens
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import jobs, tasks
+from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
+from mainspring.store.tasks.enqueue import Submissions as Many
+from mainspring.store.tasks.tasks import Ended
 from mainspring.wire.channel import ChannelClosed
 
 

@@ -19,8 +19,9 @@ from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.schedules.schedules import Overlap
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.turnstile import Turnstile
-from mainspring.store import partitions, schedules
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import partitions
 
 Eventually = Callable[..., Awaitable[Any]]
 

@@ -7,7 +7,7 @@ import pytest
 from mainspring.model.messages import Cancel, Held, Hello, Holding, Pause, Recall
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.seat import Seat, stop_message
-from mainspring.store.agents import Wanted
+from mainspring.store.cluster.agents import Wanted
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import asyncpg
 
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.journey.network import Process
 from tests.journey.network_app import ROOT
 from tests.journey.processes import DEADLINE, command

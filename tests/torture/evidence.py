@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mainspring.store.database import Connection
+from mainspring.store.postgres.database import Connection
 from tests.ledger import Line
 from tests.torture.plan import Fault
 

@@ -59,18 +59,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "no fence check",
         (
             Edit(
-                "store/outcomes.py",
+                "store/tasks/transitions.py",
                 "where t.id = any (array[given.id]) and t.token = given.token and t.state = 2\n",
                 "where t.id = any (array[given.id]) and t.state = 2\n",
             ),
             Edit(
-                "store/outcomes.py",
+                "store/tasks/transitions.py",
                 "         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)\n"
                 "           -- A daemon ends",
                 "         where t.id = any (array[given.id]) and t.state in (2, 3)\n           -- A daemon ends",
             ),
             Edit(
-                "store/outcomes.py",
+                "store/tasks/transitions.py",
                 "where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)",
                 "where t.id = any (array[was.id]) and t.state in (2, 3)",
             ),
@@ -129,12 +129,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             # Each server plans every schedule, whatever others have decided meanwhile.
             Edit(
-                "store/plans.py",
+                "store/schedules/plans.py",
                 's.provider_app is null and {holds("s.segment")}\n',
                 "s.provider_app is null and (select bits from owned) is not null\n",
             ),
             Edit(
-                "store/plans.py",
+                "store/schedules/plans.py",
                 " and s.next_plan_at = any (array[given.cursor]) and s.enabled\n"
                 "           and (given.epoch is null\n"
                 "                or (select g.owner = $13 and g.epoch = given.epoch",
@@ -152,7 +152,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "rescue without a new token",
         (
             Edit(
-                "store/claims.py",
+                "store/tasks/claims.py",
                 "token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,",
                 "token = case when crashes > 0 then token else (select batch from number) * {BATCH_TOKENS} "
                 "+ placed.turn end,\n           attempt = attempt + 1,",
@@ -180,12 +180,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         "rescue before the lease is over",
         (
             Edit(
-                "store/rescue.py",
+                "store/tasks/rescue.py",
                 "where ended_at is null and lease_until <= mainspring.now()\n           and session in",
                 "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n and session in",
             ),
             Edit(
-                "store/rescue.py",
+                "store/tasks/rescue.py",
                 "where ended_at is null and lease_until <= mainspring.now()\n                            order by",
                 "where ended_at is null and lease_until <= mainspring.now() + interval '2 s'\n order by",
             ),
@@ -247,7 +247,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit("store/migrations/0011_limits.sql", "create unique index task_key_slot", "create index task_key_slot"),
             Edit(
-                "store/gates.py",
+                "store/limits/release.py",
                 "where t.concurrency_key = ranked.key and t.key_slot is not null) had",
                 "where t.concurrency_key = ranked.key and t.key_slot < 0) had",
             ),

@@ -15,9 +15,9 @@ from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.waits import Wait, able_names, why
 from mainspring.model.words.names import check_name
-from mainspring.store import roster, settings
-from mainspring.store.database import Connection
-from mainspring.store.roster import AgentView
+from mainspring.store.cluster import registry, settings
+from mainspring.store.cluster.registry import AgentView
+from mainspring.store.postgres.database import Connection
 
 
 class Agents(Protocol):
@@ -51,22 +51,22 @@ class DatabaseAgents:
 
     async def listing(self) -> list[AgentView]:
         async with self._conn() as conn:
-            return await roster.listing(conn)
+            return await registry.listing(conn)
 
     async def named(self, name: str) -> list[AgentView]:
         check_name(name, field="agent")
         async with self._conn() as conn:
-            return await roster.listing(conn, name)
+            return await registry.listing(conn, name)
 
     async def drain(self, name: str) -> bool:
         check_name(name, field="agent")
         async with self._conn() as conn:
-            return await roster.drain(conn, name)
+            return await registry.drain(conn, name)
 
     async def undrain(self, name: str) -> bool:
         check_name(name, field="agent")
         async with self._conn() as conn:
-            return await roster.undrain(conn, name)
+            return await registry.undrain(conn, name)
 
     async def strategy(self) -> str:
         async with self._conn() as conn:
@@ -81,10 +81,10 @@ class DatabaseAgents:
         if not tasks:
             return {}
         async with self._conn() as conn:
-            return await roster.waits(conn, tasks)
+            return await registry.waits(conn, tasks)
 
     async def able(self, definition: Definition) -> tuple[list[str], Wait | None]:
         requirements = requirements_of(definition)
         async with self._conn() as conn:
-            agents = await roster.loaded(conn)
+            agents = await registry.loaded(conn)
         return able_names(requirements, agents), why(requirements, agents)

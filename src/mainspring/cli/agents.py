@@ -16,7 +16,7 @@ from mainspring.cli.render import fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.roster import AgentView
+    from mainspring.store.cluster.registry import AgentView
 
 _COLUMNS: dict[str, Callable[[AgentView], Any]] = {
     "NAME": lambda view: view.name,

@@ -1,6 +1,6 @@
 """Backups and the embedded PostgreSQL by itself: `mainspring backup`, `mainspring restore`, `mainspring db`.
 
-Next: store/backup.py, store/restore.py, store/embedded.py
+Next: store/maintenance/backup.py, store/maintenance/restore.py, store/embedded/server.py
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mainspring.cli.render import counted, note, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mainspring.store.database import Database
-    from mainspring.store.dump_programs import Programs
+    from mainspring.store.maintenance.dump_programs import Programs
+    from mainspring.store.postgres.database import Database
 
 _REPORT_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
@@ -106,14 +106,14 @@ def db() -> None:
 
 
 async def _back_up(file: Path, overrides: dict[str, str], force: bool) -> int:
-    from mainspring.store.backup import back_up
+    from mainspring.store.maintenance.backup import back_up
 
     async with _opened(overrides) as (database, programs):
         return await back_up(database, programs, file, _report("written"), replace=force)
 
 
 async def _restore(file: Path, overrides: dict[str, str], options: dict[str, bool]) -> dict[str, int]:
-    from mainspring.store.restore import look, restore
+    from mainspring.store.maintenance.restore import look, restore
 
     async with _opened(overrides, file) as (database, programs):
         await restore(database, programs, file, _report("read"), **options)
@@ -127,7 +127,7 @@ async def _opened(overrides: dict[str, str], file: Path | None = None) -> AsyncI
     """The database, and programs that fit it and can read `file`. The embedded one stays up until the block ends."""
     from mainspring.compose import data_directory, load, open_database
     from mainspring.errors import NotFound
-    from mainspring.store.backup import programs_of
+    from mainspring.store.maintenance.backup import programs_of
 
     settings = load(overrides)
     directory = data_directory(settings)
@@ -161,7 +161,7 @@ async def _run_alone(directory: Path, *, as_json: bool) -> None:
     from contextlib import suppress
 
     from mainspring.cli.runtime import Signals
-    from mainspring.store.embedded import Embedded
+    from mainspring.store.embedded.server import Embedded
 
     signals = Signals()
     embedded = await asyncio.to_thread(Embedded.start, directory)

@@ -25,14 +25,16 @@ from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_name
 from mainspring.sdk.waiting import Waiting
-from mainspring.store import agents, broadcasts, control, jobs, output, schedules, tasks, tokens
-from mainspring.store import stats as figures
-from mainspring.store.broadcasts import ChildView
-from mainspring.store.database import Connection, Database
-from mainspring.store.output import Piece
-from mainspring.store.submit import Submission, submit
-from mainspring.store.tasks import AttemptView, TaskView
-from mainspring.store.tokens import Token
+from mainspring.store.cluster import agents, tokens
+from mainspring.store.cluster.tokens import Token
+from mainspring.store.figures import stats as figures
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import broadcasts, control, jobs, output, tasks
+from mainspring.store.tasks.broadcasts import ChildView
+from mainspring.store.tasks.enqueue import Submission, submit
+from mainspring.store.tasks.output import Piece
+from mainspring.store.tasks.tasks import AttemptView, TaskView
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True):

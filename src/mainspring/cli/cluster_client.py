@@ -11,10 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from mainspring.model.words.names import check_name
-from mainspring.store import cluster_views, server_views
-from mainspring.store.cluster_views import MoveView, SegmentView
-from mainspring.store.database import Connection
-from mainspring.store.server_views import ServerDetail, ServerView
+from mainspring.store.cluster import cluster_views, server_views
+from mainspring.store.cluster.cluster_views import MoveView, SegmentView
+from mainspring.store.cluster.server_views import ServerDetail, ServerView
+from mainspring.store.postgres.database import Connection
 
 
 class Cluster(Protocol):

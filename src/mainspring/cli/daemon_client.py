@@ -15,9 +15,11 @@ from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.names import check_name
-from mainspring.store import daemon_views, daemons, jobs, schedules
-from mainspring.store.daemon_views import Daemon
-from mainspring.store.database import Connection
+from mainspring.store.daemons import daemon_views, daemons
+from mainspring.store.daemons.daemon_views import Daemon
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import jobs
 
 
 class Daemons(Protocol):

@@ -16,7 +16,7 @@ from mainspring.cli.render import fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.daemon_views import Daemon, Replica
+    from mainspring.store.daemons.daemon_views import Daemon, Replica
 
 
 _ROOM = Room(cut=("NAME", "AGENT"), drop=("HEALTHY", "TASK", "SINCE"))

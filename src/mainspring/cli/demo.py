@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mainspring.cli.demo_jobs import Scene, Stage
     from mainspring.model.messages import Ending
-    from mainspring.store.tasks import AttemptView
+    from mainspring.store.tasks.tasks import AttemptView
 
 COLUMNS = 80  # of the narrowest terminal
 HEADER = "FIRED         JOB       LATE BY  AND THEN"
@@ -65,8 +65,8 @@ def demo(seconds: int) -> None:
 
 def _directory() -> Path:
     """Beside the user's own data, which stays clean; one for each schema, so that no other version's is in the way."""
-    from mainspring.store.embedded import default_directory
-    from mainspring.store.migrate import fingerprint
+    from mainspring.store.embedded.server import default_directory
+    from mainspring.store.postgres.migrate import fingerprint
 
     directory = default_directory()
     return directory.with_name(f"{directory.name}-demo-{fingerprint()}")
@@ -148,7 +148,7 @@ class Score:
 
     async def watch(self) -> None:
         """Show each attempt that has ended, as the database has it."""
-        from mainspring.store import tasks
+        from mainspring.store.tasks import tasks
 
         while True:
             ending = await self._endings.get()
@@ -185,7 +185,7 @@ class Score:
         """Wait for the last tasks to end, and for their lines; then count."""
         import asyncio
 
-        from mainspring.store import tasks
+        from mainspring.store.tasks import tasks
 
         submitted = list(self._stage.tasks)
         if not interrupted:

@@ -17,7 +17,8 @@ from mainspring.errors import InvalidTransition, ScheduleNotFound
 from mainspring.sdk.app import App
 from mainspring.sdk.job import Job
 from mainspring.sdk.task import Task
-from mainspring.store import schedules, tasks
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import tasks
 
 PREFIX = "demo."  # so that the demo does not take names in a database that it shares
 

@@ -1,6 +1,6 @@
 """Output of a task: `mainspring task logs`, byte for byte as the task wrote it.
 
-Next: store/output.py
+Next: store/tasks/output.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mainspring.model.tasks.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.output import Piece
+    from mainspring.store.tasks.output import Piece
 
 SOONEST, LATEST = 0.05, 0.5  # seconds between looks
 GAP = 15.0  # seconds, as long as a lease: for a piece that is missing, and may be on its way through another server

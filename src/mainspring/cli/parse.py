@@ -20,7 +20,7 @@ from mainspring.model.tasks.states import TaskState
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from mainspring.store.submit import Submission
+    from mainspring.store.tasks.enqueue import Submission
 
 MAX_ID = 2**63 - 1
 STATE = click.Choice([state.label for state in TaskState])
@@ -110,7 +110,7 @@ def submission(
     from mainspring.model.tasks.define_job import priority_level
     from mainspring.model.words.names import check_name
     from mainspring.model.words.zones import check_zone
-    from mainspring.store.submit import Submission
+    from mainspring.store.tasks.enqueue import Submission
 
     zone = None if tz is None else check_zone(tz)
     if delay is not None and run_at is not None:

@@ -138,7 +138,7 @@ def _still(running: int, patience: float) -> str:
 
 def place(dsn: str | None, directory: str | None) -> dict[str, str]:
     """Where the data lives, without secrets."""
-    from mainspring.store.embedded import default_directory
+    from mainspring.store.embedded.server import default_directory
 
     return {"dsn": mask(dsn)} if dsn is not None else {"data": directory or str(default_directory())}
 

@@ -1,6 +1,6 @@
 """Runs for plan times of the past: `mainspring schedule backfill`.
 
-Next: store/backfill.py
+Next: store/schedules/backfill.py
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mainspring.cli.render import counted, note, print_json
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.backfill import Slot
-    from mainspring.store.schedules import Stored
+    from mainspring.store.schedules.backfill import Slot
+    from mainspring.store.schedules.schedules import Stored
 
 MAX_PARALLEL = 1000
 SOONEST, LATEST = 0.05, 0.5  # seconds between looks
@@ -69,7 +69,7 @@ async def backfill(
     from mainspring.model.words.instants import parse_time
     from mainspring.model.words.names import check_name
     from mainspring.model.words.zones import check_zone
-    from mainspring.store.backfill import check_range, plan_backfill
+    from mainspring.store.schedules.backfill import check_range, plan_backfill
 
     first, last = parse_time(start, field="from"), parse_time(end, field="to")
     if first.tzinfo is not None and last.tzinfo is not None:

@@ -1,6 +1,6 @@
 """Calendars of days without plan times: `mainspring schedule calendar set | list | show | delete`.
 
-Next: store/calendars.py
+Next: store/schedules/calendars.py
 """
 
 from __future__ import annotations

@@ -18,13 +18,14 @@ from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.story import Story
 from mainspring.model.words.names import check_name
-from mainspring.store import backfill, calendars, explain, jobs, ledger, missing, schedules, synchronise, tasks
-from mainspring.store.backfill import Filled, Slot
-from mainspring.store.database import Connection
-from mainspring.store.missing import Checked
-from mainspring.store.recalls import Recalled
-from mainspring.store.schedules import Stored
-from mainspring.store.tasks import Ended
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import backfill, calendars, explain, fires, missed, schedules, synchronise
+from mainspring.store.schedules.backfill import Filled, Slot
+from mainspring.store.schedules.missed import Checked
+from mainspring.store.schedules.revoke import Recalled
+from mainspring.store.schedules.schedules import Stored
+from mainspring.store.tasks import jobs, tasks
+from mainspring.store.tasks.tasks import Ended
 
 FIRES_SHOWN = 3
 
@@ -176,15 +177,15 @@ async def _last_runs(conn: Connection, found: Sequence[Stored]) -> dict[int, lis
     """What became of the last plan times of each, the latest first."""
     if not found:
         return {}
-    runs = await ledger.last_runs(conn, [stored.id for stored in found], found[0].now, FIRES_SHOWN)
+    runs = await fires.last_runs(conn, [stored.id for stored in found], found[0].now, FIRES_SHOWN)
     return {stored.id: [last_fire(stored, run) for run in runs.get(stored.id, ())] for stored in found}
 
 
 async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:
     try:
-        return await missing.missing(conn, stored, stored.now - back, stored.now)
+        return await missed.missing(conn, stored, stored.now - back, stored.now)
     except ValidationError as error:  # a timezone that this host does not know
-        return missing.unknown(stored, error.message)
+        return missed.unknown(stored, error.message)
 
 
 def _checked(name: str) -> None:

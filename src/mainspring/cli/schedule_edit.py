@@ -18,7 +18,7 @@ from mainspring.cli.render import note, print_json
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
     from mainspring.cli.schedule_shapes import ScheduleView
-    from mainspring.store.recalls import Recalled
+    from mainspring.store.schedules.revoke import Recalled
 
 F = TypeVar("F", bound=Callable[..., Any])
 

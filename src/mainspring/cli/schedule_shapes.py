@@ -18,8 +18,8 @@ from mainspring.model.schedules.planning import Reason
 from mainspring.model.schedules.story import Origin
 from mainspring.model.schedules.timing import timing
 from mainspring.model.words.zones import zone_or_utc
-from mainspring.store.ledger import Run
-from mainspring.store.schedules import Stored
+from mainspring.store.schedules.fires import Run
+from mainspring.store.schedules.schedules import Stored
 
 _AS_STORED = ("enabled", "runs", "app", "version", "is_orphan")
 

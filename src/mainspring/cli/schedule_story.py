@@ -1,6 +1,6 @@
 """What became of plan times: `mainspring schedule explain | check`.
 
-Next: store/ledger.py, store/missing.py
+Next: store/schedules/fires.py, store/schedules/missed.py
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mainspring.cli.render import counted, note, print_json, table, visible, wra
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.missing import Checked
+    from mainspring.store.schedules.missed import Checked
 
 MISSING = 1  # the exit code
 

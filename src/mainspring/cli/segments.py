@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mainspring.cli.client import Client
-    from mainspring.store.cluster_views import SegmentView
+    from mainspring.store.cluster.cluster_views import SegmentView
 
 _LAST = 20  # moves that are shown if no number is given
 _LOAD = ("schedules", "due", "waiting", "armed", "running")

@@ -16,7 +16,7 @@ from mainspring.cli.render import age, fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.server_views import OpenPool, ServerDetail, ServerView
+    from mainspring.store.cluster.server_views import OpenPool, ServerDetail, ServerView
 
 # What matters most comes first: a narrow terminal shows no more than fits.
 _COLUMNS: dict[str, Callable[[ServerView], Any]] = {

@@ -1,6 +1,6 @@
 """The database's schema, and what goes on in it: `mainspring migrate`, `mainspring stats`.
 
-Next: store/migrate.py, store/tasks.py
+Next: store/postgres/migrate.py, store/tasks/tasks.py
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from mainspring.cli.render import cell, counted, fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.cluster_views import Leader
-    from mainspring.store.migrate import Migration
+    from mainspring.store.cluster.cluster_views import Leader
+    from mainspring.store.postgres.migrate import Migration
 
 
 @click.command(
@@ -51,7 +51,7 @@ def migrate(only_plan: bool) -> None:
 
 async def _migrate(overrides: dict[str, str], only_plan: bool) -> list[Migration]:
     from mainspring.compose import load, open_database
-    from mainspring.store import migrate as migrations
+    from mainspring.store.postgres import migrate as migrations
 
     async with open_database(load(overrides), prepare=False) as database:
         return await (migrations.plan(database) if only_plan else migrations.migrate(database))

@@ -22,7 +22,7 @@ from mainspring.model.tasks.states import TERMINAL, TaskState
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
     from mainspring.model.tasks.waits import Wait
-    from mainspring.store.tasks import TaskView
+    from mainspring.store.tasks.tasks import TaskView
 
 MAX_LIMIT = 500
 

@@ -1,6 +1,6 @@
 """Tokens for agents: `mainspring token create | list | revoke`.
 
-Next: store/tokens.py
+Next: store/cluster/tokens.py
 """
 
 from __future__ import annotations

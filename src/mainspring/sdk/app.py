@@ -31,10 +31,10 @@ from mainspring.sdk.remote import attempt_without_database, loop_of, submit_thro
 from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.sync import SYNC_TIMEOUT, Make, SyncBridge
 from mainspring.sdk.task import Decode, Task, check_task_id
-from mainspring.store import tasks
-from mainspring.store.database import Connection, Database
-from mainspring.store.submit import Submission, Submissions, submit, submit_sync
-from mainspring.store.tasks import TaskView
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import tasks
+from mainspring.store.tasks.enqueue import Submission, Submissions, submit, submit_sync
+from mainspring.store.tasks.tasks import TaskView
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,6 +1,6 @@
 """Job: a handler, a command or an HTTP call that can be submitted. Its arguments are checked by the type checker.
 
-Next: sdk/task.py, then store/submit.py
+Next: sdk/task.py, then store/tasks/enqueue.py
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mainspring.model.words.names import check_name
 from mainspring.sdk.limits import check_limits
 from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Decode, Task, check_task_id
-from mainspring.store.submit import Submission, Submissions, check_connection
+from mainspring.store.tasks.enqueue import Submission, Submissions, check_connection
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App

@@ -16,7 +16,7 @@ from typing import Any
 from mainspring import compose
 from mainspring.errors import ValidationError
 from mainspring.sdk.waiting import Waiting
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
 
 Resource = Callable[[], AbstractAsyncContextManager[Any]]
 

@@ -16,7 +16,7 @@ from mainspring.agent.attempt import Attempt
 from mainspring.agent.current import running
 from mainspring.agent.submissions import Submissions as Through
 from mainspring.model.messages import Submit
-from mainspring.store.submit import Submission, Submissions
+from mainspring.store.tasks.enqueue import Submission, Submissions
 
 
 async def submit_through_server(attempt: Attempt, submission: Submission | Submissions) -> Any:

@@ -1,6 +1,6 @@
 """The schedules and calendars that an application's code defines, brought into the database when it starts.
 
-Next: store/synchronise.py
+Next: store/schedules/synchronise.py
 """
 
 from __future__ import annotations

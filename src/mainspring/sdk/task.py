@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from mainspring.errors import ValidationError
-from mainspring.store import control, tasks
-from mainspring.store.tasks import TaskView
+from mainspring.store.tasks import control, tasks
+from mainspring.store.tasks.tasks import TaskView
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App

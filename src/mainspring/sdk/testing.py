@@ -22,8 +22,8 @@ from mainspring.errors import ValidationError, WaitTimeout
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.sdk.app import App
 from mainspring.sdk.testing_databases import database
-from mainspring.store import partitions
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
+from mainspring.store.tasks import partitions
 
 __all__ = ["Run", "database", "running"]
 

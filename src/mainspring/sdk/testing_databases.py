@@ -24,12 +24,12 @@ from pathlib import Path
 import asyncpg
 
 from mainspring import compose
-from mainspring.store import partitions
-from mainspring.store.connection import Connection
-from mainspring.store.database import Database, translating
-from mainspring.store.dsn import at_database
-from mainspring.store.embedded import Embedded
-from mainspring.store.migrate import fingerprint, migrate
+from mainspring.store.embedded.server import Embedded
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.postgres.database import Database, translating
+from mainspring.store.postgres.dsn import at_database
+from mainspring.store.postgres.migrate import fingerprint, migrate
+from mainspring.store.tasks import partitions
 
 _LOCKS = 0x74657374  # "test": the class of our advisory locks
 _OF_TEMPLATES = 0

@@ -14,9 +14,9 @@ import msgspec
 
 from mainspring.errors import ResultLost, StoreUnavailable, TaskFailed, TaskNotFound, ValidationError, WaitTimeout
 from mainspring.model.tasks.states import TaskState
-from mainspring.store import tasks
-from mainspring.store.database import Database
-from mainspring.store.tasks import Ended
+from mainspring.store.postgres.database import Database
+from mainspring.store.tasks import tasks
+from mainspring.store.tasks.tasks import Ended
 
 SOONEST, LATEST = 0.02, 0.5  # seconds between looks, while tasks of other processes are waited for
 

@@ -12,10 +12,10 @@ from uuid import UUID
 from mainspring.errors import ValidationError
 from mainspring.model.messages import Armed, Hello
 from mainspring.model.words.names import check_name
-from mainspring.store import agents, tokens
-from mainspring.store.agents import Newcomer
-from mainspring.store.database import Connection
-from mainspring.store.installation import database_id
+from mainspring.store.cluster import agents, tokens
+from mainspring.store.cluster.agents import Newcomer
+from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.installation import database_id
 
 MAX_SLOTS = 100_000
 MAX_LABELS = 100

@@ -3,7 +3,7 @@
 Writes  store.broadcasts       (pending → running, with a child on each agent; children that run again)
         store.broadcast_ends   (running → succeeded, failed, cancelled)
 Arms    through the dispatcher, what was claimed for sessions here; other servers do so upon the hint `armed`
-Next:   store/broadcasts.py
+Next:   store/tasks/broadcasts.py
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.recorder import Recorder
-from mainspring.store import broadcast_ends, broadcasts
-from mainspring.store.broadcasts import Parent
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import broadcast_ends, broadcasts
+from mainspring.store.tasks.broadcasts import Parent
 
 LOOK_EVERY = 0.5  # seconds
 PATIENCE = 2.0  # seconds that a due broadcast waits for a first agent: after a start, servers come before agents

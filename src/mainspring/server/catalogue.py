@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.placement.strategies import DEFAULT_STRATEGY
 from mainspring.model.tasks.jobs import Definition, Job
-from mainspring.store import jobs, settings
-from mainspring.store.database import Database
+from mainspring.store.cluster import settings
+from mainspring.store.postgres.database import Database
+from mainspring.store.tasks import jobs
 
 log = logging.getLogger("mainspring")
 

@@ -4,7 +4,7 @@ Reads   store.segments       who owns what, who is there
 Asks    model.segments       what moves
 Writes  store.segments       (servers that are dead, new owners), under the leader's term
         store.leases         (what a clock that was set back has made too long)
-Next:   store/segments.py, model/placement/segments.py
+Next:   store/cluster/segments.py, model/placement/segments.py
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from mainspring.model.placement.segments import assign
 from mainspring.server.leader import Leader
 from mainspring.server.standing import Standing
 from mainspring.server.timekeeper import measure
-from mainspring.store import leases, segments
-from mainspring.store.database import Database
-from mainspring.store.segments import Move, Segment
+from mainspring.store.cluster import clock_jumps, segments
+from mainspring.store.cluster.segments import Move, Segment
+from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
@@ -44,7 +44,7 @@ class Coordinator:
         if term is None:
             return 0
         async with self._line as conn:
-            await leases.count_anew(conn)
+            await clock_jumps.count_anew(conn)
             await measure(conn, self._clock)
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
                 for id, name in (await segments.bury(conn, self._standing.id, term)).items():

@@ -21,10 +21,10 @@ from mainspring.server.placer import Placer
 from mainspring.server.recorder import Recorder
 from mainspring.server.roster import Roster
 from mainspring.server.standing import Standing
-from mainspring.store import claims, sticky
-from mainspring.store.database import Connection, Database, Line
-from mainspring.store.submit import Submission, submit_and_claim
-from mainspring.store.turns import Released
+from mainspring.store.postgres.database import Connection, Database, Line
+from mainspring.store.schedules.overlap import Released
+from mainspring.store.tasks import claims, sticky
+from mainspring.store.tasks.enqueue import Submission, submit_and_claim
 from mainspring.wire.clock import Clock, boottime
 
 BATCH = 1000  # tasks in one claim

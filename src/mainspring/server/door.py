@@ -21,8 +21,8 @@ from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.server.reception import Reception
-from mainspring.store import tokens
-from mainspring.store.database import Database
+from mainspring.store.cluster import tokens
+from mainspring.store.postgres.database import Database
 from mainspring.wire.codec import server_codec
 from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
 

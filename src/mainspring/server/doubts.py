@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mainspring.errors import StoreUnavailable
-from mainspring.store.database import STATEMENT_TIMEOUT
+from mainspring.store.postgres.database import STATEMENT_TIMEOUT
 from mainspring.wire.clock import boottime
 
 DOUBT = STATEMENT_TIMEOUT + 5.0  # seconds after which a claim that was not answered cannot be committed any more

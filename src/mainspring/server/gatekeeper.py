@@ -4,7 +4,7 @@ Any number of servers may do this at once: each step is one statement, and a slo
 Reads   store.gates.look
 Writes  store.gates.release   (from the gate to the pool that claims serve, or aside into a lane)
         store.lanes           (from lanes back to the gate)
-Next:   store/gates.py, then server/dispatcher.py
+Next:   store/limits/release.py, then server/dispatcher.py
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mainspring.store import gates, lanes
-from mainspring.store.database import Connection, Database
-from mainspring.store.gates import Passed
-from mainspring.store.turns import Released
+from mainspring.store.limits import parked, release
+from mainspring.store.limits.release import Passed
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules.overlap import Released
 
 LOOK_EVERY = 1.0  # seconds between looks where nothing wakes it
 SWEEP_EVERY = 10.0  # seconds between looks into the lanes for whom nobody woke
@@ -44,8 +44,8 @@ class Gatekeeper:
         """Let pass who may, at every gate where somebody waits; returns how many tasks moved."""
         moved = 0
         async with self._line as conn:
-            woken, next_in = await lanes.wake_ripe(conn, BATCH)
-            waiting = await gates.look(conn)
+            woken, next_in = await parked.wake_ripe(conn, BATCH)
+            waiting = await release.look(conn)
             soonest = [] if next_in is None else [next_in]
             for gate, due_in in waiting.items():
                 if due_in > self._ahead:
@@ -63,9 +63,9 @@ class Gatekeeper:
     async def _pass(self, conn: Connection, gate: int, due_in: float) -> Passed:
         """What is due first; when nothing due moves and there is room left, what soon will be."""
         beyond = self._beyond.get(gate, 0)
-        passed = await gates.release(conn, gate, BATCH, ahead=0.0, beyond=beyond)
+        passed = await release.release(conn, gate, BATCH, ahead=0.0, beyond=beyond)
         if passed.has_room and not passed.released and not passed.aside:
-            passed = await gates.release(conn, gate, BATCH, ahead=self._ahead)
+            passed = await release.release(conn, gate, BATCH, ahead=self._ahead)
         # A busy key at the head is passed over in a few steps, however many tasks it has.
         is_in_the_way = passed.aside > len(passed.released)
         self._beyond[gate] = min(BATCH, max(8, 4 * beyond)) if is_in_the_way else 0
@@ -84,7 +84,7 @@ class Gatekeeper:
     async def sweep(self) -> int:
         """Look into the lanes for whom nobody woke, a part of them at a time."""
         async with self._slow_line as conn:
-            swept = await lanes.sweep(conn, self._swept, LANES)
+            swept = await parked.sweep(conn, self._swept, LANES)
         self._swept = swept.last or ""
         if swept.moved:
             self.wake.set()

@@ -26,9 +26,10 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.doubts import Doubts
 from mainspring.server.recorder import Recorder
 from mainspring.server.seat import Seat, stop_message
-from mainspring.store import agents, broadcasts, claims, rescue
-from mainspring.store.claims import Claim
-from mainspring.store.database import Connection, Database
+from mainspring.store.cluster import agents
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import broadcasts, claims, rescue
+from mainspring.store.tasks.claims import Claim
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")

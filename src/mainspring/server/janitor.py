@@ -15,9 +15,10 @@ from typing import NamedTuple
 import asyncpg
 
 from mainspring.errors import StoreUnavailable
-from mainspring.store import chores, forgetting, partitions, upkeep
-from mainspring.store.chores import Done
-from mainspring.store.database import Connection, Database
+from mainspring.store.maintenance import chore_log, retention, vacuum
+from mainspring.store.maintenance.chore_log import Done
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import partitions
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -52,23 +53,23 @@ class Janitor:
         self._chores = [
             Chore("make partitions", lambda conn: partitions.make_ahead(conn, DAYS_AHEAD)),
             Chore("drop partitions", self._drop, most=DROPS),
-            Chore("forget keys", lambda conn: forgetting.keys(conn, AT_ONCE)),
-            Chore("forget submissions", lambda conn: forgetting.submissions(conn, KEEP_SUBMISSIONS, AT_ONCE)),
-            Chore("forget fires", lambda conn: forgetting.fires(conn, longest, AT_ONCE)),
-            Chore("forget versions", lambda conn: forgetting.versions(conn, longest, AT_ONCE)),
-            Chore("forget sessions", lambda conn: forgetting.sessions(conn, longest, AT_ONCE)),
-            Chore("forget claims", lambda conn: forgetting.claims(conn, AT_ONCE)),
-            Chore("forget stop orders", lambda conn: forgetting.stop_orders(conn, AT_ONCE)),
-            Chore("forget servers", lambda conn: forgetting.servers(conn, longest, AT_ONCE)),
-            Chore("forget moves", lambda conn: forgetting.moves(conn, KEEP_MOVES, AT_ONCE)),
-            Chore("forget rates", lambda conn: forgetting.rates(conn, AT_ONCE)),
+            Chore("forget keys", lambda conn: retention.keys(conn, AT_ONCE)),
+            Chore("forget submissions", lambda conn: retention.submissions(conn, KEEP_SUBMISSIONS, AT_ONCE)),
+            Chore("forget fires", lambda conn: retention.fires(conn, longest, AT_ONCE)),
+            Chore("forget versions", lambda conn: retention.versions(conn, longest, AT_ONCE)),
+            Chore("forget sessions", lambda conn: retention.sessions(conn, longest, AT_ONCE)),
+            Chore("forget claims", lambda conn: retention.claims(conn, AT_ONCE)),
+            Chore("forget stop orders", lambda conn: retention.stop_orders(conn, AT_ONCE)),
+            Chore("forget servers", lambda conn: retention.servers(conn, longest, AT_ONCE)),
+            Chore("forget moves", lambda conn: retention.moves(conn, KEEP_MOVES, AT_ONCE)),
+            Chore("forget rates", lambda conn: retention.rates(conn, AT_ONCE)),
             # What else is to be forgotten goes here: a function that takes a limit and returns how many it deleted.
-            Chore("analyze", lambda conn: upkeep.analyze(conn, ANALYZES), most=ANALYZES),
+            Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),
         ]
         self._untold: dict[str, Done] = {}  # by name, what has not been written yet
         self._told_at: dict[str, float] = {}
-        self._brake: upkeep.Brake | None = None  # that was told of
+        self._brake: vacuum.Brake | None = None  # that was told of
 
     async def prepare(self) -> None:
         """What must be there before anything is written."""
@@ -127,7 +128,7 @@ class Janitor:
         if not due:
             return
         async with self._line as conn:
-            await chores.tell(conn, due)
+            await chore_log.tell(conn, due)
         for done in due:
             del self._untold[done.name]
             self._told_at[done.name] = now
@@ -144,8 +145,8 @@ class Janitor:
 
     async def _watch_vacuum(self, conn: Connection) -> int:
         """Say who keeps many dead rows from being vacuumed; once for each."""
-        dead = upkeep.dead(await upkeep.tables(conn))
-        brake = await upkeep.brake(conn, LONG) if dead > MANY_DEAD else None
+        dead = vacuum.dead(await vacuum.tables(conn))
+        brake = await vacuum.brake(conn, LONG) if dead > MANY_DEAD else None
         if brake is not None and brake != self._brake:
             log.warning(
                 "%d dead rows cannot be vacuumed: %s is open since %s; end it, or everything gets slower",

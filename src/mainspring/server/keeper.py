@@ -4,7 +4,7 @@ Reads   store.replicas.due   replicas whose next life is to begin
 Asks    model.daemons        which session each goes to
 Writes  store.daemons        (replicas made, stopped, restarted), store.replicas.claim (pending → assigned)
 Sends   messages.Dispatch, through the gateway
-Next:   store/daemons.py, then server/recorder.py, where each of their lives ends
+Next:   store/daemons/daemons.py, then server/recorder.py, where each of their lives ends
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable
 from mainspring.model.daemons.daemons import Waiting, place
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
-from mainspring.store import daemons, replicas
-from mainspring.store.database import Connection, Database
-from mainspring.store.replicas import Due
+from mainspring.store.daemons import daemons, replicas
+from mainspring.store.daemons.replicas import Due
+from mainspring.store.postgres.database import Connection, Database
 
 KEEP_EVERY = 1.0
 BATCH = 1000  # replicas placed in one step

@@ -18,8 +18,8 @@ from contextlib import suppress
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Step
 from mainspring.server.standing import Standing
-from mainspring.store import leaders
-from mainspring.store.database import LEASE_TIMEOUT, Database
+from mainspring.store.cluster import leaders
+from mainspring.store.postgres.database import LEASE_TIMEOUT, Database
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")

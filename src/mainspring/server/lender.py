@@ -4,7 +4,7 @@ A server claims what lies in its own segments, for its own agents. Where it has 
 have been full for a while, the tasks would wait beside idle agents of others.
 Reads   server.dispatcher    the room that its last claims met
 Writes  store.servers        (open pools)
-Next:   store/claims.py
+Next:   store/tasks/claims.py
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from uuid import UUID
 
 from mainspring.server.dispatcher import Dispatcher
 from mainspring.server.standing import Standing
-from mainspring.store import servers
-from mainspring.store.database import Database
+from mainspring.store.cluster import servers
+from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import boottime
 
 LOOK_EVERY = 0.25  # seconds

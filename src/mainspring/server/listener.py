@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres.database import Connection, Database
 
 CHANNEL = "mainspring"
 

@@ -13,9 +13,9 @@ from uuid import uuid4
 
 from mainspring.errors import StoreUnavailable
 from mainspring.server.standing import Standing
-from mainspring.store import servers
-from mainspring.store.database import Connection, Database
-from mainspring.store.servers import Newcomer, Pulse
+from mainspring.store.cluster import servers
+from mainspring.store.cluster.servers import Newcomer, Pulse
+from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")

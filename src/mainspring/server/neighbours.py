@@ -11,8 +11,8 @@ import logging
 import os
 from pathlib import Path
 
-from mainspring.store import neighbours
-from mainspring.store.database import Database
+from mainspring.store.cluster import dead_processes
+from mainspring.store.postgres.database import Database
 
 log = logging.getLogger("mainspring")
 
@@ -68,10 +68,10 @@ class Neighbours:
     async def step(self) -> int:
         """End the leases of those whose process died; returns how many processes did."""
         async with self._line as conn:
-            dead = [process for process in await neighbours.processes(conn) if is_dead_neighbour(process)]
+            dead = [process for process in await dead_processes.processes(conn) if is_dead_neighbour(process)]
             if not dead:
                 return 0
-            sessions, servers = await neighbours.end(conn, dead)
+            sessions, servers = await dead_processes.end(conn, dead)
         if sessions:
             log.warning(
                 "sessions that died with their process: %s; their tasks are rescued", ", ".join(map(str, sessions))

@@ -3,7 +3,7 @@
 A server places on its own agents. Where another server may have a better one, by a preferred label or by the
 hash of a sticky argument, a task is left to that server for a moment.
 Reads   server.gateway (agents here), server.roster (agents of the whole)
-Next:   store/claims.py, store/sticky.py
+Next:   store/tasks/claims.py, store/tasks/sticky.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mainspring.model.placement.placement import Requirements, arrange, fits, ma
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.roster import Roster
-from mainspring.store.sticky import Contest
+from mainspring.store.tasks.sticky import Contest
 
 COURTESY = 1.0  # seconds that a due task is left to another server's agent before an agent here may take it
 

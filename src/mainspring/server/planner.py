@@ -3,7 +3,7 @@
 Reads   store.plans.due       schedules whose time to look has come: idle ones cost nothing
 Asks    model.planning        which plan times get a task
 Writes  store.plans.plan      fires, tasks and cursors in one statement
-Next:   store/plans.py, then server/dispatcher.py
+Next:   store/schedules/plans.py, then server/dispatcher.py
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.schedules.planning import Decision, arguments, decide, run_at
 from mainspring.server.scopes import Provider, Providers
 from mainspring.server.standing import Standing
-from mainspring.store import plans
-from mainspring.store.database import Connection, Database
-from mainspring.store.plans import Due, Fire, Move
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import plans
+from mainspring.store.schedules.plans import Due, Fire, Move
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")

@@ -34,8 +34,8 @@ from mainspring.server.recorder import Recorder
 from mainspring.server.seat import Seat
 from mainspring.server.standing import Standing
 from mainspring.server.submissions import Submissions
-from mainspring.store import agents
-from mainspring.store.database import Database
+from mainspring.store.cluster import agents
+from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link

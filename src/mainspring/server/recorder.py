@@ -3,7 +3,7 @@
 Reads   reports handed over by the reception, those of strangers sifted (server/strangers.py)
 Writes  store.outcomes      (→ running, → terminal, → pending)
 Then    acknowledges the reports, and tells who waits for the tasks
-Next:   store/outcomes.py
+Next:   store/tasks/transitions.py
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.batch import Batch, Report, Reporter, ServerLink, in_parts
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.strangers import Strangers
-from mainspring.store import claims, outcomes, partitions, recalls, replicas
-from mainspring.store.database import Connection, Database, Line
+from mainspring.store.daemons import replicas
+from mainspring.store.postgres.database import Connection, Database, Line
+from mainspring.store.schedules import revoke
+from mainspring.store.tasks import claims, partitions, transitions
 
 log = logging.getLogger("mainspring")
 
@@ -100,11 +102,11 @@ class Recorder:
 
     async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
         if batch.notes:
-            await outcomes.note(conn, batch.notes)
+            await transitions.note(conn, batch.notes)
         if batch.chunks:
-            await partitions.write(conn, lambda: outcomes.output(conn, batch.chunks))
+            await partitions.write(conn, lambda: transitions.output(conn, batch.chunks))
         if batch.starts:
-            await outcomes.start(conn, batch.starts)
+            await transitions.start(conn, batch.starts)
         if batch.refused:
             await self._give_back(conn, batch.refused)
         ended, again = await self.record(conn, batch.endings) if batch.endings else ([], 0)
@@ -128,9 +130,9 @@ class Recorder:
 
     async def apply(self, conn: Connection, ended: list[Ending], again: list[Again]) -> None:
         """Write verdicts; reports that move nothing are kept as evidence."""
-        if ended and await partitions.write(conn, lambda: outcomes.finish(conn, ended)) < len(ended):
+        if ended and await partitions.write(conn, lambda: transitions.finish(conn, ended)) < len(ended):
             await self._unmoved(conn, await self._restart(conn, ended))
-        if again and await partitions.write(conn, lambda: outcomes.retry(conn, again)) < len(again):
+        if again and await partitions.write(conn, lambda: transitions.retry(conn, again)) < len(again):
             endings = await self._restart(conn, [verdict.ending for verdict in again])
             await self._cancel(conn, endings)
             await self._unmoved(conn, endings)
@@ -146,18 +148,18 @@ class Recorder:
     async def _give_back(self, conn: Connection, refused: list[Held]) -> None:
         moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])
         if moved < len(refused):
-            await recalls.confirm(conn, [a.task for a in refused], [a.token for a in refused])
+            await revoke.confirm(conn, [a.task for a in refused], [a.token for a in refused])
             await self._cancel(conn, [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused])
 
     async def _cancel(self, conn: Connection, endings: list[Ending]) -> None:
         """What does not go back because somebody wants it cancelled ends so; the guard leaves all others alone."""
         error = "cancelled before it ran again"
         cancelled = [replace(e, state=TaskState.CANCELLED, code="cancelled", error=error) for e in endings]
-        await partitions.write(conn, lambda: outcomes.finish(conn, cancelled))
+        await partitions.write(conn, lambda: transitions.finish(conn, cancelled))
 
     async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
-        await outcomes.add_results(conn, endings)
-        for ending in await outcomes.keep_stale(conn, endings):
+        await transitions.add_results(conn, endings)
+        for ending in await transitions.keep_stale(conn, endings):
             log.warning("task %d: a stale report of attempt %d was kept as evidence", ending.task, ending.attempt)
 
     async def close(self) -> None:

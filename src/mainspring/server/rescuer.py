@@ -22,9 +22,10 @@ from mainspring.server.catalogue import Catalogue
 from mainspring.server.recorder import Recorder
 from mainspring.server.salvage import Salvage, Verdicts
 from mainspring.server.timekeeper import measure
-from mainspring.store import recalls, rescue
-from mainspring.store.database import Connection, Database
-from mainspring.store.rescue import Deadline, Held, Holder, Order
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import revoke
+from mainspring.store.tasks import rescue
+from mainspring.store.tasks.rescue import Deadline, Held, Holder, Order
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -107,7 +108,7 @@ class Rescuer:
         asked = await rescue.asked_back(conn, session, BATCH)
         back = {task: token for task, token, job in asked if self._may_run_twice(job) and token not in self._unfit}
         try:
-            return len(await recalls.confirm(conn, list(back), list(back.values()))) if back else 0
+            return len(await revoke.confirm(conn, list(back), list(back.values()))) if back else 0
         except UNFIT as error:
             log.warning("what session %d is to give back cannot be planned anew: %s; it runs again", session, error)
             self._unfit |= set(back.values())

@@ -16,8 +16,9 @@ from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.catalogue import Catalogue
 from mainspring.server.gateway import Gateway
 from mainspring.server.seat import Seat
-from mainspring.store import replicas, roster
-from mainspring.store.database import Database
+from mainspring.store.cluster import registry
+from mainspring.store.daemons import replicas
+from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -47,8 +48,8 @@ class Roster:
     async def look(self) -> int:
         """See who is there, and let the agents here drain, or take tasks again."""
         async with self._database.acquire() as conn:
-            self._agents = await roster.living(conn)
-            drained = await roster.drained(conn)
+            self._agents = await registry.living(conn)
+            drained = await registry.drained(conn)
         back = self._gateway.drained - drained
         self._gateway.drained = drained
         for on_back in self.on_back if back else ():
@@ -83,13 +84,13 @@ class Roster:
         due = [pool for pool, at in self._tell_at.items() if at <= boottime()]
         if due:
             async with self._database.acquire() as conn:
-                for waiting in await roster.waiting(conn, due):
+                for waiting in await registry.waiting(conn, due):
                     self._tell_at[waiting.pool] = boottime() + TELL_EVERY
                     self._tell(waiting, waits[waiting.pool])
         return 0
 
-    def _tell(self, waiting: roster.Waiting, wait: Wait) -> None:
-        more = " or more" if waiting.tasks == roster.COUNTED else ""
+    def _tell(self, waiting: registry.Waiting, wait: Wait) -> None:
+        more = " or more" if waiting.tasks == registry.COUNTED else ""
         count = "1 task" if waiting.tasks == 1 else f"{waiting.tasks}{more} tasks"
         verb = "waits" if waiting.tasks == 1 else "wait"
         log.warning("%s of %s %s: %s", count, ", ".join(waiting.jobs), verb, wait.reason)

@@ -18,9 +18,9 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.server.batch import UNFIT
 from mainspring.server.recorder import Recorder
-from mainspring.store import rescue
-from mainspring.store.database import Connection
-from mainspring.store.rescue import Held, Order
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks import rescue
+from mainspring.store.tasks.rescue import Held, Order
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")

@@ -31,8 +31,8 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.amounts import Amounts
 from mainspring.server.batch import Report, about, items
 from mainspring.server.catalogue import Catalogue
-from mainspring.store.agents import Vital, Wanted
-from mainspring.store.recalls import KILL, RECALL, RESTART
+from mainspring.store.cluster.agents import Vital, Wanted
+from mainspring.store.schedules.revoke import KILL, RECALL, RESTART
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 

@@ -40,8 +40,8 @@ from mainspring.server.settler import Settler
 from mainspring.server.standing import Standing
 from mainspring.server.timekeeper import Timekeeper
 from mainspring.server.turnstile import Turnstile
-from mainspring.store.database import Database
-from mainspring.store.servers import Newcomer
+from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")

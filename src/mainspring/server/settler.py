@@ -2,7 +2,7 @@
 
 Reads   what the recorder has ended
 Writes  store.dependencies   (blocked → pending, skipped)
-Next:   store/dependencies.py
+Next:   store/tasks/dependencies.py
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 
 from mainspring.model.messages import Ending
-from mainspring.store import dependencies
-from mainspring.store.database import Database
+from mainspring.store.postgres.database import Database
+from mainspring.store.tasks import dependencies
 from mainspring.wire.clock import boottime
 
 BATCH = 5000

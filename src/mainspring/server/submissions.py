@@ -5,7 +5,7 @@ they delay neither reports nor each other for long. A request that was carried o
 Reads   Submit, handed over by the reception
 Writes  store.submit.submit_for_attempt
 Sends   Submitted
-Next:   store/submit.py
+Next:   store/tasks/enqueue.py
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import asyncpg
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.model.messages import Held, Submit, Submitted
 from mainspring.server.seat import Seat
-from mainspring.store.database import Database
-from mainspring.store.submit import Submission, submit_for_attempt
-from mainspring.store.submit import Submissions as Many
+from mainspring.store.postgres.database import Database
+from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
+from mainspring.store.tasks.enqueue import Submissions as Many
 from mainspring.wire.channel import ChannelClosed
 
 log = logging.getLogger("mainspring")

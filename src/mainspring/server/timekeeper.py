@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 
 from mainspring.model.words.skew import alarm
-from mainspring.store import clock as store_clock
-from mainspring.store.database import Connection, Database
+from mainspring.store.postgres import clock as store_clock
+from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")

@@ -3,7 +3,7 @@
 Reads   store.turns.lanes    where a task waits that is due soon
 Asks    model.overlap        what becomes of it
 Writes  store.turns          (blocked → pending, blocked → skipped, and those that must stop)
-Next:   store/turns.py, then server/dispatcher.py
+Next:   store/schedules/overlap.py, then server/dispatcher.py
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.overlap import decide
 from mainspring.server.standing import Standing
-from mainspring.store import turns
-from mainspring.store.database import Connection, Database
-from mainspring.store.turns import Released
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules import overlap
+from mainspring.store.schedules.overlap import Released
 
 JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
@@ -42,13 +42,13 @@ class Turnstile:
         if not self._standing.may_act:
             return 0
         async with self._line as conn:
-            waiting = await turns.lanes(conn, self._standing.id, within=self._lead)
+            waiting = await overlap.lanes(conn, self._standing.id, within=self._lead)
             self._any = bool(waiting)
             moved = await self._move(conn, waiting) if waiting else 0
         self._be_there_at(min((lane.due_in for lane in waiting if lane.due_in is not None), default=None))
         return moved
 
-    async def _move(self, conn: Connection, waiting: list[turns.Lane]) -> int:
+    async def _move(self, conn: Connection, waiting: list[overlap.Lane]) -> int:
         skip: list[int] = []
         stop: dict[bool, list[int]] = {False: [], True: []}  # by whether they get no grace
         release: dict[bool, list[int]] = {False: [], True: []}  # by whether they may run beside others
@@ -58,13 +58,13 @@ class Turnstile:
             stop[False] += verdicts.cancel
             stop[True] += verdicts.kill
             release[lane.overlap == "allow"] += verdicts.release
-        moved = await turns.skip(conn, skip) if skip else 0
+        moved = await overlap.skip(conn, skip) if skip else 0
         stopping = 0
         released: list[Released] = []
         for kill, tasks in stop.items():
-            stopping += await turns.stop(conn, tasks, kill=kill) if tasks else 0
+            stopping += await overlap.stop(conn, tasks, kill=kill) if tasks else 0
         for beside_others, tasks in release.items():
-            released += await turns.release(conn, tasks, beside_others=beside_others) if tasks else []
+            released += await overlap.release(conn, tasks, beside_others=beside_others) if tasks else []
         for on_stopping in self.on_stopping if stopping else ():
             on_stopping()
         for on_released in self.on_released if released else ():

@@ -1,6 +1,7 @@
 """Gates: what bounds how many tasks of a job run at once, and how often they start.
 
-The limits are kept by the database (store/gates.py); here is what they are, in the definition of a job and in words.
+The limits are kept by the database (store/limits/release.py); here is what they are, in the definition of a job and in
+words.
 Next: model/limits/define_limits.py
 """
 

@@ -1,6 +1,6 @@
 """Schedules changed in part: what is given replaces what is there, and all of it is checked anew.
 
-Next: store/schedules.py, which puts a change in force
+Next: store/schedules/schedules.py, which puts a change in force
 """
 
 from __future__ import annotations

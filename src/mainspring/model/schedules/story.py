@@ -1,7 +1,7 @@
 """The story of a plan time: was it expected, what was decided about it, what came of it. In sentences, for people.
 
 Pure: what the database knows comes as arguments.
-Next: store/ledger.py, which tells the stories
+Next: store/schedules/fires.py, which tells the stories
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Per priority level there is the tip (the last position claimed) and the mark (th
 claim in full flow starts at the tip. One that may be the first after a pause starts at the mark, because
 a transaction that began before the tip may have committed after it. What lies below the mark is a
 straggler: a slow look of its own finds it and lowers the floor.
-Next: store/claims.py
+Next: store/tasks/claims.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Waits: why a task that could run is not taken by anybody, in words that say what to do about it.
 
-Next: store/roster.py
+Next: store/cluster/registry.py
 """
 
 from __future__ import annotations

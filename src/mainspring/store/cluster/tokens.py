@@ -1,0 +1,121 @@
+"""Tokens: what agents show to be let in. Only a hash is stored; who loses one makes another.
+
+A token that serves once is exchanged for a credential of the agent's own, which is revoked with the token that it
+came from. The exchange can be repeated by the same agent process: an answer may be lost.
+Next: server/door.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from mainspring.errors import NotFound
+from mainspring.store.postgres.database import Connection
+
+PREFIX = "ms_"
+
+
+def digest(secret: str) -> bytes:
+    """256 random bits need no salt and no slow hash."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+class Token(NamedTuple):
+    """A token as people see it, without its secret."""
+
+    id: int
+    name: str
+    role: str
+    once: bool
+    created_at: datetime
+    expires_at: datetime | None
+    used_at: datetime | None
+    revoked_at: datetime | None
+
+
+async def create(
+    conn: Connection, name: str, *, role: str = "agent", expires: timedelta | None = None, once: bool = False
+) -> tuple[int, str]:
+    """A new token: its number and its secret, which nobody can read again."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    id: int = await conn.fetchval(
+        """
+        insert into mainspring.token (name, role, hash, expires_at, once)
+        values ($1, $2, $3, mainspring.now() + $4::interval, $5) returning id
+        """,
+        name,
+        role,
+        digest(secret),
+        expires,
+        once,
+    )
+    return id, secret
+
+
+# A credential counts for nothing once the token that it came from is revoked.
+_VALID = """
+    select t.id, t.once from mainspring.token t left join mainspring.token p on p.id = t.parent
+     where t.hash = $1 and t.role = 'agent' and t.revoked_at is null and p.revoked_at is null
+       and (t.expires_at is null or t.expires_at > mainspring.now())
+"""
+
+
+async def check(conn: Connection, secret: str) -> int | None:
+    """The number of the token, if it lets an agent in."""
+    row = await conn.fetchrow(_VALID, digest(secret))
+    return None if row is None else int(row["id"])
+
+
+_EXCHANGE = """
+    with used as (
+        update mainspring.token t set used_by = $2, used_at = coalesce(t.used_at, mainspring.now())
+         where t.id = $1 and (not t.once or t.used_by is null or t.used_by = $2)
+        returning t.id, t.once
+    ), credential as (
+        insert into mainspring.token (name, role, hash, parent)
+        select $3, 'agent', $4, id from used where once
+        returning id
+    )
+    select (select id from credential) as credential, (select true from used) as allowed
+"""
+
+
+class Admission(NamedTuple):
+    token: int
+    credential: str | None  # for the agent to come with from now on
+
+
+async def admit(conn: Connection, token: int, instance: str, name: str) -> Admission | None:
+    """An agent process that came with this token begins; None: the token has served another one."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    row = await conn.fetchrow(_EXCHANGE, token, instance, name, digest(secret))
+    if not row["allowed"]:
+        return None
+    return Admission(token, None) if row["credential"] is None else Admission(row["credential"], secret)
+
+
+async def revoke(conn: Connection, id: int) -> None:
+    """End a token, and with it the credentials that came from it."""
+    revoked = await conn.fetchval(
+        """
+        update mainspring.token set revoked_at = coalesce(revoked_at, mainspring.now())
+         where id = $1 or parent = $1 returning id
+        """,
+        id,
+    )
+    if revoked is None:
+        raise NotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")
+
+
+async def listing(conn: Connection) -> Sequence[Token]:
+    rows = await conn.fetch(
+        """
+        select id, name, role, once, created_at, expires_at, used_at, revoked_at from mainspring.token
+         where parent is null order by id
+        """
+    )
+    return [Token(*row) for row in rows]

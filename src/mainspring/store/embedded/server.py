@@ -1,0 +1,193 @@
+"""The embedded PostgreSQL: a real server from a wheel, shared by the processes of one machine.
+
+The first one in starts it, the last one out stops it. Who is in is told by locks that the kernel lets go
+when their holder dies, so a kill -9 of anybody, at any time, leaves nothing that blocks the next start:
+
+    start.lock     exclusive: one process at a time starts or stops the server
+    users.lock     shared: held by every user of the server
+    server.lock    exclusive: inherited by the server and its children, held while any of them lives
+
+Runs   PostgreSQL, through store/embedded/data_directory.py
+Next:  store/postgres/migrate.py
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from mainspring.errors import EmbeddedUnavailable
+from mainspring.store.embedded.account import Account, account_for, find_wheel
+from mainspring.store.embedded.data_directory import Cluster, Postmaster
+
+with suppress(ImportError):  # as in store/embedded/account.py
+    import fcntl
+
+_START_SECONDS = 300.0  # a recovery reads up to max_wal_size of log
+_STOP_SECONDS = 60.0
+_POLL_SECONDS = 0.005
+
+log = logging.getLogger(__name__)
+
+
+class Embedded:
+    """A use of the embedded server, from `start` to `stop`. Blocking: call it with asyncio.to_thread."""
+
+    def __init__(self, dsn: str, cluster: Cluster, users_lock: int) -> None:
+        self.dsn = dsn
+        self.directory = cluster.directory
+        self._cluster = cluster
+        self._users_lock: int | None = users_lock
+
+    @classmethod
+    def start(cls, directory: Path | None = None) -> Embedded:
+        """Start the server of this directory, or attach to it if it runs."""
+        wheel = find_wheel()
+        directory = (directory or default_directory()).resolve()  # one name for one server
+        try:
+            _own(directory)
+            return cls._start(directory, wheel)
+        except OSError as error:
+            raise EmbeddedUnavailable(f"no PostgreSQL can run in {directory}: {error}") from error
+
+    @classmethod
+    def _start(cls, directory: Path, wheel: Path) -> Embedded:
+        with _starting(directory):
+            account = account_for(directory / "data")
+            _check_reachable(directory, account)
+            cluster = Cluster(directory, account)
+            users_lock = _lock(directory / "users.lock", shared=True)
+            if users_lock is None:
+                raise EmbeddedUnavailable(f"{directory}/users.lock is held by a foreign process: end it")
+            try:
+                postmaster = _find_or_launch(cluster, wheel)
+            except BaseException:
+                os.close(users_lock)
+                raise
+        return cls(postmaster.dsn, cluster, users_lock)
+
+    def revive(self) -> None:
+        """Start the server again if it has died under us."""
+        with _starting(self.directory):
+            _find_or_launch(self._cluster, find_wheel())
+
+    def stop(self) -> None:
+        """Leave; the last one out stops the server. Calling it again changes nothing."""
+        users_lock, self._users_lock = self._users_lock, None
+        if users_lock is None:
+            return
+        os.close(users_lock)
+        with _starting(self.directory):
+            alone = _lock(self.directory / "users.lock")
+            if alone is None:
+                return
+            try:
+                _shut_down(self._cluster)
+            finally:
+                os.close(alone)
+
+
+def default_directory() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/mainspring")
+    data_home = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (data_home if data_home.is_absolute() else Path.home() / ".local/share") / "mainspring"
+
+
+def _find_or_launch(cluster: Cluster, wheel: Path) -> Postmaster:
+    """The server, once it answers. Called under start.lock."""
+    began, launched = time.monotonic(), False
+    for _ in _polls(_START_SECONDS):
+        if postmaster := cluster.answering():
+            log.info(
+                "PostgreSQL %s in %.2f s, in %s",
+                "started" if launched else "attached",
+                time.monotonic() - began,
+                cluster.directory,
+            )
+            return postmaster
+        server_lock = _lock(cluster.directory / "server.lock")
+        if server_lock is None:
+            continue  # it starts, recovers or ends: it will answer, or let go of the lock
+        try:
+            if launched:
+                raise cluster.failure("PostgreSQL does not start")
+            cluster.launch(wheel, server_lock)
+            launched = True
+        finally:
+            os.close(server_lock)
+    raise cluster.failure(f"PostgreSQL did not answer within {_START_SECONDS:.0f} s")
+
+
+def _shut_down(cluster: Cluster) -> None:
+    postmaster = cluster.answering()
+    if postmaster is None:
+        return  # it crashed; the next start recovers
+    cluster.stop(postmaster)
+    for _ in _polls(_STOP_SECONDS):
+        server_lock = _lock(cluster.directory / "server.lock")
+        if server_lock is not None:
+            os.close(server_lock)
+            cluster.clean_up(postmaster)
+            return
+    log.warning("PostgreSQL in %s still shuts down after %.0f s", cluster.directory, _STOP_SECONDS)
+
+
+def _own(directory: Path) -> None:
+    """Make the directory if it is missing, and refuse one where somebody else could put things in our way."""
+    # Root's is entered by the account that runs PostgreSQL, which cannot change anything in it.
+    mode = 0o711 if os.geteuid() == 0 else 0o700
+    with suppress(FileExistsError):
+        directory.mkdir(mode, parents=True)
+        directory.chmod(mode)  # whatever the umask is
+    found = directory.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o002:
+        raise EmbeddedUnavailable(
+            f"{directory} belongs to another user or is writable by everybody: choose one of your own"
+        )
+
+
+def _check_reachable(directory: Path, account: Account) -> None:
+    if not account.switch or account.can_enter(directory):
+        return
+    closed = next(step for step in (*reversed(directory.parents), directory) if not account.can_enter(step))
+    raise EmbeddedUnavailable(
+        f"PostgreSQL runs as {account.name}, which cannot enter {closed}: "
+        f"choose another directory than {directory}, or allow it with chmod o+x {closed}"
+    )
+
+
+@contextmanager
+def _starting(directory: Path) -> Iterator[None]:
+    for _ in _polls(_START_SECONDS + _STOP_SECONDS):
+        descriptor = _lock(directory / "start.lock")
+        if descriptor is not None:
+            break
+    else:
+        raise EmbeddedUnavailable(f"another process keeps {directory}/start.lock: end it and try again")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: Path, *, shared: bool = False) -> int | None:
+    """A descriptor that holds the lock, or None if it is taken. Closing its last copy lets go."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _polls(seconds: float) -> Iterator[None]:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        yield
+        time.sleep(_POLL_SECONDS)

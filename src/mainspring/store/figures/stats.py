@@ -1,0 +1,60 @@
+"""Figures for people: what is live, what has ended, how late, who is there, who leads, what waits, the maintenance.
+
+Next: cli/status.py
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.waits import why
+from mainspring.store.cluster import cluster_views, registry
+from mainspring.store.maintenance import chore_log, vacuum
+from mainspring.store.postgres.database import Connection
+
+
+async def stats(conn: Connection) -> dict[str, Any]:
+    """Counts of what is live and of what ended within the last hour, its lateness, the agents, and what waits."""
+    live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
+    done = await conn.fetch("""
+        select state, count(*) as tasks from mainspring.task_history
+         where recorded_at > mainspring.now() - interval '1 hour' group by state
+    """)
+    lateness = await conn.fetchval("""
+        select percentile_cont(array[0.5, 0.99, 1])
+               within group (order by date_part('epoch', started_at - greatest(run_at, created_at)) * 1000)
+          from mainspring.task_history
+         where recorded_at > mainspring.now() - interval '1 hour' and attempt = 1 and started_at is not null
+    """)
+    agents = await conn.fetch("""
+        select a.name, a.slots, a.session,
+               (select count(*) from mainspring.claim c cross join lateral unnest(c.tasks) as claimed(id)
+                  join mainspring.task t on t.id = claimed.id and t.session = a.session
+                 where c.session = a.session) as holds
+          from mainspring.agent a where a.ended_at is null and a.lease_until > mainspring.now() order by a.session
+    """)
+    cluster = await cluster_views.summary(conn)
+    return {
+        "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
+        "last_hour": {TaskState(row["state"]).label: row["tasks"] for row in done},
+        "lateness_ms": lateness and dict(zip(("p50", "p99", "max"), (round(ms, 3) for ms in lateness), strict=True)),
+        "servers": cluster.servers,
+        "leader": cluster.leader,
+        "agents": [
+            {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
+        ],
+        "waiting": await _waiting(conn),
+        "maintenance": await chore_log.listing(conn),
+        "tables": [table._asdict() for table in await vacuum.tables(conn)],
+    }
+
+
+async def _waiting(conn: Connection) -> list[dict[str, Any]]:
+    """Due tasks that nobody takes, and why."""
+    there = await registry.loaded(conn)
+    return [
+        {"jobs": waiting.jobs, "tasks": waiting.tasks, "code": wait.code, "reason": wait.reason}
+        for waiting in await registry.waiting(conn)
+        if (wait := why(waiting.requirements, there)) is not None
+    ]

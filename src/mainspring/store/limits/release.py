@@ -1,0 +1,267 @@
+"""Gates: tasks of jobs with limits go on to the pool that claims serve, each with its slots, or stand aside in a lane.
+
+A slot is in the row of the task that has it, under a unique index: it is free when the row is gone, whoever ended it,
+and no two gatekeepers can give the same one. A rate is a row of mainspring.throttle, which moves in the same statement.
+What is looked at moves: a task that must wait for its key goes to the lane of that key, where nobody looks until the
+end of one that has the key brings the first of the lane back (trigger `free_slots`).
+Next: server/gatekeeper.py; what brings tasks back from lanes is in store/limits/parked.py
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import asyncpg
+
+from mainspring.model.limits.define_limits import MAX_RUNNING
+from mainspring.model.tasks.claim_floors import Floor
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules.overlap import Released
+
+LANE = 2147483647  # the pool of all lanes: no pool has this number
+
+_LOOK = """
+    select g.id, min(date_part('epoch', first.run_at - (select mainspring.now()))) as due_in
+      from mainspring.pool g
+     cross join generate_series(0, 9) as level(priority)
+     cross join lateral (
+         select t.run_at from mainspring.task t
+          where t.pool = g.id and t.priority = level.priority and t.state = 1
+          order by t.run_at, t.id
+          limit 1
+     ) first
+     where g.target is not null
+     group by g.id
+     order by g.id
+"""
+
+
+async def look(conn: Connection) -> dict[int, float]:
+    """The gates where somebody waits, and in how many seconds the first of them is due."""
+    return {row["id"]: row["due_in"] for row in await conn.fetch(_LOOK)}
+
+
+# The limits in force are those of the job now. `key_limit` is left out of JSON where it is 1.
+LIMITS = """
+    l.limits->>'key' as template, coalesce(l.limits->'defaults', '{}') as defaults,
+    (l.limits->>'max_running')::integer as max_running,
+    case when l.limits ? 'key_limit' then (l.limits->>'key_limit')::integer else 1 end as key_limit,
+    (l.limits->'rate'->>'per')::float8 / (l.limits->'rate'->>'count')::float8 as spacing,
+    coalesce((l.limits->'rate'->>'burst')::integer, 1) as burst,
+    coalesce((l.limits->'rate'->>'per_key')::boolean, false) as per_key
+"""
+# Until when the starts so far have used up the rate: a burst ahead at most. What lies further ahead, by more than any
+# statement takes, was written under a slower rate, or by a clock that was set back since: it counts for nothing.
+_SINCE = """
+    case when {until} between now and now + make_interval(secs => spacing * burst + 30) then {until} else now end
+"""
+# How many starts it allows now.
+_TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::integer + 1"
+
+# When the lane of a key that has used up its rate is looked at again.
+_WAKE_AT = """
+    case when is_out then greatest(room.now, spent.until - make_interval(secs => room.spacing * (room.burst - 1))) end
+"""
+
+# The release is one statement in six parts, each of which builds on those before it: nobody can die between them, and
+# what one has counted is what the next one writes.
+
+# 1. One gatekeeper at a time for each gate, and how much room the job has. What was released under a rate and is not
+#    claimed yet counts against the burst: when agents come back, a burst starts and not all of an hour.
+_ROOM = f"""
+    gate as materialized (
+        select id, target from mainspring.pool where id = $1 and target is not null for no key update skip locked
+    ), job as materialized (
+        select j.id, j.namespace, gate.target, (select mainspring.now()) as now, {LIMITS}
+          from gate
+         cross join lateral (select t.job_id from mainspring.task t where t.pool = gate.id limit 1) first
+          join mainspring.job j on j.id = any (array[first.job_id])
+         cross join lateral (select coalesce(j.definition->'gate', '{{}}') as limits) l
+    ), held as materialized (
+        select count(*) as slots, count(*) filter (where t.state = 1) as unclaimed,
+               coalesce(array_agg(t.job_slot), '{{}}') as taken
+          from mainspring.task t where t.job_id = (select id from job) and t.job_slot is not null
+    ), used as materialized (
+        select th.until from job join mainspring.throttle th on th.job_id = any (array[job.id]) and th.key = ''
+         where job.spacing is not null and not job.per_key
+           for update of th
+    ), bounds as materialized (
+        select job.*, held.taken, held.slots, held.unclaimed, {_SINCE.format(until="(select until from used)")} as since
+          from job cross join held
+    ), room as materialized (
+        select bounds.*, now + make_interval(secs => case when spacing is null then $3::float8 else 0 end) as latest,
+               greatest(0, least($2::integer, max_running - slots,
+                   case when spacing is null then null
+                        when per_key then greatest(burst, 50) - unclaimed
+                        else least({_TOKENS}, burst - unclaimed) end))::integer as places
+          from bounds
+    )
+"""
+
+# 2. The first that are due, as many as there is room for and $4 more, with their keys.
+_DUE = """
+    walked as materialized (
+        select found.*
+          from unnest('{9,8,7,6,5,4,3,2,1,0}'::smallint[]) as level(priority)
+         cross join lateral (
+             select t.ctid as place, t.id, t.args, t.concurrency_key, t.key_given from mainspring.task t
+              where t.pool = $1 and t.priority = level.priority and t.state = 1
+                and t.run_at <= (select latest from room where places > 0)
+              order by t.run_at, t.id
+              limit (select places + $4::integer from room)
+                for update skip locked
+         ) found
+         limit (select places + $4::integer from room)
+    ), due as materialized (
+        select walked.place, walked.id, row_number() over () as number,
+               case when walked.key_given then walked.concurrency_key
+                    when room.template is not null
+                    then mainspring.key_within(room.namespace,
+                                               mainspring.fill_key(room.template, walked.args, room.defaults))
+               end as key
+          from walked cross join room
+    ), ranked as materialized (
+        select due.*, row_number() over (partition by due.key order by due.number) as rank from due
+    )
+"""
+
+# 3. Of each key, once, who has it, and its rate; then spread over all who want that key. A holder that somebody ends
+#    right now is locked, and so not held `firm`ly: then nobody stands aside for it.
+_KEYS = f"""
+    asked as materialized (
+        select ranked.*, its.*
+          from ranked left join lateral (
+              select had.slots, had.taken, firm.slots as firm, rate.until is not null as was_used,
+                     {_SINCE.format(until="rate.until")} as since
+                from room
+               cross join lateral (
+                   select count(*) as slots, coalesce(array_agg(t.key_slot), '{{}}') as taken from mainspring.task t
+                    where t.concurrency_key = ranked.key and t.key_slot is not null) had
+               cross join lateral (
+                   select count(*) as slots
+                     from (select from mainspring.task t
+                            where t.concurrency_key = ranked.key and t.key_slot is not null
+                              for key share skip locked) locked) firm
+                left join lateral (
+                   select th.until from mainspring.throttle th
+                    where room.per_key and th.job_id = room.id and th.key = ranked.key
+                      for update) rate on true
+               where ranked.key is not null and ranked.rank = 1
+          ) its on true
+    ), spread as materialized (
+        select place, id, number, key, rank, first_value(slots) over its_key as slots,
+               first_value(taken) over its_key as taken, first_value(firm) over its_key as firm,
+               first_value(was_used) over its_key as was_used, first_value(since) over its_key as since
+          from asked window its_key as (partition by key order by rank)
+    )
+"""
+
+# 4. Who goes on, who stands aside, and what is left as it was.
+_DECIDED = f"""
+    allowed as materialized (
+        select s.*, s.key is null or s.rank <= coalesce(least(b.key_limit - s.slots, b.tokens), s.rank) as may_go,
+               b.tokens, b.key_limit
+          from spread s cross join lateral (
+              select room.key_limit, case when room.per_key then
+                         (select {_TOKENS} from (select s.since, room.now, room.burst, room.spacing) rate) end as tokens
+                from room) b
+    ), turned as materialized (
+        select allowed.*, sum(may_go::integer) over (order by number) as turn from allowed
+    ), going as materialized (
+        select turned.*, may_go and turn <= room.places as goes from turned cross join room
+    ), decided as materialized (
+        select tallied.*, not may_go and (firm + gone >= key_limit or gone >= tokens) as stands_aside
+          from (select going.*, count(*) filter (where goes) over (partition by key) as gone from going) tallied
+    )
+"""
+
+# 5. They move, with the first slots that are free. `pool + 0` is for no index: a locked row has its place.
+_MOVED = f"""
+    free as materialized (
+        select array(select generate_series(0, max_running - 1) except select unnest(taken)
+                      order by 1 limit places) as slots
+          from room where max_running is not null
+    ), released as (
+        update mainspring.task t
+           set pool = room.target, gate = $1, concurrency_key = d.key, run_at = greatest(t.run_at, room.now),
+               job_slot = case when room.max_running is not null then (select slots from free)[d.turn::integer]
+                               when room.spacing is not null then {MAX_RUNNING} + t.id % 2000000000 end,
+               key_slot = case when d.key is not null and room.key_limit is not null then
+                   (array(select s from generate_series(0, room.key_limit - 1) s where s <> all (d.taken) order by s)
+                   )[d.rank::integer] end
+          from decided d cross join room
+         where d.goes and t.ctid = d.place and t.pool + 0 = $1 and t.state = 1
+        returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
+    ), aside as (
+        update mainspring.task t set pool = {LANE}, gate = $1, concurrency_key = d.key
+          from decided d
+         where d.stands_aside and t.ctid = d.place and t.pool + 0 = $1 and t.state = 1
+        returning t.id
+    )
+"""
+
+# 6. What that has used up of the rate, of the job or of each key. Of two who are the first at once, the second fails
+#    and tries again.
+_PACED = f"""
+    spent as materialized (
+        select '' as key, exists (select from used) as was_used, false as is_out,
+               room.since + make_interval(secs => room.spacing * count(*)) as until
+          from room join decided d on d.goes
+         where room.spacing is not null and not room.per_key
+         group by room.since, room.spacing
+         union all
+        select d.key, d.was_used, true, d.since + make_interval(secs => room.spacing * d.gone)
+          from decided d cross join room
+         where room.per_key and d.key is not null and d.rank = 1 and (d.gone > 0 or d.tokens <= 0)
+    ), paced as (
+        update mainspring.throttle th
+           set until = spent.until, wake_at = {_WAKE_AT}
+          from spent cross join room
+         where spent.was_used and th.job_id = any (array[room.id]) and th.key = any (array[spent.key])
+    ), first_paced as (
+        insert into mainspring.throttle (job_id, key, until, wake_at)
+        select room.id, spent.key, spent.until, {_WAKE_AT}
+          from spent cross join room
+         where not spent.was_used
+    )
+"""
+
+_RELEASE = f"""
+    with {_ROOM}, {_DUE}, {_KEYS}, {_DECIDED}, {_MOVED}, {_PACED}
+    select exists (select from gate) as was_free, coalesce((select places from room), 0) as places,
+           (select count(*) from aside) as aside,
+           (select date_part('epoch', coalesce((select until from spent where key = '' limit 1), since) - now)
+                   - spacing * (burst - 1)
+              from room where spacing is not null and not per_key) as next_in,
+           (select array_agg(array[pool, priority, run_at, id]) from released) as released,
+           (select max(pg_notify('mainspring', 'due')::text) from (select from released limit 1) any_released)
+"""
+
+
+class Passed(NamedTuple):
+    """What a step at one gate came to."""
+
+    released: list[Released]
+    aside: int  # tasks that wait in a lane now
+    has_room: bool  # more could go on, if there were more that may
+    next_in: float | None  # seconds until the rate allows the next start; negative: it does
+    is_busy: bool = False  # somebody else was there: look again soon
+
+
+SOMEBODY_ELSE = Passed([], 0, has_room=False, next_in=None, is_busy=True)
+
+
+async def release(conn: Connection, gate: int, most: int, *, ahead: float, beyond: int = 0) -> Passed:
+    """Let up to `most` tasks go on that are due within `ahead` seconds; looks at `beyond` more than have room."""
+    try:
+        row = await conn.fetchrow(_RELEASE, gate, most, ahead, beyond)
+    except (asyncpg.UniqueViolationError, asyncpg.DeadlockDetectedError):
+        return SOMEBODY_ELSE  # who gave the same slot at the same moment; nothing was changed
+    if not row["was_free"]:
+        return SOMEBODY_ELSE
+    released = [Released(int(pool), int(priority), _floor(at, id)) for pool, priority, at, id in row["released"] or ()]
+    return Passed(released, row["aside"], row["places"] > len(released), row["next_in"])
+
+
+def _floor(run_at: float, id: float) -> Floor:
+    return run_at, int(id)

@@ -1,0 +1,52 @@
+"""Chores: what each part of the maintenance came to, over all servers that did it.
+
+Next: server/janitor.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from mainspring.store.postgres.database import Connection
+
+
+class Done(NamedTuple):
+    """What a chore came to since it was last told."""
+
+    name: str
+    runs: int
+    rows: int
+    failures: int
+    seconds: float  # of the last run
+    last_rows: int
+    error: str | None  # of the last run
+
+
+_TELL = """
+    insert into mainspring.chore as c (name, runs, rows, failures, last_at, last_seconds, last_rows, last_error)
+    select name, runs, rows, failures, (select mainspring.now()), seconds, last_rows, error
+      from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::float8[], $6::bigint[], $7::text[])
+        as given(name, runs, rows, failures, seconds, last_rows, error)
+     order by name                                  -- one order of locks for two who tell at once
+    on conflict (name) do update
+       set runs = c.runs + excluded.runs, rows = c.rows + excluded.rows, failures = c.failures + excluded.failures,
+           last_at = excluded.last_at, last_seconds = excluded.last_seconds, last_rows = excluded.last_rows,
+           last_error = excluded.last_error
+"""
+
+
+async def tell(conn: Connection, done: Sequence[Done]) -> None:
+    """Add these up. An answer that is lost may count them twice: they are figures, nothing depends on them."""
+    await conn.execute(_TELL, *(list(column) for column in zip(*done, strict=True)))
+
+
+_LIST = """
+    select name, runs, rows, failures, last_at, last_seconds::float8, last_rows, last_error
+      from mainspring.chore order by name
+"""
+
+
+async def listing(conn: Connection) -> list[dict[str, Any]]:
+    """All chores, by name."""
+    return [dict(row) for row in await conn.fetch(_LIST)]

@@ -1,0 +1,279 @@
+"""Restore: what a backup holds in place of what is there, in one transaction.
+
+pg_restore writes SQL; we hand it to psql between a BEGIN and a COMMIT of ours, with what must be checked before it and
+put right after it. Whichever of the processes dies on the way: without the COMMIT all is as it was.
+
+Writes  the whole schema `mainspring`
+Next:   store/postgres/migrate.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+
+from mainspring.errors import BackupFailed, Conflict, MainspringError, SchemaMismatch
+from mainspring.store.maintenance.backup import Progress, check_archive, not_allowed
+from mainspring.store.maintenance.dump_programs import Programs, failure, said
+from mainspring.store.postgres import migrate as migrations
+from mainspring.store.postgres.database import Connection, Database
+
+_CHUNK = 1 << 20
+_HEADER = 1 << 14
+# Written by pg_dump 17 and newer, unknown to a server before that.
+_NEWER_SETTING, _SETTING_SINCE = re.compile(rb"^SET transaction_timeout = 0;$", re.MULTILINE), 17
+
+_LIVES, _NEWER = "MSC01", "MSC02"  # as MSV01 in the schema: which of our errors it is
+
+_ALIVE = """
+    select 'server ' || name from mainspring.server
+     where status in ('active', 'draining') and lease_until > mainspring.now()
+    union all
+    select 'agent ' || name from mainspring.agent where ended_at is null and lease_until > mainspring.now()
+"""
+
+# What has been given out is never given out again: an agent may still hold a token of the time after the backup, and
+# whoever got an idempotency key must not take another task for a repetition of it.
+_SEQUENCES = ("task_id", "claim_batch", "session")
+_AT_LEAST, _PER_SECOND = 100_000, 10_000  # numbers left out where nobody knows how many were given out since
+
+_BEFORE = f"""
+begin;
+set local lock_timeout = '10s';
+set local client_min_messages = warning;
+select pg_advisory_xact_lock({migrations.LOCK});
+create temporary table mainspring_before (id uuid, {", ".join(f"{name} bigint" for name in _SEQUENCES)}) on commit drop;
+do $before$
+declare alive text;
+begin
+    if to_regclass('mainspring.server') is null or to_regclass('mainspring.agent') is null then
+        return;
+    end if;
+    lock table mainspring.server, mainspring.agent in access exclusive mode;
+    select string_agg(one, ', ') into alive from ({_ALIVE}) as found (one);
+    if alive is not null then
+        raise exception using errcode = '{_LIVES}', message = alive;
+    end if;
+    if to_regclass('mainspring.installation') is not null then
+        insert into pg_temp.mainspring_before
+        select id, {", ".join(f"(select last_value from mainspring.{name})" for name in _SEQUENCES)}
+          from mainspring.installation;
+    end if;
+end $before$;
+drop schema if exists mainspring cascade;
+""".encode()
+
+_AFTER = """
+do $after$
+declare
+    newest integer;
+    last_seen timestamptz;
+    known record;
+    left_out bigint := 0;
+begin
+    select max(number) into newest from mainspring.migration;
+    if newest > {newest} then
+        raise exception using errcode = '{error}', message = newest::text;
+    end if;
+    if {renew} and to_regclass('mainspring.installation') is not null then
+        update mainspring.installation set id = gen_random_uuid();
+    end if;
+    select {nothing} into known;
+    if to_regclass('mainspring.installation') is not null then
+        select before.* into known from pg_temp.mainspring_before before join mainspring.installation using (id);
+    end if;
+    if known.id is null then
+        select max(at) into last_seen
+          from (select max(heartbeat_at) from mainspring.server union all select max(created_at) from mainspring.task
+                union all select max(recorded_at) from mainspring.task_history) as seen (at);
+        left_out := {at_least} + {per_second} * greatest(0, extract(epoch from clock_timestamp() - last_seen))::bigint;
+    end if;
+{sequences}
+end $after$;
+commit;
+"""
+_SEQUENCE = """
+    perform setval('mainspring.{name}', greatest(last_value, known.{name}) + left_out)
+       from mainspring.{name};
+"""
+
+
+_TABLES = "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'mainspring'"
+
+
+class Found(NamedTuple):
+    """What a restore would replace."""
+
+    jobs: int
+    tasks: int
+    alive: list[str]  # servers and agents whose lease is not over
+    readable: bool = True  # else there is something, and it is not a schema that we know
+
+    @property
+    def empty(self) -> bool:
+        return self.readable and not self.jobs
+
+
+async def look(conn: Connection) -> Found:
+    """What is in the database."""
+    if not await conn.fetchval(_TABLES):
+        return Found(0, 0, [])
+    try:
+        jobs = await conn.fetchval("select count(*) from mainspring.job")
+        tasks = await conn.fetchval("select count(*) from mainspring.task")
+        return Found(jobs, tasks, [row[0] for row in await conn.fetch(_ALIVE)])
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise not_allowed(error) from error
+    except asyncpg.SyntaxOrAccessError:  # a table or a column is missing
+        return Found(0, 0, [], readable=False)
+
+
+async def restore(
+    database: Database,
+    programs: Programs,
+    file: Path,
+    progress: Progress,
+    *,
+    replace: bool = False,
+    privileges: bool = True,
+    renew_id: bool = False,
+) -> None:
+    """Put what the backup holds in place of what is there; then bring the schema up to date.
+
+    Conflict if a server or an agent lives, or if there are jobs and they are not to be replaced.
+    """
+    await check_archive(programs, file)
+    async with database.acquire() as conn:
+        found = await look(conn)
+        major = conn.get_server_version().major
+    if found.alive:
+        raise _in_use(", ".join(found.alive))
+    if not (found.empty or replace):
+        holds = (
+            f"jobs ({found.jobs}) and live tasks ({found.tasks})" if found.readable else "another schema `mainspring`"
+        )
+        raise Conflict(f"the database holds {holds}; --force puts the backup in its place")
+    after = _AFTER.format(
+        newest=migrations.known()[-1].number,
+        nothing=", ".join(("null::uuid as id", *(f"null::bigint as {name}" for name in _SEQUENCES))),
+        error=_NEWER,
+        renew="true" if renew_id else "false",
+        at_least=_AT_LEAST,
+        per_second=_PER_SECOND,
+        sequences="".join(_SEQUENCE.format(name=name) for name in _SEQUENCES),
+    )
+    edit = _without_newer_settings if major < _SETTING_SINCE else _as_it_is
+    await _Transfer(programs, database.dsn, file, edit, progress).run(after.encode(), privileges=privileges)
+    await migrations.migrate(database)
+
+
+class _Transfer:
+    """pg_restore → we → psql."""
+
+    def __init__(
+        self, programs: Programs, dsn: str, file: Path, edit: Callable[[bytes], bytes], progress: Progress
+    ) -> None:
+        self._programs = programs
+        self._dsn = dsn
+        self._file = file
+        self._edit = edit
+        self._progress = progress
+
+    async def run(self, after: bytes, *, privileges: bool) -> None:
+        reading = ("--file=-", "--no-owner", *(() if privileges else ("--no-privileges",)), self._file)
+        writing = (
+            "--no-psqlrc",
+            "--quiet",
+            "--no-password",
+            "--set=ON_ERROR_STOP=1",
+            "--set=VERBOSITY=verbose",
+            "--file=-",
+        )
+        async with (
+            self._programs.running("pg_restore", *reading, stdout=PIPE) as source,
+            self._programs.running("psql", *writing, dsn=self._dsn, stdin=PIPE) as target,
+        ):
+            source_errors = asyncio.create_task(_all_of(source.stderr))
+            target_errors = asyncio.create_task(_all_of(target.stderr))
+            with suppress(BrokenPipeError, ConnectionResetError):  # psql gave up, and says why
+                await self._pass_on(source, target)
+                if await source.wait():
+                    why = said(await source_errors)
+                    raise BackupFailed(f"{self._file} cannot be read to its end ({why}); nothing was changed")
+                await _write(target, after)
+            if target.stdin is not None:
+                target.stdin.close()
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    await target.stdin.wait_closed()
+            status, errors = await target.wait(), await target_errors
+            source_errors.cancel()
+            if status:
+                raise _refused(errors)
+
+    async def _pass_on(self, source: Process, target: Process) -> None:
+        assert source.stdout is not None
+        await _write(target, _BEFORE)
+        await _write(target, self._edit(await _first(source.stdout, _HEADER)))
+        passed = _HEADER
+        while chunk := await source.stdout.read(_CHUNK):
+            await _write(target, chunk)
+            passed += len(chunk)
+            self._progress(passed)
+
+
+def _as_it_is(script: bytes) -> bytes:
+    return script
+
+
+def _without_newer_settings(script: bytes) -> bytes:
+    """The beginning of the script, where pg_restore sets what the rest depends on."""
+    return _NEWER_SETTING.sub(b"", script, count=1)
+
+
+async def _first(stream: asyncio.StreamReader, size: int) -> bytes:
+    try:
+        return await stream.readexactly(size)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+
+
+async def _write(target: Process, data: bytes) -> None:
+    assert target.stdin is not None
+    target.stdin.write(data)
+    await target.stdin.drain()
+
+
+async def _all_of(stream: asyncio.StreamReader | None) -> bytes:
+    return b"" if stream is None else await stream.read()
+
+
+def _in_use(alive: str) -> Conflict:
+    return Conflict(
+        f"in use by {alive}; stop what runs on this database first (what was killed counts until its lease is over)"
+    )
+
+
+def _refused(errors: bytes) -> MainspringError:
+    """Our error for what psql said; nothing was changed."""
+    text = errors.decode(errors="replace")
+    if match := re.search(rf"ERROR:  {_LIVES}: (.*)", text):
+        return _in_use(match[1])
+    if match := re.search(rf"ERROR:  {_NEWER}: (.*)", text):
+        return SchemaMismatch(
+            f"the backup is of migration {match[1]}, and this program knows {migrations.known()[-1].number}; nothing "
+            "was changed. Upgrade mainspring."
+        )
+    if "ERROR:  55P03" in text:
+        return Conflict("an application uses the tables; stop what is connected to the database, then try again")
+    if 'role "' in text and "does not exist" in text:
+        return BackupFailed(
+            f"{failure('nothing was changed', errors).message}; create the role, or leave rights out: --no-privileges"
+        )
+    return failure("nothing was changed", errors)

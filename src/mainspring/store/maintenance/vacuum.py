@@ -1,0 +1,95 @@
+"""Upkeep of the hot tables: statistics that are old, rows that are dead, and who keeps them from being vacuumed.
+
+Autovacuum does the work; this sees that it does. Times here are PostgreSQL's own, not mainspring.now().
+Next: server/janitor.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from mainspring.store.postgres.database import Connection
+
+HOT = (
+    "task", "claim", "agent", "server", "segment", "task_key", "dependency", "schedule", "stop_order", "chore",
+    "submission",
+)  # fmt: skip
+
+# Changed by more than a tenth, and a thousand rows, since anybody looked; and nobody has for an hour.
+_STALE = """
+    select relname from pg_stat_user_tables
+     where schemaname = 'mainspring' and relname = any($1::text[])
+       and n_mod_since_analyze > 1000 + n_live_tup / 10
+       and coalesce(greatest(last_analyze, last_autoanalyze), '-infinity') < clock_timestamp() - interval '1 hour'
+     order by n_mod_since_analyze desc limit $2
+"""
+
+
+async def analyze(conn: Connection, limit: int) -> int:
+    """Renew the statistics of up to `limit` hot tables where they are old; one that somebody has locked is left."""
+    stale = [row["relname"] for row in await conn.fetch(_STALE, list(HOT), limit)]
+    for table in stale:
+        await conn.execute(f"analyze (skip_locked) mainspring.{table}")
+    return len(stale)
+
+
+class Table(NamedTuple):
+    """What PostgreSQL counts of a table."""
+
+    table: str
+    live: int
+    dead: int
+    updates: int
+    in_page: float | None  # share of updates that touched no index
+    vacuumed_at: datetime | None
+    analyzed_at: datetime | None
+
+
+_TABLES = """
+    select relname, n_live_tup, n_dead_tup, n_tup_upd,
+           round(n_tup_hot_upd::numeric / nullif(n_tup_upd, 0), 3)::float8,
+           greatest(last_vacuum, last_autovacuum), greatest(last_analyze, last_autoanalyze)
+      from pg_stat_user_tables
+     where schemaname = 'mainspring' and relname = any($1::text[])
+     order by relname
+"""
+
+
+async def tables(conn: Connection) -> list[Table]:
+    """The hot tables."""
+    return [Table(*row) for row in await conn.fetch(_TABLES, list(HOT))]
+
+
+class Brake(NamedTuple):
+    """Who keeps dead rows from being vacuumed, and since when."""
+
+    who: str
+    since: datetime
+
+
+# Others' transactions are seen by their own role, and by those that may read all statistics.
+_BRAKE = """
+    select who, since from (
+        select format('a transaction of %s, process %s (%s)', usename, pid, coalesce(nullif(application_name, ''), '?'))
+                   as who, xact_start as since
+          from pg_stat_activity
+         where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
+        union all
+        select format('the prepared transaction %L of %s', gid, owner), prepared from pg_prepared_xacts
+    ) open
+     where since < clock_timestamp() - make_interval(secs => $1)
+     order by since limit 1
+"""
+
+
+async def brake(conn: Connection, longer_than: float) -> Brake | None:
+    """The transaction that has been open for longest, if for more than so many seconds."""
+    row = await conn.fetchrow(_BRAKE, longer_than)
+    return None if row is None else Brake(*row)
+
+
+def dead(found: Sequence[Table]) -> int:
+    """How many rows are dead in all of them."""
+    return sum(table.dead for table in found)

@@ -1,0 +1,158 @@
+"""Migrations: numbered SQL files, each applied once, under an advisory lock on a pinned connection.
+
+The lock is the session's, so it goes with the connection: a cancelled migration leaves none behind.
+Next: store/tasks/jobs.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib import resources
+
+import asyncpg
+
+from mainspring.errors import AccessDenied, SchemaMismatch
+from mainspring.store.postgres.database import Connection, Database, close, translating
+from mainspring.store.postgres.errors import words
+
+PATIENCE = 3600.0  # seconds, for the lock and for each migration
+LOCK = 0x6D61696E  # "main"; whoever changes the schema as a whole holds it
+_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+
+_BOOTSTRAP = """
+    create schema if not exists mainspring;
+    create table if not exists mainspring.migration (
+        number     integer     primary key,
+        name       text        not null,
+        checksum   text        not null,
+        applied_at timestamptz not null default clock_timestamp()
+    );
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def known() -> list[Migration]:
+    """The migrations of this program, in order."""
+    found = []
+    for file in resources.files("mainspring.store").joinpath("migrations").iterdir():
+        if match := _NAME.fullmatch(file.name):
+            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    return sorted(found, key=lambda migration: migration.number)
+
+
+def fingerprint() -> str:
+    """Short, and the same for all programs that make the same schema."""
+    return hashlib.sha256("".join(migration.checksum for migration in known()).encode()).hexdigest()[:8]
+
+
+async def plan(database: Database) -> list[Migration]:
+    """What `migrate` would apply. Changes nothing."""
+    async with database.brief() as conn:
+        try:
+            return await _missing(conn)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise await _not_allowed(conn, error) from error
+
+
+async def migrate(database: Database) -> list[Migration]:
+    """Bring the schema up to date; returns what was applied. Any number of callers at once.
+
+    Where nothing is missing, that is all that is asked, which also works through PgBouncer.
+    """
+    missing = await plan(database)
+    if not missing:
+        return []
+    if database.pooled:
+        raise SchemaMismatch(
+            f"the schema lacks {_listed(missing)}, and PgBouncer stands in the way; run `mainspring migrate --dsn` "
+            "with the DSN of PostgreSQL itself"
+        )
+    conn = await database.connect()
+    try:
+        with translating:
+            return await _migrate(conn)
+    except asyncpg.InsufficientPrivilegeError as error:
+        async with database.brief() as other:
+            raise await _not_allowed(other, error) from error
+
+
+def _listed(missing: list[Migration]) -> str:
+    if len(missing) == 1:
+        return f"migration {missing[0].number}"
+    return f"migrations {missing[0].number} to {missing[-1].number}"
+
+
+_RIGHTS = """
+    select quote_ident(current_user) as role, quote_ident(current_database()) as database,
+           (select quote_ident(pg_get_userbyid(nspowner)) from pg_namespace where nspname = 'mainspring') as owner
+"""
+
+
+async def _not_allowed(conn: Connection, error: asyncpg.InsufficientPrivilegeError) -> AccessDenied:
+    """What the role lacks, and what to type to give it that."""
+    found = await conn.fetchrow(_RIGHTS)
+    role, owner = found["role"], found["owner"]
+    if owner is None:
+        way_out = f"who owns the database can type: GRANT CREATE ON DATABASE {found['database']} TO {role}"
+    else:
+        way_out = f"the schema belongs to {owner}: use that role, or type: GRANT {owner} TO {role}"
+    return AccessDenied(f"the role {role} may not do that in PostgreSQL ({words(error)}); {way_out}")
+
+
+async def _migrate(conn: Connection) -> list[Migration]:
+    """And close the connection."""
+    try:
+        await conn.execute("set statement_timeout = 0")  # others may migrate for long, and so may we
+        await conn.execute("select pg_advisory_lock($1)", LOCK, timeout=PATIENCE)
+        missing = await _missing(conn)
+        for migration in missing:
+            async with conn.transaction():
+                await conn.execute(_BOOTSTRAP)
+                await conn.execute(migration.sql, timeout=PATIENCE)
+                await conn.execute(
+                    "insert into mainspring.migration (number, name, checksum) values ($1, $2, $3)",
+                    migration.number,
+                    migration.name,
+                    migration.checksum,
+                )
+    except BaseException:
+        # Closing also cancels the statement that runs; a connection that is merely cut would wait on, with the lock.
+        await asyncio.shield(close(conn))
+        raise
+    await close(conn)
+    return missing
+
+
+async def _missing(conn: Connection) -> list[Migration]:
+    """Migrations not applied yet; SchemaMismatch if the schema is newer than we are, or was changed."""
+    exists = await conn.fetchval("select to_regclass('mainspring.migration') is not null")
+    rows = await conn.fetch("select number, name, checksum from mainspring.migration") if exists else []
+    applied = {row["number"]: row for row in rows}
+    ours = known()
+    newest = max(applied, default=0)
+    if newest > ours[-1].number:
+        raise SchemaMismatch(
+            f"the schema is at migration {newest}, this program knows {ours[-1].number}; "
+            "it was left untouched. Upgrade mainspring."
+        )
+    for migration in ours:
+        row = applied.get(migration.number)
+        if row is not None and row["checksum"] != migration.checksum:
+            raise SchemaMismatch(
+                f"migration {migration.number} ({row['name']}) was applied with other contents than this "
+                "program has; nothing was changed. Use the version that made this schema, or a fresh database."
+            )
+    return [migration for migration in ours if migration.number not in applied]

@@ -1,0 +1,158 @@
+"""Backfill: runs for plan times of the past, as many at a time as asked for.
+
+A plan time that has a task is left alone, so a backfill may be repeated, resumed, and made twice at once. The tasks
+run beside the plan: no overlap policy counts them (see store/schedules/overlap.py), and no edit takes them back.
+Next: cli/schedule_backfill.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
+from mainspring.model.schedules.planning import INSTANT, arguments
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.schedules.timing import timing
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules.schedules import Stored
+
+MOST = 100_000  # plan times × scopes in one backfill
+AT_ONCE = 1_000  # submitted in one statement
+
+Slot = tuple[datetime, str]  # a plan time and a scope
+
+
+def check_range(start: datetime, end: datetime) -> None:
+    """Refuse what is no range, before anything is asked."""
+    if end <= start:
+        raise ValidationError(f"to: {end.isoformat()} is not after {start.isoformat()}, the --from", field="to")
+
+
+def plan_backfill(
+    schedule: Schedule, start: datetime, end: datetime, now: datetime, scopes: Sequence[str] = ()
+) -> list[Slot]:
+    """All plan times from `start` up to and with `end`, with each scope; ValidationError if that is too much."""
+    check_range(start, end)
+    if schedule.kind == "daemon":
+        raise InvalidTransition(
+            f"schedule {schedule.name!r} keeps replicas running; it has no plan times to fill", field="schedule"
+        )
+    latest = now - timedelta(seconds=schedule.policies.delay)
+    if end > latest:
+        raise ValidationError(
+            f"to: plan times up to {end.isoformat()} have not all come; give {latest.isoformat(timespec='seconds')}"
+            " or earlier",
+            field="to",
+        )
+    wanted = _scopes(schedule, scopes)
+    most = MOST // len(wanted)
+    plan_times = timing(schedule).between(start - INSTANT, end, most + 1)
+    if len(plan_times) > most:
+        raise ValidationError(
+            f"from: more than {MOST:,} runs up to {end.isoformat()} ({len(wanted)} for each plan time); give a later"
+            f" --from or an earlier --to: the first {most:,} plan times end at {plan_times[most - 1].isoformat()}"
+            if most
+            else f"from: more than {MOST:,} scopes; name some of them with --scope",
+            field="from",
+        )
+    return [(at, scope) for at in plan_times for scope in wanted]
+
+
+def _scopes(schedule: Schedule, given: Sequence[str]) -> tuple[str, ...]:
+    policies = schedule.policies
+    if policies.provider is not None:
+        if not given:
+            raise ValidationError(
+                f"scope: the scopes of {schedule.name!r} are told by its application; name those to fill with --scope",
+                field="scope",
+            )
+        return tuple(dict.fromkeys(given))
+    known = policies.scopes
+    for scope in given:
+        if scope not in known:
+            there = ", ".join(known[:10]) or "none"
+            raise Conflict(f"schedule {schedule.name!r} has no scope {scope!r}; it has: {there}", field="scope")
+    return tuple(dict.fromkeys(given)) or known or ("",)
+
+
+_WITH_TASK = """
+    select plan_time, scope from mainspring.fire
+     where schedule_id = $1 and plan_time >= $2 and plan_time <= $3 and task_id is not null
+"""
+
+
+async def still_open(conn: Connection, stored: Stored, slots: Sequence[Slot]) -> list[Slot]:
+    """Those that have no task yet."""
+    if not slots:
+        return []
+    rows = await conn.fetch(_WITH_TASK, stored.id, slots[0][0], slots[-1][0])
+    taken = {(row["plan_time"], row["scope"]) for row in rows}
+    return [slot for slot in slots if slot not in taken]
+
+
+# In the order of the plan times, so that two backfills wait for each other and never in a circle. Of two at once
+# the second finds a task, and makes none.
+_BACKFILL = """
+    with given as materialized (
+        select g.*, nextval('mainspring.task_id') as task_id
+          from unnest($2::timestamptz[], $3::text[], $4::text[]) with ordinality
+            as g(plan_time, scope, args, position)
+         order by position
+    ), decided as (
+        insert into mainspring.fire as f (schedule_id, plan_time, scope, task_id, origin, decided_at)
+        select $1, plan_time, scope, task_id, 'backfill', (select mainspring.now()) from given order by position
+        on conflict (schedule_id, plan_time, scope) do update
+           set task_id = excluded.task_id, reason = null, origin = 'backfill', decided_at = excluded.decided_at
+         where f.task_id is null
+        returning f.task_id
+    )
+    insert into mainspring.task
+        (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
+    select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, 1, j.priority,
+           given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
+      from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
+     where s.id = $1
+    returning id, pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')
+"""
+
+
+async def backfill(conn: Connection, stored: Stored, slots: Sequence[Slot]) -> list[int]:
+    """Tasks that run at once, for those of these plan times and scopes that have none; returns the tasks."""
+    rows = await conn.fetch(
+        _BACKFILL,
+        stored.id,
+        [at for at, _ in slots],
+        [scope for _, scope in slots],
+        [arguments(stored.schedule.policies, stored.schedule.timezone, at, scope) for at, scope in slots],
+    )
+    return [row["id"] for row in rows]
+
+
+_HOLD = "select version from mainspring.schedule where id = $1 for no key update"
+
+_LIVE = "select count(*) from mainspring.task where schedule_id = $1 and origin = 'backfill'"
+
+
+class Filled(NamedTuple):
+    """What a step found and did."""
+
+    tried: int  # slots that have a task now, by this step or by somebody else
+    tasks: list[int]
+    live: int  # tasks of the schedule's backfills that have not ended
+
+
+async def fill(conn: Connection, stored: Stored, slots: Sequence[Slot], max_parallel: int) -> Filled:
+    """Submit the first of `slots`, so that at most `max_parallel` tasks of this schedule's backfills are live.
+
+    Whoever fills the same schedule waits for us here, so that the limit is one for all of them.
+    """
+    async with conn.transaction():
+        if await conn.fetchval(_HOLD, stored.id) is None:
+            raise ScheduleNotFound(f"schedule {stored.schedule.name!r} was deleted meanwhile", field="schedule")
+        live: int = await conn.fetchval(_LIVE, stored.id)
+        room = min(max(0, max_parallel - live), AT_ONCE)
+        chosen = slots[:room]
+        tasks = await backfill(conn, stored, chosen) if chosen else []
+    return Filled(len(chosen), tasks, live + len(tasks))

@@ -1,0 +1,88 @@
+"""Calendars of excluded days, by name. A schedule keeps a copy of the days of its calendars.
+
+So a planner needs no other table, and an older version of a schedule still tells what it excluded.
+Next: store/schedules/schedules.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from mainspring.errors import Conflict, NotFound
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.store.postgres.database import Connection
+
+
+async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
+    """The schedule with the days that its calendars exclude now, and until the caller's transaction ends."""
+    policies = schedule.policies
+    if not policies.calendars:
+        return schedule if not policies.excluded else replace(schedule, policies=replace(policies, excluded=()))
+    rows = await conn.fetch(
+        """
+        select name, days from mainspring.calendar where namespace = 'default' and name = any($1::text[])
+         order by name for share
+        """,
+        policies.calendars,
+    )
+    days = {row["name"]: row["days"] for row in rows}
+    for name in policies.calendars:
+        if name not in days:
+            raise NotFound(
+                f"no calendar named {name!r}; make it with `mainspring schedule calendar set {name} DAY…`",
+                field="calendars",
+            )
+    excluded = tuple(dict.fromkeys(day for name in policies.calendars for day in days[name]))
+    return replace(schedule, policies=replace(policies, excluded=excluded))
+
+
+_PUT = """
+    insert into mainspring.calendar as c (name, days) values ($1, $2)
+    on conflict (namespace, name) do update set days = excluded.days, updated_at = mainspring.now(), is_spread = false
+     where c.days <> excluded.days
+"""
+
+
+async def put(conn: Connection, name: str, days: Sequence[str]) -> bool:
+    """Make a calendar or change its days; returns whether schedules that use it may lack them: see `spread`."""
+    await conn.execute(_PUT, name, days)
+    is_spread = await conn.fetchval(
+        "select is_spread from mainspring.calendar where namespace = 'default' and name = $1", name
+    )
+    return not is_spread
+
+
+async def spread(conn: Connection, name: str, days: Sequence[str]) -> None:
+    """All schedules that use a calendar have these days."""
+    await conn.execute(
+        "update mainspring.calendar set is_spread = true where namespace = 'default' and name = $1 and days = $2",
+        name,
+        days,
+    )
+
+
+async def users(conn: Connection, name: str) -> list[str]:
+    """The schedules that use a calendar."""
+    rows = await conn.fetch(
+        "select name from mainspring.schedule where namespace = 'default' and policies->'calendars' ? $1 order by name",
+        name,
+    )
+    return [row["name"] for row in rows]
+
+
+async def listing(conn: Connection) -> dict[str, list[str]]:
+    """All calendars with their days."""
+    rows = await conn.fetch("select name, days from mainspring.calendar where namespace = 'default' order by name")
+    return {row["name"]: list(row["days"]) for row in rows}
+
+
+async def delete(conn: Connection, name: str) -> None:
+    """Remove a calendar that no schedule uses."""
+    async with conn.transaction():
+        status = await conn.execute("delete from mainspring.calendar where namespace = 'default' and name = $1", name)
+        if used := await users(conn, name):  # none can come now: they would wait for our row
+            raise Conflict(f"calendar {name!r} is used by {', '.join(used[:3])}; change them first", field="calendar")
+    if status.endswith(" 0"):
+        raise NotFound(f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is")

@@ -1,0 +1,133 @@
+"""The ledger read back: what was decided about plan times, and by which versions they were to be expected.
+
+Next: store/schedules/explain.py, which tells the story of a plan time; store/schedules/missed.py, which compares
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from mainspring.model.schedules.planning import Reason, Version
+from mainspring.model.schedules.story import Origin, Past
+from mainspring.model.schedules.timing import Timing, timing
+from mainspring.model.tasks.states import TaskState
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import plans
+from mainspring.store.schedules.schedules import Stored
+
+
+class FireRow(NamedTuple):
+    """A decided plan time of one scope."""
+
+    plan_time: datetime
+    scope: str
+    task_id: int | None
+    reason: Reason | None
+    origin: Origin
+    decided_at: datetime
+
+
+class Run(NamedTuple):
+    """A decided plan time, and what came of its task."""
+
+    fire: FireRow
+    state: TaskState | None  # None if there is no task, or retention dropped it
+    finished_at: datetime | None
+
+
+# The last plan times of each schedule by the primary key of the ledger, then each task by its id. Of the history only
+# the days since the decision are read, with one more for a clock that was set back. No part grows with what is kept.
+_LAST_RUNS = """
+    select given.id, f.plan_time, f.scope, f.task_id, f.reason, f.origin, f.decided_at,
+           coalesce(h.state, t.state) as state, h.finished_at
+      from unnest($1::integer[]) as given(id)
+     cross join lateral (
+         select plan_time, scope, task_id, reason, origin, decided_at from mainspring.fire
+          where schedule_id = given.id and plan_time <= $2
+          order by plan_time desc, scope limit $3
+     ) f
+      left join lateral (
+          select state from mainspring.task where id = f.task_id limit 1
+      ) t on true
+      left join lateral (
+          select state, finished_at from mainspring.task_history
+           where id = f.task_id and recorded_at > f.decided_at - interval '1 day' limit 1
+      ) h on true
+"""
+
+
+async def last_runs(conn: Connection, schedules: Sequence[int], now: datetime, limit: int) -> dict[int, list[Run]]:
+    """The last `limit` decided plan times of each schedule up to `now`, the latest first. Begins a transaction."""
+    async with conn.transaction():
+        # It only reads, so that what store/tasks/partitions.py says of partitions that are passed over cannot happen.
+        await conn.execute("set local enable_partition_pruning = on; set local enable_seqscan = off")
+        rows = await conn.fetch(_LAST_RUNS, schedules, now, limit)
+    found: dict[int, list[Run]] = {}
+    for id, *fire, state, finished_at in rows:
+        run = Run(FireRow(*fire), None if state is None else TaskState(state), finished_at)
+        found.setdefault(id, []).append(run)
+    return found
+
+
+async def versions(conn: Connection, stored: Stored, since: datetime) -> list[Past]:
+    """All versions that were in force at `since` or later, in order; the last one is in force."""
+    told = timing(stored.schedule)
+    older: Sequence[Version] = ()
+    if since <= stored.since:
+        older = await plans.older_versions(conn, stored.id, stored.schedule.name, since)
+    current = Version(told, stored.schedule.policies, stored.enabled, stored.since)
+    return [_past(version) for version in (*older, current)]
+
+
+def _past(version: Version) -> Past:
+    assert isinstance(version.timing, Timing)  # the store makes no other
+    return Past(version, version.timing)
+
+
+class UsedUp(NamedTuple):
+    """Of a version of a schedule: its plan times between these two were not planned, for its runs were used up."""
+
+    max_runs: int
+    after: datetime
+    before: datetime | None
+
+    def has(self, at: datetime) -> bool:
+        return at > self.after and (self.before is None or at < self.before)
+
+
+_LAST_OF_A_VERSION = """
+    select max(plan_time) from mainspring.fire
+     where schedule_id = $1 and origin = 'plan'
+       and plan_time > $2 and plan_time <= coalesce($3::timestamptz, 'infinity')
+"""
+
+
+async def used_up(conn: Connection, stored: Stored, version: Version) -> UsedUp | None:
+    """Which plan times of a version were not planned because of `max_runs`.
+
+    How many runs an older version had made is not kept: what lies between its last decided plan time and the
+    cursor was not planned though somebody planned, and that is what `max_runs` does.
+    """
+    most = stored.schedule.policies.max_runs
+    if most is not None and stored.runs >= most:
+        last = await conn.fetchval(_LAST_OF_A_VERSION, stored.id, stored.created_at, None)
+        return UsedUp(most, last or stored.created_at, None)
+    most = version.policies.max_runs
+    if most is None or version.until is None:
+        return None
+    last = await conn.fetchval(_LAST_OF_A_VERSION, stored.id, version.since, version.until)
+    return UsedUp(most, last or version.since, stored.next_plan_at)
+
+
+_LAST = """
+    select max(plan_time) from mainspring.fire
+     where schedule_id = $1 and plan_time <= $2 and origin <> 'manual'
+"""
+
+
+async def last_decided(conn: Connection, stored: Stored) -> datetime | None:
+    """The last plan time up to now about which something was decided."""
+    at: datetime | None = await conn.fetchval(_LAST, stored.id, stored.now)
+    return at

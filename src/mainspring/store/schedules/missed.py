@@ -1,0 +1,152 @@
+"""The dead-man's check: plan times that were expected and of which the ledger knows nothing.
+
+It asks no server and no planner, so that it also tells of the time in which nothing was running.
+Next: cli/schedule_story.py
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from mainspring.model.schedules.planning import GRACE, Version, expected
+from mainspring.model.schedules.story import local
+from mainspring.model.schedules.timing import timing
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import fires
+from mainspring.store.schedules.fires import UsedUp
+from mainspring.store.schedules.schedules import Stored
+
+MOST_CHECKED = 100_000  # fires of one schedule
+MOST_LISTED = 100
+AT_ONCE = 1_000  # fires compared in one query
+
+
+class Missing(Struct, frozen=True):
+    plan_time: datetime
+    scope: str
+
+
+class Checked(Struct, frozen=True):
+    """What a check of one schedule found: the first that are missing, and how many more there are."""
+
+    schedule: str
+    since: datetime
+    until: datetime  # what was checked; earlier than asked for if there was too much
+    expected: int
+    missing: list[Missing]
+    more: int
+    complete: bool
+    why: str | None = None
+
+
+class _Expected(NamedTuple):
+    plan_time: datetime
+    scope_sets: list[tuple[str, ...]]  # any of them does: a late plan time gets the scopes of a later version
+    by_provider: bool  # any scope does
+
+
+async def missing(
+    conn: Connection, stored: Stored, since: datetime, until: datetime, *, limit: int = MOST_LISTED
+) -> Checked:
+    """Compare what was expected between two instants with the ledger; never before the schedule was made."""
+    since = max(since, stored.created_at)
+    until = max(since, min(until, stored.now - GRACE))
+    zone = timing(stored.schedule).zone
+    coming = await _expected(conn, stored, since, until)
+    found: list[Missing] = []
+    count = checked = 0
+    reached = since
+    at_once = max(1, AT_ONCE // max(1, len(stored.schedule.policies.scopes)))
+    while checked < MOST_CHECKED and (chunk := list(islice(coming, at_once))):
+        known = await _known(conn, stored.id, chunk[0].plan_time, chunk[-1].plan_time)
+        for one in chunk:
+            checked += len(one.scope_sets[0])
+            gaps = [Missing(one.plan_time.astimezone(zone), scope) for scope in _gaps(one, known[one.plan_time])]
+            count += len(gaps)
+            found += gaps[: max(0, limit - len(found))]
+        reached = chunk[-1].plan_time
+    complete = next(coming, None) is None
+    return Checked(
+        schedule=stored.schedule.name,
+        since=since.astimezone(zone),
+        until=(until if complete else reached).astimezone(zone),
+        expected=checked,
+        missing=found,
+        more=count - len(found),
+        complete=complete,
+        why=_why(stored) if found else None,
+    )
+
+
+def unknown(stored: Stored, problem: str) -> Checked:
+    """What to say of a schedule whose plan times cannot be told here."""
+    return Checked(stored.schedule.name, stored.now, stored.now, 0, [], 0, complete=False, why=problem)
+
+
+async def _expected(conn: Connection, stored: Stored, since: datetime, until: datetime) -> Iterator[_Expected]:
+    versions = [past.version for past in await fires.versions(conn, stored, since)]
+    used_up = {id(version): await fires.used_up(conn, stored, version) for version in versions}
+    return _coming(versions, used_up, stored, since, until)
+
+
+def _coming(
+    versions: Sequence[Version],
+    used_up: Mapping[int, UsedUp | None],  # by the id() of a version
+    stored: Stored,
+    since: datetime,
+    until: datetime,
+) -> Iterator[_Expected]:
+    scopes: dict[int, tuple[list[tuple[str, ...]], bool]] = {}
+    for number, version in enumerate(versions):
+        later = [one.policies for one in versions[number:]]
+        scopes[id(version)] = [one.scopes or ("",) for one in later], any(one.provider for one in later)
+    for at, version in expected(versions, since):
+        used = used_up[id(version)]
+        if at > until or (used is not None and used.before is None and used.has(at) and version is versions[-1]):
+            return
+        if used is not None and used.has(at):
+            continue
+        due = at + timedelta(seconds=version.policies.delay)
+        # What came due in the pause that goes on is decided when it ends.
+        waits_for_enable = not stored.enabled and due > stored.since
+        if version.enabled and due <= stored.now - GRACE and not waits_for_enable:
+            yield _Expected(at, *scopes[id(version)])
+
+
+def _gaps(one: _Expected, known: Iterable[str]) -> list[str]:
+    """The scopes of a plan time that were not decided."""
+    if one.by_provider:
+        return [] if known else [""]
+    gaps = [[scope for scope in scopes if scope not in known] for scopes in one.scope_sets]
+    return gaps[0] if all(gaps) else []
+
+
+# What was run by hand stands for no plan time.
+_KNOWN = """
+    select plan_time, scope from mainspring.fire
+     where schedule_id = $1 and plan_time between $2 and $3 and origin <> 'manual'
+"""
+
+
+async def _known(conn: Connection, id: int, first: datetime, last: datetime) -> dict[datetime, set[str]]:
+    found: dict[datetime, set[str]] = defaultdict(set)
+    for row in await conn.fetch(_KNOWN, id, first, last):
+        found[row["plan_time"]].add(row["scope"])
+    return found
+
+
+def _why(stored: Stored) -> str:
+    if stored.problem is not None:
+        return f"it cannot be planned: {stored.problem}"
+    if stored.next_plan_at is not None and stored.next_plan_at <= stored.now - GRACE:
+        since = local(stored.next_plan_at, timing(stored.schedule))
+        if not stored.enabled:
+            return f"nothing was decided from {since} on, and now the schedule is disabled"
+        return f"nothing was decided from {since} on: is a server running?"
+    return "later plan times were decided, these were not, or their rows are gone"

@@ -1,0 +1,260 @@
+"""Plans: the fires and tasks of schedules, written together with the cursors they move.
+
+`plan` is one statement. It acts only for schedules whose version and cursor are still what the caller
+computed from, and only for plan times that are not in the ledger yet: any number of planners may do the same
+at once, and each plan time is decided once. A planner looks at the segments that its server owns, and what it writes
+names the epoch in which it has looked: one that lost a segment meanwhile writes nothing for it.
+Next: server/planner.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from mainspring.errors import ValidationError
+from mainspring.model.schedules.planning import Version
+from mainspring.model.schedules.schedules import Policies, Schedule
+from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.payload import cut
+from mainspring.store.cluster.segments import holds, owned
+from mainspring.store.postgres.database import Connection
+
+
+class Due(NamedTuple):
+    """A schedule to look at now, as it was when we looked."""
+
+    id: int
+    number: int  # of its version
+    schedule: Schedule
+    cursor: datetime
+    since: datetime
+    runs: int
+    now: datetime
+    epoch: int | None  # of its segment; None: whoever has its application may plan it
+    problem: str | None = None  # it cannot be read: a newer version may have written it
+
+
+# The epoch is read by a probe per row: a join might sort all that is due.
+_DUE = f"""
+    with {owned(server="$4")}
+    select s.id, s.version, s.name, s.kind, s.expression, s.timezone, s.policies, s.next_plan_at, s.since, s.runs,
+           (select mainspring.now()) as now,
+           case when $1::text[] is null then (select g.epoch from mainspring.segment g where g.id = s.segment) end
+               as epoch
+      from mainspring.schedule s
+     where s.look_at <= (select mainspring.now()) and s.next_plan_at is not null and s.enabled
+       and case when $1::text[] is null then s.provider_app is null and {holds("s.segment")}
+                else s.provider_app = any($1) end
+     order by s.look_at
+     limit $2 offset $3
+"""
+
+
+async def due(
+    conn: Connection, server: UUID, limit: int, *, behind: int = 0, providers: Sequence[str] | None = None
+) -> list[Due]:
+    """Schedules to look at now, behind the first so many: those in segments of `server`.
+
+    With `providers` those whose scopes these applications tell, in any segment: its owner may not have their code.
+    """
+    return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind, server)]
+
+
+def _due(row: Any) -> Due:
+    its, problem = Policies(), None
+    try:
+        its = policies(row["policies"])
+    except ValidationError as error:
+        problem = error.message
+    schedule = Schedule(row["name"], "", row["kind"], row["expression"], row["timezone"], its)
+    return Due(
+        row["id"],
+        row["version"],
+        schedule,
+        row["next_plan_at"],
+        row["since"],
+        row["runs"],
+        row["now"],
+        row["epoch"],
+        problem,
+    )
+
+
+def policies(text: str) -> Policies:
+    try:
+        return msgspec.json.decode(text, type=Policies)
+    except msgspec.DecodeError as error:
+        raise ValidationError(f"policies: not known to this version: {error}", field="policies") from None
+
+
+_VERSIONS = """
+    select schedule_id, since, until, enabled, kind, expression, timezone, policies from mainspring.schedule_version
+     where schedule_id = $1 and until >= $2
+     order by version
+"""
+
+
+async def versions(conn: Connection, due: Due) -> list[Version]:
+    """The versions in force at the cursor and since, the current one last. Raises ValidationError for what is none."""
+    if due.problem is not None:
+        raise ValidationError(due.problem)
+    current = Version(timing(due.schedule), due.schedule.policies, True, due.since)
+    if due.cursor > due.since:
+        return [current]
+    return [*await older_versions(conn, due.id, due.schedule.name, due.cursor), current]
+
+
+async def older_versions(conn: Connection, id: int, name: str, cursor: datetime) -> list[Version]:
+    """Versions that counted at `cursor` or later and count no more."""
+    return [_version(name, row) for row in await conn.fetch(_VERSIONS, id, cursor)]
+
+
+def _version(name: str, row: Any) -> Version:
+    its = policies(row["policies"])
+    told = timing(Schedule(name, "", row["kind"], row["expression"], row["timezone"], its))
+    return Version(told, its, row["enabled"], row["since"], row["until"])
+
+
+class Move(NamedTuple):
+    """How far a schedule was decided: from `cursor`, which must still be its cursor, to `next`."""
+
+    schedule_id: int
+    version: int
+    cursor: datetime
+    next: datetime | None
+    look_at: datetime | None
+    epoch: int | None = None  # of its segment, which must still be the planner's; None: planned by its application
+
+
+class Fire(NamedTuple):
+    """A decided plan time of one scope: with a task that runs at `run_at`, or a reason why there is none."""
+
+    schedule_id: int
+    plan_time: datetime
+    scope: str
+    run_at: datetime
+    reason: str | None
+    args: str = "{}"  # JSON
+
+
+# A task of a schedule that must not overlap is born blocked, out of every claim's way (see
+# store/schedules/overlap.py), unless nothing else of its schedule and scope lives. Only planners make such tasks, and
+# they hold the schedule's row. `= any (array[…])` is a probe of an index per row; a plain `=` joins what was given by
+# hashes (see store/postgres/database.py).
+_PLAN = """
+    with given as materialized (
+        select * from unnest($1::integer[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
+                             $12::bigint[])
+            as given(id, version, cursor, next, look_at, epoch)
+    ), held as materialized (
+        select s.id, s.job_id, s.policies, given.next, given.look_at,
+               coalesce(s.policies->>'overlap', 'allow') <> 'allow' as takes_turns,
+               s.policies ?| array['scopes', 'provider'] as has_scopes
+          from given join mainspring.schedule s on s.id = any (array[given.id])
+         where s.version = any (array[given.version]) and s.next_plan_at = any (array[given.cursor]) and s.enabled
+           and (given.epoch is null
+                or (select g.owner = $13 and g.epoch = given.epoch from mainspring.segment g where g.id = s.segment))
+         order by given.id                               -- by s.id PostgreSQL might walk all schedules in that order
+           for update of s skip locked
+    ), fire as materialized (
+        select held.*, f.*, case when f.reason is null then nextval('mainspring.task_id') end as task_id
+          from unnest($6::integer[], $7::timestamptz[], $8::text[], $9::timestamptz[], $10::text[], $11::text[])
+            as f(schedule_id, plan_time, scope, run_at, reason, args)
+          join held on held.id = f.schedule_id
+    ), decided as (
+        insert into mainspring.fire as f (schedule_id, plan_time, scope, task_id, reason, decided_at)
+        select schedule_id, plan_time, scope, task_id, reason, (select mainspring.now()) from fire
+        on conflict do nothing
+        returning f.schedule_id, f.plan_time, f.task_id
+    ), queued as (
+        select fire.*, takes_turns and (
+                   row_number() over (partition by fire.schedule_id, scope order by fire.plan_time) > 1
+                   or (select true from mainspring.task t         -- a probe per row: EXISTS might read all tasks
+                        where t.schedule_id = fire.schedule_id and t.schedule_id is not null and t.scope = fire.scope
+                          and t.origin is distinct from 'backfill'
+                        limit 1) is not null) as waits
+          from decided join fire on fire.task_id = decided.task_id
+    ), tasks as (
+        insert into mainspring.task
+            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
+        select q.task_id, q.run_at, (select mainspring.now()), j.id, case when q.waits then -j.pool else j.pool end,
+               case when q.waits then 0 else 1 end, j.priority,
+               q.args::jsonb,
+               q.schedule_id, q.plan_time, q.scope, 'plan'
+          from queued q join mainspring.job j on j.id = any (array[q.job_id])
+    ), made as (
+        select schedule_id, count(*) as runs
+          from (select distinct d.schedule_id, d.plan_time, held.has_scopes
+                  from decided d join held on held.id = d.schedule_id where d.task_id is not null) new
+         where not (has_scopes and exists (                      -- another scope of it may have been there before
+                   select from mainspring.fire f
+                    where f.schedule_id = new.schedule_id and f.plan_time = new.plan_time
+                      and f.task_id is not null offset 0))
+         group by schedule_id
+    )
+    update mainspring.schedule s
+       set next_plan_at = held.next, look_at = held.look_at, problem = null, runs = s.runs + coalesce(made.runs, 0)
+      from held left join made on made.schedule_id = held.id
+     where s.id = any (array[held.id])
+    returning s.id
+"""
+
+
+async def plan(conn: Connection, server: UUID, moves: Sequence[Move], fires: Sequence[Fire]) -> set[int]:
+    """Write what was decided; returns the schedules that moved.
+
+    The others changed, or are not the server's any more, or somebody else was quicker.
+    """
+    rows = await conn.fetch(
+        _PLAN,
+        [m.schedule_id for m in moves],
+        [m.version for m in moves],
+        [m.cursor for m in moves],
+        [m.next for m in moves],
+        [m.look_at for m in moves],
+        [f.schedule_id for f in fires],
+        [f.plan_time for f in fires],
+        [f.scope for f in fires],
+        [f.run_at for f in fires],
+        [f.reason for f in fires],
+        [f.args for f in fires],
+        [m.epoch for m in moves],
+        server,
+    )
+    return {row["id"] for row in rows}
+
+
+_OVERDUE = """
+    select name, next_plan_at, provider_app from mainspring.schedule
+     where look_at < mainspring.now() - make_interval(secs => $1) and next_plan_at is not null
+     order by look_at limit $2
+"""
+
+
+class Overdue(NamedTuple):
+    """A schedule that nobody has looked at though its time has come."""
+
+    name: str
+    since: datetime
+    provider_app: str | None
+
+
+async def overdue(conn: Connection, *, by: float, limit: int) -> list[Overdue]:
+    return [Overdue(*row) for row in await conn.fetch(_OVERDUE, by, limit)]
+
+
+_TROUBLE = """
+    update mainspring.schedule
+       set problem = $4, look_at = mainspring.now() + make_interval(secs => $5)
+     where id = $1 and version = $2 and next_plan_at = $3 and enabled
+"""
+
+
+async def trouble(conn: Connection, due: Due, problem: str, *, again_in: float) -> None:
+    """It cannot be planned just now: say why, and look again later. Its cursor stays where it is."""
+    await conn.execute(_TROUBLE, due.id, due.number, due.cursor, cut(problem), again_in)

@@ -1,0 +1,144 @@
+"""Recalls: what was planned and has not started is taken back when its schedule is changed, paused or deleted.
+
+What no agent has is taken back at once. What an agent holds is asked back (`cancel_mode` 1): the agent gives it
+back if it has not started, and `confirm` takes it back then; one that has started goes on.
+
+A plan time that is taken back is undecided again, and the cursor goes back to it: the planner decides anew, by the
+version that is in force then. A plan time that had passed before the change stays decided, as paused.
+Next: server/recorder.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from mainspring.model.tasks.states import TaskState
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks import partitions
+from mainspring.store.tasks.history import into_history
+
+RECALL, KILL, RESTART = 1, 2, 3  # task.cancel_mode; null: stop it, with its grace
+
+
+class Recalled(NamedTuple):
+    """What became of the tasks of a schedule."""
+
+    taken_back: int  # planned, and taken back
+    asked_back: int  # armed on an agent, and taken back unless it starts first
+    running: int  # started: they go on
+
+
+# When it was recalled: by the change that asked it back, or by the one whose transaction this is.
+_SINCE = "coalesce(gone.cancel_at, (select s.since from mainspring.schedule s where s.id = gone.schedule_id))"
+
+# What follows the tasks that were taken back (`gone`), in the same statement. The schedule may be gone too.
+# A plan time counts as a run while any of its scopes has a task.
+_UNDECIDE = f"""
+    , kept as (
+        {into_history("gone", TaskState.CANCELLED, "recalled", "'its schedule was changed before it started'")}
+    ), undecided as (
+        delete from mainspring.fire f using gone
+         where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
+           and f.task_id = gone.id and gone.plan_time > {_SINCE}
+        returning f.schedule_id, f.plan_time
+    ), paused as (
+        update mainspring.fire f set task_id = null, reason = 'paused'
+          from gone
+         where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
+           and f.task_id = gone.id and gone.plan_time <= {_SINCE}
+    ), rewound as (
+        update mainspring.schedule s
+           set next_plan_at = least(s.next_plan_at, back.first),
+               look_at = case when s.enabled then mainspring.now() end,
+               runs = greatest(s.runs - back.runs, 0)
+          from (select schedule_id, min(plan_time) as first, count(*) filter (where scopes_left = 0) as runs
+                  from (select u.schedule_id, u.plan_time,
+                               (select count(*) from mainspring.fire f       -- as they were before this statement
+                                 where f.schedule_id = u.schedule_id and f.plan_time = u.plan_time
+                                   and f.task_id is not null) - count(*) as scopes_left
+                          from undecided u group by u.schedule_id, u.plan_time) plan
+                 group by schedule_id) back
+         where s.id = back.schedule_id
+        returning s.id
+    )
+    select id, (select max(pg_notify('mainspring', 'schedule')::text) from (select from rewound limit 1) any_rewound)
+      from gone
+"""
+
+# Never started: no attempt counts, and none that did not count may have started. One that ended without a known start
+# before its plan time was only armed: its agent is gone. Only what the plan asked for is taken back.
+_UNSTARTED = """
+    t.schedule_id = $1 and ($2::timestamptz is null or t.plan_time > $2)
+    and (select true from mainspring.attempt a                                            -- a probe, never a scan
+          where a.task_id = t.id and (a.started_at is not null or a.recorded_at >= t.plan_time) limit 1) is null
+    and t.origin = 'plan'
+"""
+
+_TAKE_BACK = f"""
+    with gone as (
+        delete from mainspring.task t where {_UNSTARTED} and t.state in (0, 1) and t.attempt = 0 returning t.*
+    )
+    {_UNDECIDE}
+"""
+
+_ASK_BACK = f"""
+    with asked as (
+        update mainspring.task t set cancel_at = $3, cancel_mode = {RECALL}
+         where {_UNSTARTED} and t.state = 2 and t.attempt = 1 and t.cancel_at is null
+        returning t.id
+    )
+    select id, pg_notify('mainspring', 'cancel') from asked
+"""
+
+# Whatever came and went between the two: in one snapshot a task is in one state.
+_LEFT = f"""
+    select exists (select from mainspring.task t
+                    where {_UNSTARTED} and (t.state in (0, 1) and t.attempt = 0
+                                            or t.state = 2 and t.attempt = 1 and t.cancel_at is null))
+"""
+
+_RUNNING = """
+    select count(*) from mainspring.task where schedule_id = $1 and state = 3 and origin is distinct from 'daemon'
+"""
+
+
+async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: datetime | None = None) -> Recalled:
+    """Take back what has not started, all of it or the plan times after an instant; `at` is that of the change.
+
+    The caller holds the schedule's row, and has moved it to its new version.
+    """
+    taken_back = asked_back = 0
+    await partitions.go_through_all(conn)
+    while True:
+        gone = await partitions.write(conn, lambda: conn.fetch(_TAKE_BACK, schedule_id, after))
+        asked = await conn.fetch(_ASK_BACK, schedule_id, after, at)
+        taken_back += len(gone)
+        asked_back += len(asked)
+        if not await conn.fetchval(_LEFT, schedule_id, after):
+            return Recalled(taken_back, asked_back, await conn.fetchval(_RUNNING, schedule_id))
+
+
+# The schedules first, as planners do, who hold one while they meet its fires: else each would wait for the other.
+_CONFIRM = f"""
+    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), held as materialized (
+        select s.id from mainspring.schedule s
+         where s.id = any (array(select t.schedule_id from given join mainspring.task t on t.id = any (array[given.id])
+                                  where t.cancel_mode = {RECALL}))
+         order by s.id
+           for update
+    ), gone as (
+        delete from mainspring.task t using given
+         where t.id = any (array[given.id]) and t.token = given.token and t.state = 2 and t.cancel_mode = {RECALL}
+           and (select count(*) from held) >= 0
+        returning t.*
+    )
+    {_UNDECIDE}
+"""
+
+
+async def confirm(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> list[int]:
+    """An agent gave these back unstarted: those that were asked back are taken back. Returns them."""
+    rows = await partitions.write(conn, lambda: conn.fetch(_CONFIRM, tasks, tokens))
+    return [row["id"] for row in rows]

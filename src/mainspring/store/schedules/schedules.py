@@ -1,0 +1,301 @@
+"""Schedules as people and applications handle them: made, changed, paused, deleted, run now.
+
+Every change holds the schedule's row, moves it to a new version that counts from now on, and takes back what was
+planned under the old one and has not started. Plan times that had passed before are decided by the old version.
+Next: store/schedules/plans.py, where planners read them; store/schedules/revoke.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import asyncpg
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound
+from mainspring.model.daemons.daemons import check_can_stay_up
+from mainspring.model.schedules.define_schedule import check_fires
+from mainspring.model.schedules.planning import INSTANT, LOOK_BEFORE, arguments
+from mainspring.model.schedules.schedules import Policies, Schedule
+from mainspring.model.schedules.timing import timing
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import calendars, revoke
+from mainspring.store.schedules.plans import policies
+from mainspring.store.schedules.revoke import Recalled
+
+
+class Stored(NamedTuple):
+    """A schedule, and what the database knows of it."""
+
+    id: int
+    schedule: Schedule
+    enabled: bool
+    version: int
+    since: datetime
+    next_plan_at: datetime | None
+    runs: int
+    problem: str | None
+    app: str | None
+    app_version: int
+    code: Schedule | None  # what the application's code says
+    is_orphan: bool  # its application has started without it since
+    created_at: datetime
+    updated_at: datetime
+    now: datetime
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether people changed what the code says."""
+        return self.code is not None and _as_written(self.schedule) != self.code
+
+
+_STORED = """
+    select s.id, s.name, j.name as job, s.kind, s.expression, s.timezone, s.policies, s.enabled, s.version, s.since,
+           s.next_plan_at, s.runs, s.problem, s.app, s.app_version, s.code, s.created_at, s.updated_at,
+           coalesce(s.synced_at < app.synced_at, false) as is_orphan, mainspring.now() as now
+      from mainspring.schedule s
+      join mainspring.job j on j.id = s.job_id
+      left join mainspring.app on app.name = s.app
+     where s.namespace = 'default'
+"""
+
+
+_HOLD = "select from mainspring.schedule where namespace = 'default' and name = $1 for update"
+
+
+def _stored(row: Any) -> Stored:
+    kind, expression, zone = row["kind"], row["expression"], row["timezone"]
+    schedule = Schedule(row["name"], row["job"], kind, expression, zone, policies(row["policies"]))
+    code = None if row["code"] is None else msgspec.json.decode(row["code"], type=Schedule)
+    return Stored(
+        id=row["id"],
+        schedule=schedule,
+        code=code,
+        **{name: row[name] for name in Stored._fields if name not in ("id", "schedule", "code")},
+    )
+
+
+def _as_written(schedule: Schedule) -> Schedule:
+    """Without what it takes from calendars and from its job."""
+    return replace(schedule, policies=replace(schedule.policies, excluded=(), fills=()))
+
+
+async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
+    if lock:  # before it is read: what it is joined with may be another when the lock is there
+        await conn.execute(_HOLD, name)
+    row = await conn.fetchrow(f"{_STORED} and s.name = $1", name)
+    if row is None:
+        raise ScheduleNotFound(
+            f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
+        )
+    return _stored(row)
+
+
+async def listing(conn: Connection, *, job: str | None = None, names: Sequence[str] | None = None) -> list[Stored]:
+    """All schedules by name, or those of a job, or those named."""
+    rows = await conn.fetch(
+        f"{_STORED} and ($1::text is null or j.name = $1) and ($2::text[] is null or s.name = any($2)) order by s.name",
+        job,
+        names,
+    )
+    return [_stored(row) for row in rows]
+
+
+_CREATE = """
+    insert into mainspring.schedule
+        (name, job_id, kind, expression, timezone, policies, enabled, segment, next_plan_at, look_at, since, created_at,
+         provider_app, app, app_version, code, synced_at)
+    select $1, j.id, $3, $4, $5, $6, $7, $8, $9, $10, $11::timestamptz, $11, $12, $13::text, $14, $15,
+           case when $13::text is not null then $11 end
+      from mainspring.job j where j.namespace = 'default' and j.name = $2
+    on conflict (namespace, name) do nothing
+    returning id, pg_notify('mainspring', 'schedule')
+"""
+
+
+async def create(
+    conn: Connection, schedule: Schedule, *, enabled: bool, app: str | None = None, app_version: int = 0
+) -> bool:
+    """Make a schedule; with `app` it belongs to that application's code. False if there is one of this name.
+
+    Its first plan time comes after now: what lies before its making is never replayed.
+    """
+    async with conn.transaction():  # its calendars stay as they are read until it is there
+        resolved = await _resolved(conn, schedule)
+        now: datetime = await conn.fetchval("select mainspring.now()")
+        if app is None:
+            check_fires(resolved, now)
+        first = timing(resolved).after(now) if enabled else None
+        created = await conn.fetchrow(
+            _CREATE,
+            schedule.name,
+            schedule.job,
+            *_columns(resolved),
+            enabled,
+            schedule.segment,
+            first,
+            _look_at(resolved, first, enabled=enabled),
+            now,
+            app if schedule.policies.provider is not None else None,
+            app,
+            app_version,
+            None if app is None else msgspec.json.encode(schedule).decode(),
+        )
+    return created is not None
+
+
+def _columns(schedule: Schedule) -> tuple[str, str, str, str]:
+    return schedule.kind, schedule.expression, schedule.timezone, msgspec.json.encode(schedule.policies).decode()
+
+
+def _look_at(schedule: Schedule, next_plan_at: datetime | None, *, enabled: bool) -> datetime | None:
+    if next_plan_at is None or not enabled:
+        return None
+    return next_plan_at + timedelta(seconds=schedule.policies.delay) - LOOK_BEFORE
+
+
+_TAKES = """
+    select definition->'run'->'takes' as takes, definition->'run'->>'type' as kind,
+           definition @> '{"placement": {"broadcast": true}}' as broadcast, definition ? 'gate' as limited
+      from mainspring.job where namespace = 'default' and name = $1
+"""
+
+
+async def _resolved(conn: Connection, schedule: Schedule) -> Schedule:
+    """The schedule with what it takes from elsewhere: the days of its calendars, the arguments its job names."""
+    row = await conn.fetchrow(_TAKES, schedule.job)
+    if row is None:
+        raise JobNotFound(f"no job named {schedule.job!r}; make it first with `mainspring job create`", field="job")
+    if schedule.kind == "daemon":
+        check_can_stay_up(schedule.job, row["kind"], broadcast=row["broadcast"], limited=row["limited"])
+    fills = () if row["takes"] is None else msgspec.json.decode(row["takes"], type=tuple[str, ...])
+    if not schedule.policies.scopes and schedule.policies.provider is None:
+        fills = tuple(name for name in fills if name != "scope")
+    schedule = replace(schedule, policies=replace(schedule.policies, fills=fills))
+    return await calendars.with_days(conn, schedule)
+
+
+_CHANGE = """
+    update mainspring.schedule
+       set job_id = (select id from mainspring.job where namespace = 'default' and name = $2), kind = $3,
+           expression = $4, timezone = $5, policies = $6, enabled = $7, next_plan_at = $8, look_at = $9,
+           since = $10, updated_at = $10, version = version + 1, problem = null,
+           provider_app = case when $11 then app end
+     where id = $1
+    returning pg_notify('mainspring', 'schedule')
+"""
+
+
+class Changed(NamedTuple):
+    stored: Stored
+    recalled: Recalled | None  # None: nothing had to change
+
+
+async def change(
+    conn: Connection, name: str, edit: Callable[[Schedule], Schedule], *, enabled: bool | None = None
+) -> Changed:
+    """Change what a schedule is, or whether it is enabled, from now on; unchanged it keeps its version."""
+    async with conn.transaction():
+        stored = await find(conn, name, lock=True)
+        return await change_held(conn, stored, edit(stored.schedule), enabled=enabled)
+
+
+async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, enabled: bool | None = None) -> Changed:
+    """The same for a schedule whose row the caller's transaction holds."""
+    if _as_written(schedule) != _as_written(stored.schedule) or enabled is None:
+        schedule = await _resolved(conn, schedule)
+    enabled = stored.enabled if enabled is None else enabled
+    if schedule == stored.schedule and enabled == stored.enabled:
+        return Changed(stored, None)
+    now = stored.now
+    if schedule != stored.schedule and stored.app is None:
+        check_fires(schedule, now)
+    cursor = stored.next_plan_at
+    if cursor is None or cursor > now:  # else the old version has plan times to decide yet
+        cursor = timing(schedule).after(now) if enabled or cursor is not None else None
+    await conn.execute(
+        _CHANGE,
+        stored.id,
+        schedule.job,
+        *_columns(schedule),
+        enabled,
+        cursor,
+        min(now, look) if (look := _look_at(schedule, cursor, enabled=enabled)) is not None else None,
+        now,
+        schedule.policies.provider is not None,
+    )
+    paused = stored.enabled and not enabled
+    recalled = await revoke.recall(conn, stored.id, at=now, after=None if paused else now)
+    return Changed(await find(conn, schedule.name), recalled)
+
+
+async def live_tasks(conn: Connection, name: str) -> list[int]:
+    """Tasks of a schedule that have not ended."""
+    stored = await find(conn, name)
+    rows = await conn.fetch("select id from mainspring.task where schedule_id = $1", stored.id)
+    return [row["id"] for row in rows]
+
+
+async def delete(conn: Connection, name: str) -> Recalled:
+    """Remove a schedule; what it planned and has not started is taken back. Its ledger stays until retention."""
+    async with conn.transaction():
+        stored = await find(conn, name, lock=True)
+        await conn.execute("update mainspring.schedule set since = $2 where id = $1", stored.id, stored.now)
+        recalled = await revoke.recall(conn, stored.id, at=stored.now)
+        await conn.execute("delete from mainspring.schedule where id = $1", stored.id)
+        return recalled
+
+
+_RUN_NOW = """
+    with scope as (
+        select scope, args, nextval('mainspring.task_id') as task_id
+          from unnest($2::text[], $4::text[]) as given(scope, args)
+         where exists (select from mainspring.schedule where id = $1)
+    ), decided as (
+        insert into mainspring.fire (schedule_id, plan_time, scope, task_id, origin)
+        select $1, $3, scope, task_id, 'manual' from scope
+    )
+    insert into mainspring.task
+        (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
+    select scope.task_id, $5, $5, j.id, j.pool, 1, j.priority,
+           scope.args::jsonb, s.id, $3, scope.scope, 'manual'
+      from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
+     where s.id = $1
+    returning id, pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')
+"""
+
+
+async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> list[int]:
+    """One run at once, of all its scopes or of those given, beside its plan; returns the tasks."""
+    stored = await find(conn, name)
+    policies = stored.schedule.policies
+    if stored.schedule.kind == "daemon":
+        raise InvalidTransition(f"schedule {name!r} keeps replicas running; there is no single run", field="schedule")
+    wanted = tuple(scopes) or policies.scopes
+    if not wanted and policies.provider is not None:
+        raise Conflict(
+            f"the scopes of {name!r} are told by its application; name those to run with --scope", field="scope"
+        )
+    _check_known(wanted, policies, name)
+    wanted = wanted or ("",)
+    plan_time, times = stored.now, timing(stored.schedule)
+    while True:
+        # A plan time is the planner's to decide; another run may have been asked for at the same instant.
+        if times.after(plan_time - INSTANT) != plan_time:
+            args = [arguments(policies, stored.schedule.timezone, plan_time, scope) for scope in wanted]
+            try:
+                rows = await conn.fetch(_RUN_NOW, stored.id, wanted, plan_time, args, stored.now)
+                return [row["id"] for row in rows]
+            except asyncpg.UniqueViolationError:
+                pass
+        plan_time += INSTANT
+
+
+def _check_known(scopes: Sequence[str], policies: Policies, name: str) -> None:
+    unknown = [scope for scope in scopes if policies.provider is None and scope not in policies.scopes]
+    if unknown:
+        known = ", ".join(policies.scopes) or "none"
+        raise Conflict(f"schedule {name!r} has no scope {unknown[0]!r}; it has: {known}", field="scope")

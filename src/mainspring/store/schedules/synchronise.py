@@ -1,0 +1,104 @@
+"""Synchronise: the schedules that an application's code defines, brought into the database when it starts.
+
+Additive: nothing is deleted. Code and people are kept apart: a schedule that was made by hand is not taken over, and
+what people changed stays until the code itself says something new. Many replicas may do this at once.
+Next: store/schedules/schedules.py
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from mainspring.errors import Conflict, ScheduleNotFound
+from mainspring.model.schedules.define_schedule import check_fires
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.store.postgres.database import Connection
+from mainspring.store.schedules import calendars, schedules
+from mainspring.store.schedules.schedules import Stored
+
+log = logging.getLogger("mainspring")
+
+_SAID = """
+    update mainspring.schedule set code = $2, app_version = $3 where id = $1
+"""
+# One instant for all of them: what an application no longer has stays behind it.
+_SEEN = """
+    with said as (
+        insert into mainspring.app as a (name, synced_at) values ($1, mainspring.now())
+        on conflict (name) do update set synced_at = excluded.synced_at
+        returning a.synced_at
+    )
+    update mainspring.schedule s set synced_at = said.synced_at
+      from said
+     where s.namespace = 'default' and s.app = $1 and s.name = any($2::text[])
+"""
+
+
+async def synchronise(conn: Connection, app: str, version: int, given: Sequence[Schedule]) -> list[str]:
+    """Make or change the schedules of an application; returns the names of those that changed.
+
+    A deployment with a lower version leaves alone what a higher one has said.
+    """
+    names = [schedule.name for schedule in given]
+    known = {stored.schedule.name: stored for stored in await schedules.listing(conn, names=names)}
+    changed = []
+    for schedule in sorted(given, key=lambda one: one.name):  # one order of locks for all who start at once
+        stored = known.get(schedule.name)
+        if stored is not None and stored.app == app and stored.code == schedule and stored.app_version >= version:
+            continue
+        if await _apply(conn, app, version, schedule):
+            changed.append(schedule.name)
+    await conn.execute(_SEEN, app, names)
+    return changed
+
+
+async def _apply(conn: Connection, app: str, version: int, schedule: Schedule) -> bool:
+    if await schedules.create(conn, schedule, enabled=True, app=app, app_version=version):
+        return True
+    async with conn.transaction():
+        stored = await schedules.find(conn, schedule.name, lock=True)
+        _check_owner(stored, app)
+        if stored.app_version > version:
+            return False
+        await conn.execute(_SAID, stored.id, msgspec.json.encode(schedule).decode(), version)
+        if stored.code == schedule:
+            return False
+        if stored.is_edited:
+            log.warning("schedule %s: the code changed; what was edited by hand is replaced", schedule.name)
+        await schedules.change_held(conn, stored, schedule)
+    return True
+
+
+def _check_owner(stored: Stored, app: str) -> None:
+    if stored.app == app:
+        return
+    name = stored.schedule.name
+    owner = "was made by hand" if stored.app is None else f"belongs to the application {stored.app!r}"
+    raise Conflict(
+        f"a schedule named {name!r} {owner}; give the one in the code another name, or all of its application's a "
+        f'prefix, App("{app}", prefix="{app}."), or delete that one with `mainspring schedule delete {name}`',
+        field="schedule",
+    )
+
+
+async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]]) -> None:
+    """Make calendars or change their days, and with them the schedules that use them, one by one.
+
+    Nobody waits for more than one schedule. Who is interrupted leaves the rest to the next who says the same.
+    """
+    for name, days in sorted(given.items()):
+        async with conn.transaction():
+            is_new = await calendars.put(conn, name, days)
+            users = await calendars.users(conn, name) if is_new else []
+            for stored in await schedules.listing(conn, names=users):
+                if stored.app is None:  # refused before anything follows
+                    check_fires(await calendars.with_days(conn, stored.schedule), stored.now)
+        for user in users:
+            with suppress(ScheduleNotFound):  # deleted meanwhile
+                await schedules.change(conn, user, lambda schedule: schedule)
+        if is_new:
+            await calendars.spread(conn, name, days)

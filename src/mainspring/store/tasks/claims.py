@@ -1,0 +1,244 @@
+"""Claims: pending → assigned, in batches, in the order of priority and time.
+
+A claim walks the index from a floor that its caller remembers: below it lies what was claimed before, and
+the dead entries of what has ended, which stay as long as somebody's old snapshot does.
+Next: server/dispatcher.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from mainspring.model.messages import Armed
+from mainspring.model.tasks.claim_floors import Floor
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS
+from mainspring.store.cluster.segments import holds, owned_or_open
+from mainspring.store.postgres.database import Connection
+
+LEVELS = list(PRIORITY_LEVELS)
+BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
+
+ARMED_COLUMNS = """
+    t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
+    date_part('epoch', t.plan_time) as plan_time, t.scope, t.pool = 0 as daemon
+"""
+COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
+
+# How every claim ends. `placed` are the rows, each with its session and its turn: they are noted under one batch
+# number, which their tokens begin with. The state in the last WHERE makes each row one claimer's. A locked row keeps
+# its place (ctid), so the update finds it whatever the planner thinks of the table.
+NOTED = """
+    number as materialized (
+        select nextval('mainspring.claim_batch') as batch from placed limit 1
+    ), noted as (
+        insert into mainspring.claim (session, batch, tasks)
+        select session, (select batch from number), array_agg(id) from placed group by session
+    )
+"""
+TAKE = f"""
+    update mainspring.task t
+       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
+           session = placed.session
+      from placed
+     where t.ctid = placed.place and t.state = 1
+    returning {COLUMNS}
+"""
+
+# One index descent per priority level, which stops as soon as there are enough. Tasks of segments that others own are
+# passed over. The rows take the sessions in turn; SKIP LOCKED passes over those that others claim, and NO KEY claims
+# beside a gatekeeper (store/limits/release.py).
+_CLAIM = f"""
+    with {owned_or_open(server="$8", pool="$1")}, due as materialized (
+        select found.ctid as place, found.id
+          from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
+         cross join lateral (
+             select ctid, id from mainspring.task
+              where pool = $1 and priority = level.priority
+                and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
+                and run_at <= (select mainspring.now()) + make_interval(secs => $5)
+                and state = 1 and {holds("id % 100")}
+              order by run_at, id
+              limit $7
+                for no key update skip locked
+         ) found
+         limit $7
+    ), placed as materialized (
+        select place, id, turn, ($6::bigint[])[turn % cardinality($6::bigint[]) + 1] as session
+          from (select place, id, row_number() over () - 1 as turn from due) numbered
+    ), {NOTED}
+    {TAKE}
+"""
+
+
+class Claim(NamedTuple):
+    """What one statement claimed: the tasks by session, and the last position by priority."""
+
+    tasks: dict[int, list[Armed]]
+    positions: dict[int, Floor]
+    size: int
+
+    @property
+    def batches(self) -> dict[int, int]:
+        """The number under which each session's tasks were claimed; the last, if there are several."""
+        return {session: tasks[-1].token // BATCH_TOKENS for session, tasks in self.tasks.items()}
+
+
+def as_armed(row: Any) -> Armed:
+    """An attempt from a row with ARMED_COLUMNS."""
+    return Armed(
+        task=row["id"],
+        token=row["token"],
+        job=row["job_id"],
+        attempt=row["attempt"],
+        fire_at=row["run_at"],
+        args=row["args"],
+        checkpoint=row["checkpoint"],
+        careful=row["crashes"] > 0,
+        plan_time=row["plan_time"],
+        scope=row["scope"],
+        daemon=row["daemon"],
+    )
+
+
+def as_claim(rows: Sequence[Any]) -> Claim:
+    """What the rows of a claim, with COLUMNS, say."""
+    tasks: dict[int, list[Armed]] = {}
+    positions: dict[int, Floor] = {}
+    for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, session, priority in rows:
+        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon)
+        if session in tasks:
+            tasks[session].append(armed)
+        else:
+            tasks[session] = [armed]
+        positions[priority] = (run_at, id)
+    return Claim(tasks, positions, len(rows))
+
+
+async def claim(
+    conn: Connection,
+    server: UUID,
+    pool: int,
+    sessions: Sequence[int],
+    limit: int,
+    floors: Sequence[Floor],
+    *,
+    ahead: float,
+) -> Claim:
+    """Give up to `limit` tasks of `pool`, due within `ahead` seconds, to `sessions` in turn.
+
+    Only of segments that `server` owns, or whose owner has opened the pool to others. `floors` has one lower bound
+    per priority level, in the order of PRIORITY_LEVELS.
+    """
+    assert limit <= BATCH_TOKENS
+    at, ids = [at for at, _ in floors], [id for _, id in floors]
+    return as_claim(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit, server))
+
+
+_UNANSWERED = f"""
+    select {COLUMNS}
+      from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
+      join mainspring.claim c on c.session = given.session and c.batch > given.batch
+     cross join lateral unnest(c.tasks) as claimed(id)
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = 2
+     order by c.batch
+"""
+
+
+async def unanswered(conn: Connection, batches: dict[int, int]) -> Claim:
+    """What was claimed for these sessions after their last known batch: a claim whose answer was lost."""
+    return as_claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
+
+
+_UNTOLD = "select session, batch from mainspring.claim where session = any($1::bigint[]) and untold"
+_CLAIMED = f"""
+    select {COLUMNS}
+      from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
+      join mainspring.claim c on c.session = given.session and c.batch = given.batch
+     cross join lateral unnest(c.tasks) as claimed(id)
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = 2
+     where t.token / {BATCH_TOKENS} = c.batch        -- it may have been given back, and claimed again since
+     order by c.batch
+"""
+_TOLD = """
+    update mainspring.claim c set untold = false
+      from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
+     where c.session = given.session and c.batch = given.batch
+"""
+
+Batches = list[tuple[int, int]]  # (session, batch)
+
+
+async def untold(conn: Connection, sessions: Sequence[int]) -> tuple[Batches, Claim]:
+    """What others have claimed for these sessions, and their own server has not taken up yet.
+
+    A batch number does not tell: whoever claims for a session of another server draws its number while that server
+    draws others, and may commit it before or after them. So it can be lower or higher than the last batch that the
+    session's server knows, and such a claim carries a mark of its own. Compacting leaves it alone as long as it has the
+    mark, and the mark goes (`told`) only after its tasks are armed, and so are among what the session holds. If the
+    server dies in between, it is found again; an agent takes no token twice.
+    """
+    batches = [(row["session"], row["batch"]) for row in await conn.fetch(_UNTOLD, sessions)]
+    if not batches:
+        return [], Claim({}, {}, 0)
+    return batches, as_claim(await conn.fetch(_CLAIMED, *zip(*batches, strict=True)))
+
+
+async def told(conn: Connection, batches: Batches) -> None:
+    """The sessions have been told of these: from now on they are claims like any other."""
+    await conn.execute(_TOLD, [session for session, _ in batches], [batch for _, batch in batches])
+
+
+_COMPACT = """
+    with now as (
+        update mainspring.claim set tasks = $3::bigint[] where session = $1 and batch = $2 and not untold
+        returning batch
+    )
+    delete from mainspring.claim where session = $1 and batch < (select batch from now) and not untold
+"""
+
+
+async def compact(conn: Connection, session: int, batch: int, tasks: Sequence[int]) -> None:
+    """All that the session still holds of its batches up to `batch` is `tasks`. What it was not told of yet stays."""
+    await conn.execute(_COMPACT, session, batch, tasks)
+
+
+_GIVE_BACK = """
+    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token))
+    update mainspring.task t
+       set state = 1, session = null, started_at = null, attempt = attempt - 1, cancel_at = null, cancel_mode = null
+      from given
+     where t.id = any (array[given.id])               -- a probe of the index per task: see outcomes.py
+       and t.token = given.token and t.state = 2 and (t.cancel_at is null or t.cancel_mode = 3)
+    returning t.id
+"""
+
+
+async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> int:
+    """assigned → pending for tasks that never started: costs no attempt.
+
+    Returns how many moved; one that somebody wants cancelled does not.
+    """
+    return len(await conn.fetch(_GIVE_BACK, tasks, tokens))
+
+
+_STRAGGLERS = f"""
+    with {owned_or_open(server="$5", pool="$1")}
+    select level.priority, date_part('epoch', found.run_at) as run_at, found.id
+      from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
+     cross join lateral (
+         select run_at, id from mainspring.task
+          where pool = $1 and priority = level.priority
+            and (run_at, id) < (to_timestamp(level.floor_at), level.floor_id)
+            and state = 1 and {holds("id % 100")}
+          order by run_at, id
+          limit 1
+     ) found
+"""
+
+
+async def stragglers(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
+    """The first pending task below the floor of each level, if any: (priority, position)."""
+    rows = await conn.fetch(_STRAGGLERS, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors], server)
+    return [(priority, (run_at, id)) for priority, run_at, id in rows]

@@ -1,0 +1,251 @@
+"""Submission: one SQL function, called through whatever connection the caller has.
+
+asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions) are told by
+the module of their class; none of them is imported here.
+Next: store/migrations/0011_limits.sql
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, ValidationError
+from mainspring.model.messages import Held
+from mainspring.store.postgres.database import Connection, translate
+
+
+class Submission(NamedTuple):
+    """One task of `job`; `args` is JSON text."""
+
+    job: str
+    args: str
+    priority: str | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    key: str | None = None
+    key_ttl: timedelta = timedelta(days=1)
+    after: list[int] | None = None
+    concurrency_key: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Due at once, and bound to nothing else."""
+        return all(given is None for given in (self.run_at, self.delay, self.key, self.after, self.concurrency_key))
+
+
+class Submissions(NamedTuple):
+    """Many tasks of `job`, which share all but their arguments."""
+
+    job: str
+    args: list[str]
+    priority: str | None = None
+    run_at: datetime | None = None
+    delay: timedelta | None = None
+    concurrency_key: str | None = None
+
+
+class _Call(NamedTuple):
+    function: str
+    parameters: tuple[tuple[str, str], ...]  # name and type, in the order of the submission's fields
+
+    def sql(self, style: str) -> str:
+        given = ", ".join(
+            f"{name} => " + style.format(number=number, type=type)
+            for number, (name, type) in enumerate(self.parameters, 1)
+        )
+        return f"select mainspring.{self.function}({given})"
+
+
+_OPTIONS = (("priority", "text"), ("run_at", "timestamptz"), ("delay", "interval"))
+_ENQUEUE = _Call(
+    "enqueue",
+    (
+        ("job", "text"),
+        ("args", "jsonb"),
+        *_OPTIONS,
+        ("key", "text"),
+        ("key_ttl", "interval"),
+        ("after", "bigint[]"),
+        ("concurrency_key", "text"),
+    ),
+)
+_ENQUEUE_MANY = _Call("enqueue_many", (("job", "text"), ("args", "jsonb[]"), *_OPTIONS, ("concurrency_key", "text")))
+
+_ASYNCPG, _PSYCOPG, _SQLALCHEMY = "${number}::{type}", "%s::{type}", "cast(:p{number} as {type})"
+_PLAIN = "select mainspring.enqueue($1, $2::jsonb, $3)"
+_SQL = {call: call.sql(_ASYNCPG) for call in (_ENQUEUE, _ENQUEUE_MANY)}
+
+
+async def submit(conn: Any, submission: Submission | Submissions) -> Any:
+    """Insert within the caller's transaction; returns the id, or the list of ids."""
+    call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
+    try:
+        match _driver(conn):
+            case "asyncpg" if isinstance(submission, Submission) and submission.is_plain:
+                return await conn.fetchval(_PLAIN, submission.job, submission.args, submission.priority)
+            case "asyncpg":
+                return await conn.fetchval(_SQL[call], *submission)
+            case "psycopg async":
+                async with conn.cursor(row_factory=_first) as cursor:
+                    await cursor.execute(call.sql(_PSYCOPG), submission)
+                    return await cursor.fetchone()
+            case "sqlalchemy async":
+                result = await conn.execute(*_for_sqlalchemy(call, submission))
+                return result.scalar_one()
+            case _:
+                raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
+    except Exception as error:
+        if (ours := _ours(error)) is error:
+            raise
+        raise ours from error
+
+
+# The function tells under which number its session has it, in a setting that lasts as long as the statement.
+_AND_CLAIM = """
+    select submitted.id, nullif(current_setting('mainspring.batch', true), '')::bigint as batch
+      from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4, claimer_server => $5) as id
+            offset 0) submitted
+"""
+
+
+async def submit_and_claim(
+    conn: Connection, submission: Submission, session: int, server: UUID | None = None
+) -> tuple[int, int | None]:
+    """A plain task that is born assigned, to `session`, which is ours; returns its id and the batch.
+
+    No batch: it is pending as any other, because it has limits, or because `server` owns no segment it could be of.
+    """
+    assert submission.is_plain
+    try:
+        row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session, server)
+    except Exception as error:
+        if (ours := _ours(error)) is error:
+            raise
+        raise ours from error
+    return row["id"], row["batch"]
+
+
+# The guard: an agent submits for a handler that it runs, and jobs of that handler's application or of none.
+_ACCEPT = """
+    insert into mainspring.submission (id)
+    select $1
+      from mainspring.task t
+      join mainspring.job own on own.id = t.job_id and own.definition->'run'->>'type' = 'python'
+     where t.id = $2 and t.token = $3 and t.session = $4 and t.state in (2, 3)
+       and not exists (select from mainspring.job other
+                        where other.namespace = own.namespace and other.name = $5
+                          and other.definition->'requires'->>'app' <> own.definition->'requires'->>'app')
+    on conflict (id) do nothing
+    returning id
+"""
+_ANSWERED = "select tasks from mainspring.submission where id = $1"
+_HOLDS = """
+    select exists (select from mainspring.task where id = $1 and token = $2 and session = $3 and state in (2, 3))
+"""
+
+
+async def submit_for_attempt(
+    conn: Connection, request: UUID, attempt: Held, session: int, submission: Submission | Submissions
+) -> list[int]:
+    """Submit for a handler that `session` runs; returns the ids. A request that was carried out before gives its own.
+
+    StaleAttempt if the session does not hold the attempt, AccessDenied if the job is of another application.
+    """
+    async with conn.transaction():
+        accepted = await conn.fetchval(_ACCEPT, request, attempt.task, attempt.token, session, submission.job)
+        if accepted is None:
+            ids: list[int] | None = await conn.fetchval(_ANSWERED, request)
+            if ids is not None:
+                return ids
+            if not await conn.fetchval(_HOLDS, attempt.task, attempt.token, session):
+                raise StaleAttempt(f"task {attempt.task} belongs to another attempt now; nothing was submitted")
+            raise AccessDenied(
+                f"a handler on an agent submits jobs of its own application; {submission.job!r} is of another one",
+                field="job",
+            )
+        found = await submit(conn, submission)
+        ids = found if isinstance(submission, Submissions) else [found]
+        await conn.execute("update mainspring.submission set tasks = $2 where id = $1", request, ids)
+    return ids
+
+
+def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
+    """The same through a sync connection."""
+    call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
+    try:
+        match _driver(conn):
+            case "psycopg":
+                with conn.cursor(row_factory=_first) as cursor:
+                    return cursor.execute(call.sql(_PSYCOPG), submission).fetchone()
+            case "sqlalchemy":
+                return conn.execute(*_for_sqlalchemy(call, submission)).scalar_one()
+            case _:
+                raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
+    except Exception as error:
+        if (ours := _ours(error)) is error:
+            raise
+        raise ours from error
+
+
+def _first(_cursor: Any) -> Any:
+    """A row factory for psycopg, whichever one the connection has."""
+    return lambda values: values[0]
+
+
+# By the names of their classes, whatever they are derived from: what gives connections, and what to write instead.
+_NOT_CONNECTIONS = {
+    "asyncpg.Pool": "async with pool.acquire() as conn, conn.transaction():",
+    "psycopg_pool.ConnectionPool": "with pool.connection() as conn:",
+    "psycopg_pool.AsyncConnectionPool": "async with pool.connection() as conn:",
+    "psycopg.Cursor": "its connection: conn=cursor.connection",
+    "psycopg.AsyncCursor": "its connection: conn=cursor.connection",
+    "sqlalchemy.Engine": "with engine.begin() as conn:",
+    "sqlalchemy.AsyncEngine": "async with engine.begin() as conn:",
+    "sqlalchemy.sessionmaker": "with factory.begin() as session:",
+    "sqlalchemy.async_sessionmaker": "async with factory.begin() as session:",
+}
+
+
+def check_connection(conn: Any) -> Any:
+    """The connection itself; ValidationError says what to pass in place of a pool, an engine or something else."""
+    _driver(conn)
+    return conn
+
+
+def _driver(conn: Any) -> str:
+    for kind in type(conn).__mro__:
+        root = kind.__module__.partition(".")[0]
+        if (instead := _NOT_CONNECTIONS.get(f"{root}.{kind.__name__}")) is not None:
+            raise ValidationError(
+                f"conn: {type(conn).__name__} is not a connection; pass the one that your transaction is on: {instead}",
+                field="conn",
+            )
+        if root == "asyncpg" and hasattr(conn, "execute"):
+            return root
+        if root in ("psycopg", "sqlalchemy") and hasattr(conn, "execute"):
+            return f"{root} async" if "async" in f"{kind.__module__}.{kind.__name__}".lower() else root
+    raise ValidationError(
+        f"conn: {type(conn).__name__} is not a connection of asyncpg, psycopg 3 or SQLAlchemy, nor a session",
+        field="conn",
+    )
+
+
+def _for_sqlalchemy(call: _Call, submission: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    from sqlalchemy import text
+
+    return text(call.sql(_SQLALCHEMY)), {f"p{number}": value for number, value in enumerate(submission, 1)}
+
+
+def _ours(error: Exception) -> Exception:
+    """Our error for a driver's, also where SQLAlchemy wraps it; else the error itself."""
+    if isinstance(error, MainspringError):
+        return error
+    ours: Exception = error
+    cause: BaseException | None = error
+    while cause is not None:  # the innermost is the driver's own: those around it add to its message
+        ours = translate(cause) or ours
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return ours

@@ -1,0 +1,218 @@
+"""Job definitions: registered by applications and by people, read by servers.
+
+Next: server/catalogue.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import Conflict, JobNotFound
+from mainspring.model.daemons.daemons import limits_of_a_daemon
+from mainspring.model.placement import placement
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.jobs import Definition, Job
+from mainspring.store.postgres.database import Connection
+
+AT_ONCE = 10_000  # tasks in one statement
+
+_POOLS = """
+    insert into mainspring.pool (requirements)
+    select distinct given::jsonb from unnest($1::text[]) given
+     where not exists (select from mainspring.pool where requirements = given::jsonb)
+    on conflict (requirements) do nothing
+"""
+
+# An unchanged definition keeps its version, so that a restart of a hundred replicas changes nothing.
+_REGISTER = """
+    with given as (
+        select g.name, g.priority, g.definition::jsonb as definition,
+               case when g.definition::jsonb ? 'gate' then mainspring.gate($1, g.name, pool.id) else pool.id end as pool
+          from unnest($2::text[], $3::smallint[], $4::text[], $5::text[])
+            as g(name, priority, definition, requirements)
+          join mainspring.pool on pool.requirements = g.requirements::jsonb
+         order by g.name                                  -- one order of locks for all who register at once
+    ), changed as (
+        insert into mainspring.job as j (namespace, name, pool, priority, definition)
+        select $1, name, pool, priority, definition from given
+        on conflict (namespace, name) do update
+           set pool = excluded.pool, priority = excluded.priority, definition = excluded.definition,
+               version = j.version + 1, updated_at = mainspring.now()
+         where $6 and (j.definition, j.pool, j.priority)
+               is distinct from (excluded.definition, excluded.pool, excluded.priority)
+        returning 1
+    )
+    select pg_notify('mainspring', 'job') from (select from changed limit 1) any_change
+"""
+
+
+async def register(
+    conn: Connection, definitions: Mapping[str, Definition], *, namespace: str = "default", replace: bool = True
+) -> bool:
+    """Create jobs by name, and update those there are unless `replace` is false; returns whether any changed."""
+    if not definitions:
+        return False
+    await _check_owners(conn, definitions, namespace)
+    await _check_daemons(conn, definitions, namespace)
+    requirements = [placement.encode(placement.requirements_of(d)) for d in definitions.values()]
+    await conn.execute(_POOLS, requirements)
+    status = await conn.execute(
+        _REGISTER,
+        namespace,
+        list(definitions),
+        [d.priority for d in definitions.values()],
+        [msgspec.json.encode(d).decode() for d in definitions.values()],
+        requirements,
+        replace,
+    )
+    changed = not status.endswith(" 0")
+    if changed:
+        await conn.execute(_REFILL, namespace, list(definitions))
+        await _to_the_gates(conn, list(definitions), namespace)
+    return changed
+
+
+# What waited without limits when its job got some: one that passed the gate says so. A part at a time, each by itself.
+_TO_THE_GATE = """
+    update mainspring.task t set pool = sign(t.pool)::integer * gate.id
+      from mainspring.job j
+      join mainspring.pool gate on gate.id = j.pool and gate.target is not null
+     where j.namespace = $1 and j.name = any ($2::text[])
+       and t.ctid = any (array(
+               select w.ctid from mainspring.task w
+                where w.pool = any (array[gate.target, -gate.target]) and w.job_id = j.id and w.state in (0, 1)
+                  and w.gate is null
+                limit $3 for update skip locked))
+       and t.state in (0, 1) and t.gate is null
+"""
+
+
+async def _to_the_gates(conn: Connection, names: Sequence[str], namespace: str) -> None:
+    """Limits count also for what waits. What an agent has runs as it would have."""
+    while not (await conn.execute(_TO_THE_GATE, namespace, names, AT_ONCE)).endswith(" 0"):
+        pass
+
+
+# A handler that takes other parameters gets others from its schedules.
+_REFILL = """
+    update mainspring.schedule s
+       set policies = jsonb_set(s.policies, '{fills}', coalesce(j.takes, '[]') - case
+               when s.policies ? 'scopes' or s.policies ? 'provider' then '' else 'scope' end)
+      from (select id, definition->'run'->'takes' as takes from mainspring.job
+             where namespace = $1 and name = any($2::text[])) j
+     where s.job_id = j.id
+       and coalesce(s.policies->'fills', '[]') <> coalesce(j.takes, '[]') - case
+               when s.policies ? 'scopes' or s.policies ? 'provider' then '' else 'scope' end
+"""
+
+
+_OWNERS = """
+    select name, definition->'requires'->>'app' as owner from mainspring.job
+     where namespace = $1 and name = any($2::text[]) and definition->'requires' ? 'app'
+"""
+
+
+async def _check_owners(conn: Connection, definitions: Mapping[str, Definition], namespace: str) -> None:
+    """A handler belongs to its application: another one must not take its name over."""
+    for row in await conn.fetch(_OWNERS, namespace, list(definitions)):
+        ours = definitions[row["name"]].requires.get("app")
+        if ours is not None and ours != row["owner"]:
+            raise Conflict(
+                f"a job named {row['name']!r} belongs to the application {row['owner']!r}; give this one another name, "
+                f'or all of this application\'s a prefix, App("{ours}", prefix="{ours}."), '
+                "or delete that one if it is gone for good",
+                field="name",
+            )
+
+
+_DAEMONS = """
+    select j.name from mainspring.job j join mainspring.schedule s on s.job_id = j.id and s.kind = 'daemon'
+     where j.namespace = $1 and j.name = any($2::text[])
+"""
+
+
+async def _check_daemons(conn: Connection, definitions: Mapping[str, Definition], namespace: str) -> None:
+    limited = [name for name, definition in definitions.items() if definition.gate is not None]
+    for row in await conn.fetch(_DAEMONS, namespace, limited) if limited else ():
+        raise limits_of_a_daemon(row["name"])
+
+
+async def create(conn: Connection, name: str, definition: Definition, *, replace: bool = False) -> bool:
+    """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
+    changed = await register(conn, {name: definition}, replace=replace)
+    if not changed and (await find(conn, name)).definition != definition:
+        raise Conflict(f"a job named {name!r} exists and is another one; give --replace to change it", field="name")
+    return changed
+
+
+def _job(row: Any) -> Job:
+    return Job(
+        id=row["id"],
+        name=row["name"],
+        version=row["version"],
+        pool=row["pool"],
+        definition=msgspec.json.decode(row["definition"], type=Definition),
+        namespace=row["namespace"],
+    )
+
+
+async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
+    """All jobs, for the servers; and by name what is wrong with those whose definition cannot be read."""
+    found, unreadable = [], {}
+    for row in await conn.fetch("select id, name, version, pool, definition, namespace from mainspring.job"):
+        try:
+            found.append(_job(row))
+        except msgspec.ValidationError as error:
+            unreadable[row["name"]] = str(error)  # such as one that a newer version has written
+    return found, unreadable
+
+
+async def pools(conn: Connection) -> dict[int, Requirements]:
+    """Pools with their requirements; no gates, which no claim serves."""
+    rows = await conn.fetch("select id, requirements from mainspring.pool where target is null")
+    return {row["id"]: placement.decode(row["requirements"]) for row in rows}
+
+
+async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:
+    row = await conn.fetchrow(
+        "select id, name, version, pool, definition, namespace from mainspring.job where namespace = $1 and name = $2",
+        namespace,
+        name,
+    )
+    if row is None:
+        raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
+    return _job(row)
+
+
+_LIST = """
+    select j.id, j.name, j.version, j.pool, j.definition, j.namespace,
+           (select count(*) from mainspring.task t where t.job_id = j.id) as live
+      from mainspring.job j
+     where j.namespace = $1
+     order by j.name
+"""
+
+
+async def listing(conn: Connection, *, namespace: str = "default") -> Sequence[tuple[Job, int]]:
+    """All jobs by name, each with its number of live tasks."""
+    return [(_job(row), row["live"]) for row in await conn.fetch(_LIST, namespace)]
+
+
+_DELETE = """
+    delete from mainspring.job j
+     where j.namespace = $1 and j.name = $2
+       and not exists (select from mainspring.task t where t.job_id = j.id)
+    returning j.id
+"""
+
+
+async def delete(conn: Connection, name: str, *, namespace: str = "default") -> bool:
+    """Remove a job without live tasks; False if it has some."""
+    found = await find(conn, name, namespace=namespace)
+    used = await conn.fetchval("select name from mainspring.schedule where job_id = $1 limit 1", found.id)
+    if used is not None:
+        raise Conflict(f"{name!r} has a schedule, {used!r}; delete that first", field="job")
+    return await conn.fetchval(_DELETE, namespace, name) is not None

@@ -1,0 +1,31 @@
+"""Output of tasks as it is read: in order, and each piece once, whoever has recorded it.
+
+Two servers may record the same piece, when an agent went from one to the other before the first had answered.
+Next: cli/logs.py
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from mainspring.store.postgres.database import Connection
+
+
+class Piece(NamedTuple):
+    token: int
+    number: int  # within its attempt, from 1 without gaps
+    stream: int
+    at: datetime
+    data: bytes
+
+
+_READ = """
+    select distinct on (token, number) token, number, stream, at, data from mainspring.output
+     where task_id = $1 and (token, number) > ($2, $3) order by token, number limit 200
+"""
+
+
+async def read(conn: Connection, task: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
+    """Output of all attempts in order, from behind the piece `after` = (token, number)."""
+    return [Piece(*row) for row in await conn.fetch(_READ, task, *after)]

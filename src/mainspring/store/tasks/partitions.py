@@ -1,0 +1,152 @@
+"""Partitions of the history: made ahead by day, dropped by retention.
+
+A table is made apart and then attached, which waits for nobody's reads.
+Next: store/maintenance/retention.py, server/janitor.py
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from datetime import UTC, date, datetime, timedelta
+from typing import TypeVar
+
+import asyncpg
+
+from mainspring.store.postgres.database import Connection
+
+PARENTS = ("task_history_succeeded", "task_history_failed", "attempt", "output", "fire")
+WITH_DEFAULT = ("fire",)  # what has no partition of its day lies in the default one
+LOCK_TIMEOUT = "500ms"  # whoever waits for a lock of a table keeps all who come after it from the table
+T = TypeVar("T")
+
+log = logging.getLogger("mainspring")
+
+_LOCK = 0x70617274  # "part"
+
+_EXISTING = """
+    select parent.relname as parent, child.relname as child
+      from pg_inherits
+      join pg_class parent on parent.oid = inhparent
+      join pg_class child on child.oid = inhrelid
+      join pg_namespace space on space.oid = parent.relnamespace
+     where space.nspname = 'mainspring' and parent.relname = any($1::text[]) and child.relname !~ '_default$'
+"""
+
+
+def _name(parent: str, day: date) -> str:
+    return f"{parent}_{day:%Y%m%d}"
+
+
+async def _existing(conn: Connection) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {parent: set() for parent in PARENTS}
+    for row in await conn.fetch(_EXISTING, list(PARENTS)):
+        found[row["parent"]].add(row["child"])
+    return found
+
+
+async def make_ahead(conn: Connection, days: int) -> int:
+    """Make the partitions of today and the next `days` days; returns how many were missing."""
+    now: datetime = await conn.fetchval("select mainspring.now()")
+    today = now.astimezone(UTC).date()
+    existing = await _existing(conn)
+    missing = [
+        (parent, day)
+        for parent in PARENTS
+        for day in (today + timedelta(days=ahead) for ahead in range(-1, days + 1))
+        if _name(parent, day) not in existing[parent]
+    ]
+    if missing:
+        async with conn.transaction():
+            await conn.execute("select pg_advisory_xact_lock($1)", _LOCK)
+            existing = await _existing(conn)  # somebody may have made them while we waited
+            for parent, day in missing:
+                if _name(parent, day) not in existing[parent]:
+                    await (_make_beside_default if parent in WITH_DEFAULT else _make)(conn, parent, day)
+    return len(missing)
+
+
+async def _make(conn: Connection, parent: str, day: date) -> None:
+    name = _name(parent, day)
+    begin, end = f"'{day:%Y-%m-%d} 00:00Z'", f"'{day + timedelta(days=1):%Y-%m-%d} 00:00Z'"
+    move = f"""
+        with moved as (
+            delete from mainspring.{parent}_default where plan_time >= {begin} and plan_time < {end} returning *
+        )
+        insert into mainspring.{name} select * from moved;
+    """
+    await conn.execute(f"""
+        create table mainspring.{name} (like mainspring.{parent} including defaults including constraints)
+            with (autovacuum_vacuum_insert_threshold = 1000000);    -- nothing dies here: vacuum has little to do
+        {move if parent in WITH_DEFAULT else ""}
+        alter table mainspring.{parent} attach partition mainspring.{name} for values from ({begin}) to ({end});
+    """)
+
+
+async def _make_beside_default(conn: Connection, parent: str, day: date) -> None:
+    """The default partition must be nobody's for a moment. If somebody reads it for long, it does for that day."""
+    try:
+        async with conn.transaction():
+            await conn.execute(f"""
+                set local lock_timeout = '{LOCK_TIMEOUT}';
+                lock table mainspring.{parent}_default in access exclusive mode;
+            """)
+            await _make(conn, parent, day)
+    except asyncpg.LockNotAvailableError:
+        log.warning("the partition of %s for %s is made later: somebody reads the default one", parent, day)
+
+
+async def go_through_all(conn: Connection) -> None:
+    """For the rest of the transaction no partition is passed over while a statement runs.
+
+    PostgreSQL 18 (18.4 and before) may crash where a statement that does so finds a row changed that it waited for:
+    what it looks at again shares, and frees, what it needs to choose partitions. The engine's own connections go
+    without it in any case.
+    """
+    await conn.execute("set local enable_partition_pruning = off")
+
+
+async def write(conn: Connection, statement: Callable[[], Awaitable[T]]) -> T:
+    """Run a statement that writes to the history; if the partition of the day is missing, make it and repeat."""
+    try:
+        async with conn.transaction() if conn.is_in_transaction() else nullcontext():
+            return await statement()
+    except asyncpg.CheckViolationError:
+        if not await make_ahead(conn, days=1):
+            raise
+        return await statement()
+
+
+async def drop_old(
+    conn: Connection, *, keep_succeeded: timedelta, keep_failed: timedelta, limit: int = 1000
+) -> list[str]:
+    """Drop partitions whose day is past retention; attempts and output stay as long as the longer of the two.
+
+    Each by itself, `limit` of them at most. Where somebody reads right now, the table is left for the next time; if
+    nothing could be dropped for that, LockNotAvailableError says so.
+    """
+    now: datetime = await conn.fetchval("select mainspring.now()")
+    longest = max(keep_succeeded, keep_failed)
+    keep = dict.fromkeys(PARENTS, longest) | {
+        "task_history_succeeded": keep_succeeded,
+        "task_history_failed": keep_failed,
+    }
+    dropped: list[str] = []
+    refused: asyncpg.LockNotAvailableError | None = None
+    for parent, children in (await _existing(conn)).items():
+        oldest = (now.astimezone(UTC) - keep[parent]).date()
+        for name in [name for name in sorted(children) if name < _name(parent, oldest)][: limit - len(dropped)]:
+            try:
+                async with conn.transaction():
+                    if not await conn.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+                        return dropped  # somebody else drops, or makes some: two at once get in each other's way
+                    await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
+                    await conn.execute(f"drop table if exists mainspring.{name}")
+                dropped.append(name)
+            except asyncpg.LockNotAvailableError as error:
+                refused = error
+                break  # the lock is one on its parent too: the others would wait as long
+    if refused is not None and not dropped:
+        raise refused
+    return dropped

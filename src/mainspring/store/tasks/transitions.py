@@ -1,0 +1,273 @@
+"""Outcomes: what attempts came to. Every statement is guarded by state and token, and safe to repeat.
+
+    start    assigned → running
+    finish   assigned, running → a terminal state, into the history
+    complete the same, in a transaction of the handler's
+    retry    assigned, running → pending, the attempt into mainspring.attempt
+
+`t.id = any (array[given.id])` says `t.id = given.id` in a form that cannot be merged: it leaves the planner no
+way but one index probe per report, however small it believes the table, or large the batch.
+
+A row that does not move belongs to a stale or repeated report: `unmoved` tells which, `keep_stale` keeps it.
+Next: store/tasks/tasks.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainspring.model.messages import Chunk, Ending, Note, Start
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
+from mainspring.store.postgres.database import Connection
+
+_START = """
+    with given as (select * from unnest($1::bigint[], $2::bigint[], $3::float8[]) as given(id, token, at))
+    update mainspring.task t
+       set state = 3, started_at = to_timestamp(given.at),
+           cancel_at = case when t.cancel_mode = 1 then null else t.cancel_at end,   -- asked back too late: it goes on
+           cancel_mode = nullif(t.cancel_mode, 1)
+      from given
+     where t.id = any (array[given.id]) and t.token = given.token and t.state = 2
+"""
+
+
+async def start(conn: Connection, starts: Sequence[Start]) -> None:
+    """assigned → running, with the agent's time of the start."""
+    await conn.execute(_START, [s.task for s in starts], [s.token for s in starts], [s.at for s in starts])
+
+
+# Short arrays are padded with nulls: what is null in a whole batch need not be sent.
+_FINISH_BUT_FOR = """
+    with given as (
+        select * from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::float8[], $5::smallint[],
+                             $6::text[], $7::text[], $8::text[])
+                   as given(id, token, started, finished, state, result, code, error)
+    ), ended as (
+        delete from mainspring.task t using given
+         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
+           -- A daemon ends only as cancelled, and only if that is wanted: see replicas.py.
+           and (t.pool <> 0 or given.state = 13 and t.cancel_at is not null and t.cancel_mode is distinct from 3)
+        returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
+                  coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
+                  t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
+                  coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
+                  t.progress, given.result::jsonb as result, given.code, given.error, t.key, t.schedule_id, t.plan_time,
+                  t.scope, t.origin, t.parent_id, t.target, t.concurrency_key, t.key_given
+    )
+    insert into mainspring.task_history
+        (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
+         state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key,
+         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, result_due)
+    select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
+           job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
+           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, {result_due}
+      from ended
+"""
+_FINISH = _FINISH_BUT_FOR.format(result_due="false")
+_COMPLETE = _FINISH_BUT_FOR.format(result_due="true")
+
+
+async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
+    """assigned, running → the state of each ending. Returns how many moved."""
+    return await _finish(conn, _FINISH, endings)
+
+
+async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -> int:
+    states = [e.state for e in endings]
+    status = await conn.execute(
+        statement,
+        [e.task for e in endings],
+        [e.token for e in endings],
+        [e.started_at or None for e in endings],
+        [e.finished_at or None for e in endings],
+        [] if states.count(TaskState.SUCCEEDED) == len(states) else states,
+        _unless_all_null([e.result for e in endings]),
+        _unless_all_null([e.code for e in endings]),
+        _unless_all_null([e.error for e in endings]),
+    )
+    return int(status.rpartition(" ")[2])
+
+
+def _unless_all_null(values: list[str | None]) -> list[str | None]:
+    return values if any(values) else []
+
+
+COMMIT_WITHIN = 10.0  # seconds between a completion and the end of the handler's transaction
+
+_HURRY = "select set_config('idle_in_transaction_session_timeout', $1, true)"
+
+
+async def complete(conn: Connection, ending: Ending) -> bool:
+    """running → succeeded in the handler's own transaction, which is to end at once. False: the attempt is stale.
+
+    The result is due until the handler has returned and `add_results` has it.
+    A process that is stopped before the commit would keep the row: nobody could rescue the task, nor have its slot.
+    """
+    await conn.execute(_HURRY, f"{COMMIT_WITHIN * 1000:.0f}")
+    return await _finish(conn, _COMPLETE, [ending]) == 1
+
+
+# One that has slots gives them up, and goes back to its gate.
+_RETRY = """
+    with given as (
+        select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
+                             $6::text[], $7::text[], $8::float8[], $9::integer[], $10::integer[])
+                   as given(id, token, state, started, finished, code, error, delay, cost, crash)
+    ), was as materialized (
+        select given.*, t.session, t.attempt, t.run_at,
+               case when t.key_slot is not null then t.concurrency_key end as freed
+          from given join mainspring.task t on t.id = any (array[given.id])
+           for update of t                       -- whoever sees a slot of it as held waits, or knows better
+    ), moved as (
+        update mainspring.task t
+           set state = 1, session = null, started_at = null,
+               -- What was armed ahead and never started keeps its time.
+               run_at = greatest(t.run_at, (select mainspring.now()) + make_interval(secs => was.delay)),
+               attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
+               cancel_mode = null, paused_at = null, paused_for = null,
+               pool = coalesce(t.gate, t.pool), job_slot = null, key_slot = null
+          from was
+         where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
+           -- Somebody wants it cancelled: it does not run again. One that was only asked back has started, and one
+           -- that is restarted is to run again.
+           and (t.cancel_at is null or t.cancel_mode in (1, 3))
+           and t.pool <> 0                                       -- a daemon's: see replicas.py
+        returning was.*, t.gate
+    ), woken as materialized (
+        select count(mainspring.wake_lane(freed, 1)) as lanes, max(pg_notify('mainspring', 'gate')::text)
+          from moved where gate is not null
+    )
+    insert into mainspring.attempt
+        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+    select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
+           run_at, code, error
+      from moved
+     where (select lanes from woken) is not null        -- always: what nobody asks for is not done
+"""
+
+
+async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
+    """assigned, running → pending, due after each delay. Returns how many moved; one to be cancelled does not."""
+    status = await conn.execute(
+        _RETRY,
+        [a.ending.task for a in attempts],
+        [a.ending.token for a in attempts],
+        [a.ending.state for a in attempts],
+        [a.ending.started_at or None for a in attempts],
+        [a.ending.finished_at for a in attempts],
+        [a.ending.code for a in attempts],
+        [a.ending.error for a in attempts],
+        [a.delay for a in attempts],
+        [int(a.costs) for a in attempts],
+        [int(a.crash) for a in attempts],
+    )
+    return int(status.rpartition(" ")[2])
+
+
+# A report that was recorded before (its acknowledgement was lost) has left its token behind; any other
+# report that moves nothing is stale.
+_UNKNOWN = """
+    select given.id, given.token from unnest($1::bigint[], $2::bigint[]) as given(id, token)
+     where not exists (select from mainspring.task_history h where h.id = given.id and h.token = given.token)
+       and not exists (select from mainspring.attempt a where a.task_id = given.id and a.token = given.token)
+"""
+
+_KEEP = """
+    insert into mainspring.attempt
+        (task_id, token, number, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+    select id, token, 0, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
+           to_timestamp(finished), 'stale_attempt', error
+      from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[], $6::text[])
+        as given(id, token, state, started, finished, error)
+"""
+
+
+async def keep_stale(conn: Connection, endings: Sequence[Ending]) -> list[Ending]:
+    """Keep as evidence those endings that were neither applied now nor before; returns them."""
+    rows = await conn.fetch(_UNKNOWN, [e.task for e in endings], [e.token for e in endings])
+    unknown = {(task, token) for task, token in rows}
+    stale = [e for e in endings if (e.task, e.token) in unknown]
+    if stale:
+        await conn.execute(
+            _KEEP,
+            [e.task for e in stale],
+            [e.token for e in stale],
+            [e.state for e in stale],
+            [e.started_at or None for e in stale],
+            [e.finished_at for e in stale],
+            [f"reported {TaskState(e.state).label}; the attempt was no longer its own" for e in stale],
+        )
+    return stale
+
+
+# An attempt that committed its own completion in its transaction reports its result afterwards; if its handler failed
+# after the commit, there will be none.
+_RESULT = """
+    update mainspring.task_history h
+       set result = given.result::jsonb, result_due = case when given.has_returned then false end
+      from unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[]) as given(id, token, result, has_returned)
+     where h.id = given.id and h.token = given.token and h.result_due
+"""
+
+
+async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
+    """The results of those attempts that `complete` has ended."""
+    await conn.execute(
+        _RESULT,
+        [e.task for e in endings],
+        [e.token for e in endings],
+        [e.result for e in endings],
+        [e.state is TaskState.SUCCEEDED for e in endings],
+    )
+
+
+_NOTE = """
+    with given as (
+        select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::boolean[])
+                   as given(id, token, progress, checkpoint, healthy)
+    )
+    update mainspring.task t
+       set progress = coalesce(given.progress::jsonb, t.progress),
+           checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint),
+           healthy = coalesce(given.healthy, t.healthy)
+      from given
+     where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
+"""
+
+
+async def note(conn: Connection, notes: Sequence[Note]) -> None:
+    """Progress, checkpoints and health of attempts that still own their task."""
+    await conn.execute(
+        _NOTE,
+        [n.task for n in notes],
+        [n.token for n in notes],
+        [n.progress for n in notes],
+        [n.checkpoint for n in notes],
+        [n.healthy for n in notes],
+    )
+
+
+_OUTPUT = """
+    insert into mainspring.output (task_id, token, number, stream, at, recorded_at, data)
+    select given.id, given.token, given.number, given.stream, to_timestamp(given.at), (select mainspring.now()),
+           given.data
+      from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::smallint[], $5::float8[], $6::bytea[])
+        as given(id, token, number, stream, at, data)
+     where not exists (select from mainspring.output o
+                        where o.task_id = given.id and o.token = given.token and o.number = given.number)
+"""
+
+
+async def output(conn: Connection, chunks: Sequence[Chunk]) -> int:
+    """Pieces of output; one that is there already is left alone. Returns how many were new."""
+    status = await conn.execute(
+        _OUTPUT,
+        [c.task for c in chunks],
+        [c.token for c in chunks],
+        [c.number for c in chunks],
+        [c.stream for c in chunks],
+        [c.at for c in chunks],
+        [c.data for c in chunks],
+    )
+    return int(status.rpartition(" ")[2])

@@ -1,0 +1,223 @@
+"""Roster: who is there, who takes nothing new, what waits; and the settings of the whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.cluster import OWNER
+
+from mainspring.errors import NotFound
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Placement, Python
+from mainspring.store.cluster import registry, settings
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import claims, jobs
+
+MakeTask = Callable[..., Awaitable[int]]
+
+
+async def connect(conn: Connection, name: str, *, lease: str = "1 min", slots: int = 10, **facts: Any) -> int:
+    labels = {key: value for key, value in facts.items() if isinstance(value, str)}
+    offers = {key: value for key, value in facts.items() if not isinstance(value, str)}
+    session: int = await conn.fetchval(
+        """insert into mainspring.agent (name, slots, labels, offers, lease_until)
+           values ($1, $2, $3, $4, mainspring.now() + $5::text::interval) returning session""",
+        name,
+        slots,
+        json.dumps(labels),
+        json.dumps(offers),
+        lease,
+    )
+    return session
+
+
+async def claim(conn: Connection, session: int, job: str, count: int) -> None:
+    pool = await conn.fetchval("select pool from mainspring.job where name = $1", job)
+    assert (await claims.claim(conn, OWNER, pool, [session], count, [BOTTOM] * 10, ahead=0.0)).size == count
+
+
+async def enqueue(conn: Connection, job: str, count: int = 1, *, delay: str = "0") -> list[int]:
+    ids: list[int] = await conn.fetchval(
+        "select mainspring.enqueue_many($1, array_fill('{}'::jsonb, array[$2::int]), delay => $3::text::interval)",
+        job,
+        count,
+        delay,
+    )
+    return ids
+
+
+# ── who is there ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_agents_with_a_lease_are_there(conn: Connection) -> None:
+    session = await connect(conn, "alpha", zone="b", gpu=2)
+    await connect(conn, "over", lease="-1 s")
+    replaced = await connect(conn, "beta")
+    await conn.execute("update mainspring.agent set successor = $1 where session = $2", session, replaced)
+    [known] = await registry.living(conn)
+    assert (known.session, known.name, known.slots) == (session, "alpha", 10)
+    assert (known.labels, known.offers, known.draining) == ({"zone": "b"}, {"gpu": 2.0}, False)
+
+
+async def test_what_agents_hold_counts_with_its_amounts(conn: Connection) -> None:
+    await jobs.register(
+        conn,
+        {"job": Definition(Python("job")), "train": Definition(Python("x"), placement=Placement(needs={"gpu": 2.0}))},
+    )
+    alpha, beta = await connect(conn, "alpha", gpu=8), await connect(conn, "beta")
+    await enqueue(conn, "job", 3)
+    await enqueue(conn, "train", 2)
+    await claim(conn, alpha, "job", 3)
+    await claim(conn, alpha, "train", 2)
+    await conn.execute("insert into mainspring.claim select session, batch + 1000, tasks from mainspring.claim")
+    await conn.execute("update mainspring.task set state = 3 where id = (select min(id) from mainspring.task)")
+    first, second = await registry.loaded(conn)
+    assert (first.session, first.due, first.used) == (alpha, 5, {"gpu": 4.0}), "noted twice, counted once"
+    assert (second.session, second.due, second.used) == (beta, 0, {})
+    view = (await registry.listing(conn))[0]
+    assert (view.holds, view.running, view.used) == (5, 1, {"gpu": 4.0})
+
+
+async def test_the_listing_shows_who_lives_and_who_was_lost_within_the_hour(conn: Connection) -> None:
+    await connect(conn, "alpha", lease="-10 min")
+    await connect(conn, "alpha")
+    await connect(conn, "beta", lease="-10 min")
+    await connect(conn, "beta", lease="-5 min")
+    await connect(conn, "gamma")
+    await connect(conn, "long ago", lease="-2 h")
+    await registry.drain(conn, "gamma")
+    views = await registry.listing(conn)
+    assert [(view.name, view.status) for view in views] == [
+        ("alpha", "active"),
+        ("beta", "lost"),
+        ("gamma", "draining"),
+    ]
+    assert views[1].session == max(
+        row["session"] for row in await conn.fetch("select session from mainspring.agent where name = 'beta'")
+    )
+    [old] = await registry.listing(conn, "long ago")
+    assert old.status == "lost"
+    with pytest.raises(NotFound, match="no agent named 'nobody'"):
+        await registry.listing(conn, "nobody")
+
+
+# ── draining ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_draining_is_kept_by_name_until_it_is_undone(conn: Connection) -> None:
+    await connect(conn, "alpha")
+    assert await registry.drain(conn, "alpha") is True
+    assert await registry.drain(conn, "alpha") is False
+    await conn.execute("update mainspring.agent set ended_at = mainspring.now()")
+    await connect(conn, "alpha")
+    assert [known.draining for known in await registry.living(conn)] == [True], "also when it comes again"
+    assert await registry.drained(conn) == {"alpha"}
+    assert await registry.undrain(conn, "alpha") is True
+    assert await registry.undrain(conn, "alpha") is False
+    assert await registry.drained(conn) == frozenset()
+
+
+async def test_only_who_has_been_here_can_be_drained(conn: Connection) -> None:
+    for act in (registry.drain, registry.undrain):
+        with pytest.raises(NotFound):
+            await act(conn, "nobody")
+
+
+async def test_servers_are_told_of_a_drain_and_of_a_strategy(dsn: str, conn: Connection, eventually: Any) -> None:
+    heard: list[object] = []
+    listening = await Database(dsn).connect()
+    await listening.add_listener("mainspring", lambda _conn, _pid, _channel, payload: heard.append(payload))
+    await connect(conn, "alpha")
+    await registry.drain(conn, "alpha")
+    await registry.drain(conn, "alpha")
+    await registry.undrain(conn, "alpha")
+    await settings.put_strategy(conn, "resources")
+
+    async def all_heard() -> bool:
+        return heard == ["agent", "agent", "job"]
+
+    await eventually(all_heard)
+    await listening.close()
+
+
+# ── what waits ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_due_tasks_say_what_they_wait_for(conn: Connection) -> None:
+    await jobs.register(
+        conn, {"job": Definition(Python("job")), "train": Definition(Python("x"), requires={"gpu": "a100"})}
+    )
+    alpha = await connect(conn, "alpha", slots=2)
+    [able] = await enqueue(conn, "job")
+    [unable] = await enqueue(conn, "train")
+    [later] = await enqueue(conn, "train", delay="1 h")
+    found = await registry.waits(conn, [able, unable, later])
+    assert {id: wait.code for id, wait in found.items()} == {unable: "no_labels"}
+    await enqueue(conn, "job", 2)
+    await claim(conn, alpha, "job", 2)
+    [last] = await enqueue(conn, "job")
+    assert (await registry.waits(conn, [last]))[last].code == "all_busy"
+
+
+async def test_what_is_armed_ahead_does_not_make_an_agent_busy(conn: Connection) -> None:
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    alpha = await connect(conn, "alpha", slots=1)
+    await enqueue(conn, "job", 5, delay="1 h")
+    pool = await conn.fetchval("select pool from mainspring.job")
+    assert (await claims.claim(conn, OWNER, pool, [alpha], 5, [BOTTOM] * 10, ahead=7200.0)).size == 5
+    [task] = await enqueue(conn, "job")
+    assert await registry.waits(conn, [task]) == {}
+
+
+async def test_pools_with_waiting_tasks_are_counted(conn: Connection) -> None:
+    await jobs.register(
+        conn,
+        {
+            "a": Definition(Python("a"), requires={"gpu": "a100"}),
+            "b": Definition(Python("b"), requires={"gpu": "a100"}),
+            "c": Definition(Python("c")),
+        },
+    )
+    await enqueue(conn, "a", 2)
+    await enqueue(conn, "b", 1)
+    await enqueue(conn, "c", 1, delay="1 h")
+    [waiting] = await registry.waiting(conn)
+    assert (waiting.tasks, waiting.jobs, waiting.requirements.labels) == (3, ["a", "b"], {"gpu": "a100"})
+    assert await registry.waiting(conn, [waiting.pool]) == [waiting]
+    assert await registry.waiting(conn, [waiting.pool + 100]) == []
+
+
+# ── settings, pools ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_strategy_of_the_whole_is_kept(conn: Connection) -> None:
+    assert await settings.strategy(conn) == "round_robin"
+    for name in ("capability", "resources"):
+        await settings.put_strategy(conn, name)
+        assert await settings.strategy(conn) == name
+    for odd in ('"of a later version"', "[1]", "null"):
+        await conn.execute("update mainspring.setting set value = $1", odd)
+        assert await settings.strategy(conn) == "round_robin"
+
+
+async def test_a_pool_is_labels_and_placement_together(conn: Connection) -> None:
+    await conn.execute("""insert into mainspring.pool (requirements) values ('{"zone": "b"}')""")  # by an older version
+    needs = Placement(needs={"gpu": 1.0})
+    await jobs.register(
+        conn,
+        {
+            "plain": Definition(Python("x"), requires={"zone": "b"}),
+            "needs": Definition(Python("x"), requires={"zone": "b"}, placement=needs),
+            "same": Definition(Python("y"), requires={"zone": "b"}, placement=needs),
+            "sticky": Definition(Python("x"), requires={"zone": "b"}, placement=Placement(sticky="customer")),
+        },
+    )
+    pools = {job.name: job.pool for job in (await jobs.load(conn))[0]}
+    assert pools["needs"] == pools["same"]
+    assert len(set(pools.values())) == 3 == await conn.fetchval("select count(*) from mainspring.pool")
+    known = await jobs.pools(conn)
+    assert known[pools["plain"]].labels == known[pools["needs"]].labels == {"zone": "b"}
+    assert known[pools["needs"]].placement == needs

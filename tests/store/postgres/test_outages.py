@@ -1,0 +1,211 @@
+"""PostgreSQL is away, silent or full: each ends as StoreUnavailable and in bounded time, and armed tasks fire."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.conftest import eventually
+from tests.postgres import PostgreSQL, Primary
+from tests.stream_proxy import StreamProxy
+
+import mainspring
+from mainspring.errors import StoreUnavailable
+from mainspring.server.leader import Leader
+from mainspring.server.membership import Membership
+from mainspring.server.standing import Standing
+from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.postgres.database import Database, Line
+from mainspring.store.postgres.migrate import migrate
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+async def test_inside_the_lead_window_fires_go_on_while_postgresql_is_away(primary: PostgreSQL, fault: str) -> None:
+    app = mainspring.App("fires", dsn=primary.dsn, lead=2.0)
+    fired: list[tuple[float, float]] = []
+
+    @app.job(every="250ms")
+    async def tick() -> None:
+        task = mainspring.current_task()
+        assert task.plan_time is not None
+        fired.append((task.plan_time.timestamp(), task.lateness))
+
+    async def armed_after() -> bool:
+        return fired[-1][0] > back + 2.5
+
+    async with app.running():
+        await eventually(_at_least(fired, 2))
+        before = len(fired)
+        if fault == "killed":
+            primary.kill()
+        else:
+            primary.freeze()
+        await asyncio.sleep(1.5)
+        away = fired[before:]
+        if fault == "killed":
+            await asyncio.to_thread(primary.start)
+        else:
+            primary.thaw()
+        back = time.time()
+        assert len(away) >= 5
+        assert max(lateness for _, lateness in away) < 0.3
+        await eventually(armed_after)
+    plans = sorted(plan for plan, _ in fired)
+    assert {round(later - earlier, 3) for earlier, later in itertools.pairwise(plans)} == {0.25}, "each one once"
+
+
+# ── a full disk ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def small_disk(server_directory: Path) -> Iterator[Path]:
+    disk = server_directory / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=160m,mode=711", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a disk of its own takes root and the right to mount")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+async def test_a_full_disk_is_told_and_waited_out(small_disk: Path) -> None:
+    with Primary(small_disk / "a", settings="max_wal_size = 64MB\nmin_wal_size = 32MB\nautovacuum = off") as full:
+        app = mainspring.App("full", dsn=full.dsn)
+
+        @app.job
+        async def work(text: str) -> int:
+            return len(text)
+
+        async with app.running():
+            assert await (await work.enqueue("x")).result(timeout=10) == 1
+            with suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
+                while ballast.write(bytes(2**16)):
+                    pass
+            with pytest.raises(StoreUnavailable, match="disk is full .*make room"):
+                for _ in range(100):
+                    await work.enqueue_many([("y" * 2000,)] * 100)
+            (small_disk / "ballast").unlink()
+            assert await (await work.enqueue("zz")).result(timeout=10) == 2
+
+
+# ── silence ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def in_time(call: Awaitable[object], limit: float = 1.0) -> None:
+    """It ends as an outage, and soon."""
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailable):
+        await call
+    assert time.monotonic() - began < limit
+
+
+async def test_whatever_is_under_way_on_a_line_that_goes_silent_ends_in_bounded_time(
+    lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.store.postgres.connect.CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.store.postgres.database.CLOSE_TIMEOUT", 0.1)
+
+    async def statement(line: Line) -> None:
+        async with line as conn:
+            await conn.fetchval("select 1")
+
+    async def begin(line: Line) -> None:
+        async with line as conn, conn.transaction():
+            pass
+
+    async def inside(line: Line) -> None:
+        async with line as conn, conn.transaction():
+            proxy.black_hole()
+            await conn.fetchval("select 1")
+
+    async def commit(line: Line) -> None:
+        async with line as conn, conn.transaction():
+            await conn.fetchval("select 1")
+            proxy.black_hole()
+
+    async def listen(line: Line) -> None:
+        async with line as conn:
+            await conn.add_listener("mainspring", lambda *_: None)
+
+    for use in (statement, begin, inside, commit, listen):
+        async with StreamProxy("127.0.0.1", lasting.port) as proxy:
+            database = Database(lasting.dsn.replace(str(lasting.port), str(proxy.port)), command_timeout=0.2)
+            line, idle = database.line(), database.line()
+            for each in (line, idle):
+                await statement(each)
+            await database.open()
+            if use not in (inside, commit):
+                proxy.black_hole()
+            await in_time(use(line))
+            await in_time(database.connect())
+            began = time.monotonic()
+            await line.close()
+            await idle.close()
+            await database.close()
+            assert time.monotonic() - began < 1.0
+
+
+async def test_a_host_that_is_silent_does_not_hold_up_the_others(lasting: PostgreSQL) -> None:
+    async with StreamProxy("127.0.0.1", lasting.port) as silent:
+        silent.black_hole()
+        hosts = f"127.0.0.1:{silent.port},127.0.0.1:{lasting.port}"
+        database = Database(f"postgresql://mainspring@{hosts}/mainspring")
+        began = time.monotonic()
+        async with database.acquire() as conn:
+            assert await conn.fetchval("select inet_server_port()") == lasting.port
+        assert time.monotonic() - began < 1.0
+        began = time.monotonic()
+        await (await database.connect()).close()
+        assert time.monotonic() - began < 0.4, "the one that was good last comes first"
+        await database.close()
+
+
+async def test_connections_over_tcp_are_watched_by_both_ends(lasting: PostgreSQL) -> None:
+    """So that the locks of a machine that died without a word are free within 10 s."""
+    conn: Any = await Database(lasting.dsn).connect()
+    names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]
+    assert [await conn.fetchval(f"show {name}") for name in names] == ["5", "1", "3", "8000"]
+    peer = conn._transport.get_extra_info("socket")
+    assert peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 8_000
+    await conn.close()
+
+
+def _at_least(fired: list[tuple[float, float]], count: int) -> Callable[[], Awaitable[bool]]:
+    async def there() -> bool:
+        return len(fired) >= count
+
+    return there
+
+
+async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
+    lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it goes; if that cannot be heard, its leases end by themselves."""
+    monkeypatch.setattr("mainspring.store.postgres.database.LEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.server.leader.LEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.store.postgres.database.CLOSE_TIMEOUT", 0.1)
+    await migrate(Database(lasting.dsn))
+    async with StreamProxy("127.0.0.1", lasting.port) as proxy:
+        database = Database(lasting.dsn.replace(str(lasting.port), str(proxy.port)))
+        standing = Standing(uuid4())
+        membership = Membership(database, standing, Newcomer(standing.id, "a", "1", "here"), 60.0, lambda: 0)
+        leader = Leader(database, standing, 60.0)
+        await membership.join()
+        await leader.step()
+        assert leader.term is not None
+        proxy.black_hole()
+        async with asyncio.timeout(5):
+            await membership.drain()
+            await leader.close()
+        assert standing.is_draining

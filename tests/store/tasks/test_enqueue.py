@@ -1,0 +1,401 @@
+"""Submission: the SQL functions as any language calls them, and the drivers that call them for us."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from mainspring.errors import JobNotFound, StoreUnavailable, ValidationError
+from mainspring.model.messages import Ending
+from mainspring.model.tasks.define_job import define
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
+from mainspring.store.postgres.database import Connection, Database, translate
+from mainspring.store.tasks import jobs, transitions
+from mainspring.store.tasks.enqueue import Submission, Submissions, submit, submit_and_claim, submit_sync
+
+
+@pytest.fixture(autouse=True)
+async def job(conn: Connection) -> None:
+    await jobs.register(conn, {"report": Definition(Python("report"), priority=4)})
+
+
+async def row(conn: Connection, task: int) -> Any:
+    return await conn.fetchrow("select * from mainspring.task where id = $1", task)
+
+
+async def written(conn: Connection) -> int:
+    return int(
+        await conn.fetchval("""
+            select (select count(*) from mainspring.task) + (select count(*) from mainspring.task_key)
+                 + (select count(*) from mainspring.dependency)
+        """)
+    )
+
+
+async def test_the_call_of_the_documentation_works(conn: Connection) -> None:
+    task = await conn.fetchval("""select mainspring.enqueue('report', '{"day": "2026-11-15"}', priority => 'high')""")
+    stored = await row(conn, task)
+    assert (json.loads(stored["args"]), stored["priority"], stored["state"]) == ({"day": "2026-11-15"}, 7, 1)
+    assert (stored["attempt"], stored["crashes"], stored["token"], stored["session"]) == (0, 0, None, None)
+
+
+async def test_defaults_are_the_jobs_priority_and_now(conn: Connection) -> None:
+    task = await conn.fetchval("select mainspring.enqueue('report')")
+    stored = await row(conn, task)
+    assert (stored["priority"], stored["args"], stored["run_at"]) == (4, "{}", stored["created_at"])
+
+
+async def test_every_argument_can_be_named(conn: Connection) -> None:
+    parent = await conn.fetchval("select mainspring.enqueue('report')")
+    task = await conn.fetchval(
+        """select mainspring.enqueue(job => 'report', args => '{"a": 1}', priority => '0', run_at => '2030-01-01Z',
+               key => 'k', key_ttl => '1 hour', after => $1, namespace => 'default', hint => false)""",
+        [parent],
+    )
+    stored = await row(conn, task)
+    assert (stored["priority"], stored["run_at"], stored["key"], stored["state"]) == (
+        0,
+        datetime(2030, 1, 1, tzinfo=UTC),
+        "k",
+        0,
+    )
+
+
+async def test_many_at_once_keep_the_order_of_their_arguments(conn: Connection) -> None:
+    ids = await conn.fetchval(
+        "select mainspring.enqueue_many('report', $1::jsonb[], priority => 'low', delay => '1 minute')",
+        [f'{{"n": {number}}}' for number in range(100)],
+    )
+    rows = await conn.fetch("select * from mainspring.task order by id")
+    assert [r["id"] for r in rows] == ids
+    assert [json.loads(r["args"])["n"] for r in rows] == list(range(100))
+    assert {(r["priority"], r["run_at"] - r["created_at"]) for r in rows} == {(2, timedelta(minutes=1))}
+    assert await conn.fetchval("select mainspring.enqueue_many('report', '{}')") == []
+
+
+async def test_a_submission_is_part_of_the_callers_transaction(conn: Connection) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with conn.transaction():
+            await conn.fetchval("select mainspring.enqueue('report', key => 'k')")
+            raise ZeroDivisionError
+    assert await written(conn) == 0
+
+
+# ── bad input: an answer of ours, and nothing written ───────────────────────────────────────────
+
+DEEP = '{"a": ' + "[" * 64 + "]" * 64 + "}"
+BAD: dict[str, tuple[str, str]] = {
+    "no such job": ("'nightly'", "MSJ01"),
+    "no job": ("null", "MSJ01"),
+    "another namespace": ("'report', namespace => 'shop'", "MSJ01"),
+    "null arguments": ("'report', null", "MSV01"),
+    "JSON null": ("'report', 'null'", "MSV01"),
+    "a list": ("'report', '[1]'", "MSV01"),
+    "a string": ("""'report', '"x"'""", "MSV01"),
+    "65 levels": (f"'report', '{DEEP}'", "MSV01"),
+    "500 levels": ("'report', ('{\"a\": ' || repeat('[', 500) || repeat(']', 500) || '}')::jsonb", "MSV01"),
+    "2^53 + 1": ("""'report', '{"a": 9007199254740993}'""", "MSV01"),
+    "-2^53 - 1": ("""'report', '{"a": [-9007199254740993]}'""", "MSV01"),
+    "400 digits": ("'report', ('{\"a\": ' || repeat('9', 400) || '}')::jsonb", "MSV01"),
+    "over 1 MB": ("'report', jsonb_build_object('a', repeat('x', 1048576))", "MSV01"),
+    "over 1 MB of UTF-8": ("'report', jsonb_build_object('a', repeat('é', 600000))", "MSV01"),
+    "an unknown priority": ("'report', priority => 'urgent'", "MSV01"),
+    "priority 10": ("'report', priority => '10'", "MSV01"),
+    "priority -1": ("'report', priority => '-1'", "MSV01"),
+    "an empty priority": ("'report', priority => ''", "MSV01"),
+    "a fullwidth digit": ("'report', priority => '５'", "MSV01"),
+    "both times": ("'report', run_at => '2030-01-01Z', delay => '1 s'", "MSV01"),
+    "before 1970": ("'report', run_at => '1969-12-31 23:59:59Z'", "MSV01"),
+    "from 2200": ("'report', run_at => '2200-01-01Z'", "MSV01"),
+    "infinity": ("'report', run_at => 'infinity'", "MSV01"),
+    "minus infinity": ("'report', run_at => '-infinity'", "MSV01"),
+    "a negative delay": ("'report', delay => '-1 s'", "MSV01"),
+    "a delay of 1,000 years": ("'report', delay => '1000 years'", "MSV01"),
+    "a delay beyond every timestamp": ("'report', delay => '300000 years'", "MSV01"),
+    "an empty key": ("'report', key => ''", "MSV01"),
+    "a key of 201 characters": ("'report', key => repeat('x', 201)", "MSV01"),
+    "a control character in a key": ("'report', key => E'a\\nb'", "MSV01"),
+    "a key for no time": ("'report', key => 'k', key_ttl => '0'", "MSV01"),
+    "a key for less than no time": ("'report', key => 'k', key_ttl => '-1 s'", "MSV01"),
+    "a key for 11 years": ("'report', key => 'k', key_ttl => '11 years'", "MSV01"),
+    "a key for unknown time": ("'report', key => 'k', key_ttl => null", "MSV01"),
+    "after nobody": ("'report', key => 'k', after => '{999999}'", "MSV01"),
+    "after nobody behind a null": ("'report', key => 'k', after => '{null,999999}'", "MSV01"),
+    "after 1,001": ("'report', after => array_fill(1::bigint, array[1001])", "MSV01"),
+}
+
+
+async def test_bad_input_has_a_code_and_a_field_and_writes_nothing(conn: Connection) -> None:
+    wrong = {}
+    for name, (arguments, code) in BAD.items():
+        try:
+            await conn.execute(f"select mainspring.enqueue({arguments})")
+            wrong[name] = "accepted"
+        except asyncpg.PostgresError as error:
+            ours = translate(error)
+            expected = ValidationError if code == "MSV01" else JobNotFound
+            if not isinstance(ours, expected) or not ours.field:
+                wrong[name] = repr(error)[:200]
+    assert wrong == {}
+    assert await written(conn) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "'nightly', array['{}'::jsonb]",
+        "'report', array['{}', '[1]']::jsonb[]",
+        "'report', array['{}', null]::jsonb[]",
+        f"'report', array['{{}}', '{DEEP}']::jsonb[]",
+        "'report', array['{}']::jsonb[], priority => 'urgent'",
+        "'report', array['{}']::jsonb[], delay => '-1 s'",
+    ],
+)
+async def test_one_bad_task_of_many_refuses_all(conn: Connection, arguments: str) -> None:
+    with pytest.raises(asyncpg.PostgresError) as refusal:
+        await conn.execute(f"select mainspring.enqueue_many({arguments})")
+    assert isinstance(translate(refusal.value), (ValidationError, JobNotFound))
+    assert await written(conn) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "'report', '{\"a\": 9007199254740992}'",
+        "'report', '{\"a\": \"99999999999999999999\"}'",
+        "'report', '{\"a\": 0.12345678901234567890}'",
+        f"'report', '{DEEP.replace('[[', '[', 1).replace(']]', ']', 1)}'",
+        "'report', jsonb_build_object('a', repeat('x', 1048000))",
+        "'report', run_at => '1970-01-01Z'",
+        "'report', run_at => '2199-12-31Z'",
+        "'report', delay => '0'",
+        "'report', key => repeat('é', 200)",
+        "'report', key => 'k', key_ttl => '10 years'",
+        "'report', after => '{}'",
+        "'report', after => null",
+    ],
+)
+async def test_what_is_just_within_the_bounds_passes(conn: Connection, arguments: str) -> None:
+    assert await conn.fetchval(f"select mainspring.enqueue({arguments})")
+
+
+# ── keys ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_same_key_gives_the_same_task_while_it_lives(conn: Connection) -> None:
+    first = await conn.fetchval("select mainspring.enqueue('report', key => 'k')")
+    assert await conn.fetchval("""select mainspring.enqueue('report', '{"other": 1}', key => 'k')""") == first
+    assert await conn.fetchval("select mainspring.enqueue('report', key => 'K')") != first
+    await jobs.register(conn, {"other": Definition(Python("other"))})
+    assert await conn.fetchval("select mainspring.enqueue('other', key => 'k')") != first
+
+
+async def test_a_key_outlives_its_task_and_ends_with_its_time(conn: Connection) -> None:
+    first = await conn.fetchval("select mainspring.enqueue('report', key => 'k', key_ttl => '1 hour')")
+    await conn.execute("update mainspring.task set state = 3, token = 1")
+    await transitions.finish(conn, [Ending(first, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)])
+    assert await conn.fetchval("select mainspring.enqueue('report', key => 'k')") == first
+    await conn.execute("update mainspring.task_key set expires_at = mainspring.now()")
+    second = await conn.fetchval("select mainspring.enqueue('report', key => 'k')")
+    assert second != first
+    assert await conn.fetchval("select mainspring.enqueue('report', key => 'k')") == second
+
+
+async def test_many_with_one_key_at_once_make_one_task(dsn: str, conn: Connection) -> None:
+    connections = [await Database(dsn).connect() for _ in range(6)]
+    for _ in range(3):
+        ids = await asyncio.gather(
+            *(c.fetchval("select mainspring.enqueue('report', key => 'k')") for c in connections)
+        )
+        assert len(set(ids)) == 1
+        assert await conn.fetchval("select count(*) from mainspring.task where key = 'k'") == 1
+        await conn.execute("delete from mainspring.task")
+        await conn.execute("update mainspring.task_key set expires_at = mainspring.now()")
+    for connection in connections:
+        await connection.close()
+
+
+async def test_who_waits_for_a_key_gets_it_when_the_first_gives_up(dsn: str, conn: Connection) -> None:
+    other = await Database(dsn).connect()
+    with pytest.raises(ZeroDivisionError):
+        async with conn.transaction():
+            first = await conn.fetchval("select mainspring.enqueue('report', key => 'k')")
+            waiting = asyncio.ensure_future(other.fetchval("select mainspring.enqueue('report', key => 'k')"))
+            await asyncio.sleep(0)
+            raise ZeroDivisionError
+    second = await asyncio.wait_for(waiting, 5)
+    assert second != first
+    await other.close()
+    assert [r["id"] for r in await conn.fetch("select id from mainspring.task")] == [second]
+
+
+# ── after ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_parent_that_has_succeeded_is_not_waited_for(conn: Connection) -> None:
+    parent = await conn.fetchval("select mainspring.enqueue('report')")
+    await conn.execute("update mainspring.task set state = 3, token = 1")
+    await transitions.finish(conn, [Ending(parent, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)])
+    child = await conn.fetchval("select mainspring.enqueue('report', after => $1)", [parent])
+    assert (await row(conn, child))["state"] == 1
+
+
+async def test_a_parent_that_has_failed_is_refused(conn: Connection) -> None:
+    parent = await conn.fetchval("select mainspring.enqueue('report')")
+    await conn.execute("update mainspring.task set state = 3, token = 1")
+    await transitions.finish(conn, [Ending(parent, 1, 1, 1, TaskState.FAILED, 1.0, 2.0)])
+    with pytest.raises(asyncpg.PostgresError, match=f"task {parent} does not exist or did not succeed"):
+        await conn.fetchval("select mainspring.enqueue('report', after => $1)", [parent])
+    assert await written(conn) == 0
+
+
+# ── hints ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("call", "hinted"),
+    [
+        ("enqueue('report')", True),
+        ("enqueue('report', delay => '4 s')", True),
+        ("enqueue('report', delay => '1 min')", False),
+        ("enqueue('report', hint => false)", False),
+        ("enqueue_many('report', array['{}', '{}']::jsonb[])", True),
+        ("enqueue_many('report', array['{}']::jsonb[], hint => false)", False),
+    ],
+)
+async def test_a_hint_goes_out_once_and_only_when_something_is_due_soon(
+    conn: Connection, call: str, hinted: bool
+) -> None:
+    heard: list[object] = []
+    await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
+    await conn.execute(f"select mainspring.{call}")
+    await conn.execute("select 1")  # what was sent before its answer has arrived
+    assert heard == (["due"] if hinted else [])
+
+
+NOW = Submission("report", "{}")
+
+
+# ── claimed as they are made ────────────────────────────────────────────────────────────────────
+
+
+async def owner_of(conn: Connection, *segments: int) -> UUID:
+    server = uuid4()
+    await conn.execute(
+        "insert into mainspring.server (id, name, version, status) values ($1, 'one', '1', 'active')", server
+    )
+    await conn.execute("update mainspring.segment set owner = $1 where id = any($2::smallint[])", server, segments)
+    return server
+
+
+async def test_a_claim_at_birth_takes_a_number_of_the_servers_own_segments(conn: Connection) -> None:
+    server = await owner_of(conn, 7, 42)
+    for _ in range(5):
+        task, batch = await submit_and_claim(conn, NOW, 11, server)
+        assert task % 100 in (7, 42)
+        stored = await row(conn, task)
+        assert (stored["state"], stored["session"], stored["token"]) == (2, 11, batch and batch * 1024)
+    assert await conn.fetchval("select count(*) from mainspring.claim") == 5
+
+
+async def test_a_server_without_segments_claims_nothing_at_birth_and_others_are_told(conn: Connection) -> None:
+    server = await owner_of(conn)
+    heard: list[object] = []
+    await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
+    task, batch = await submit_and_claim(conn, NOW, 11, server)
+    stored = await row(conn, task)
+    assert (batch, stored["state"], stored["session"], stored["attempt"]) == (None, 1, None, 0)
+    assert heard == ["due"]
+    assert await conn.fetchval("select count(*) from mainspring.claim") == 0
+
+
+async def test_without_a_server_every_number_will_do(conn: Connection) -> None:
+    await owner_of(conn, 7)
+    task, batch = await submit_and_claim(conn, NOW, 11)
+    stored = await row(conn, task)
+    assert (stored["state"], stored["token"]) == (2, batch and batch * 1024)
+    old = await conn.fetchval("select mainspring.enqueue('report', '{}', null, hint => false, claimer => 12)")
+    assert (await row(conn, old))["session"] == 12, "a server of the version before calls it so"
+
+
+async def test_a_task_with_limits_is_not_claimed_at_birth(conn: Connection) -> None:
+    await jobs.register(conn, {"report": define(Python("report"), {"max_running": 1})})
+    task, batch = await submit_and_claim(conn, NOW, 11)
+    assert (batch, (await row(conn, task))["state"]) == (None, 1)
+
+
+# ── drivers ─────────────────────────────────────────────────────────────────────────────────────
+
+ONE = Submission("report", '{"a": 1}', priority="high", delay=timedelta(minutes=1), key="k")
+MANY = Submissions("report", ['{"n": 1}', '{"n": 2}'])
+NOBODY = Submission("nightly", "{}")
+
+
+async def _check(conn: Connection, one: Any, many: Any) -> None:
+    stored = await row(conn, one)
+    assert (stored["priority"], stored["key"], json.loads(stored["args"])) == (7, "k", {"a": 1})
+    assert [json.loads((await row(conn, task))["args"])["n"] for task in many] == [1, 2]
+
+
+async def test_asyncpg_submits(conn: Connection, database: Database) -> None:
+    await _check(conn, await submit(conn, ONE), await submit(conn, MANY))
+    async with database.acquire() as pooled:
+        assert await submit(pooled, ONE) == await conn.fetchval("select task_id from mainspring.task_key")
+    with pytest.raises(JobNotFound):
+        await submit(conn, NOBODY)
+    with pytest.raises(ValidationError, match="enqueue"):
+        submit_sync(conn, ONE)
+
+
+async def test_psycopg_submits(dsn: str, conn: Connection) -> None:
+    async with await psycopg.AsyncConnection.connect(dsn) as theirs:
+        many = await submit(theirs, MANY)
+        with pytest.raises(ValidationError, match="enqueue"):
+            submit_sync(theirs, ONE)
+    with psycopg.connect(dsn) as theirs_too:
+        one = submit_sync(theirs_too, ONE)
+        with pytest.raises(ValidationError, match="enqueue_sync"):
+            await submit(theirs_too, ONE)
+    with psycopg.connect(dsn) as theirs_too, pytest.raises(JobNotFound):
+        submit_sync(theirs_too, NOBODY)
+    await _check(conn, one, many)
+
+
+async def test_sqlalchemy_submits(dsn: str, conn: Connection) -> None:
+    engine = sqlalchemy.create_engine(dsn.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as theirs:
+        one = submit_sync(theirs, ONE)
+    with engine.connect() as theirs, pytest.raises(JobNotFound):
+        submit_sync(theirs, NOBODY)
+    engine.dispose()
+    async_engine = create_async_engine(dsn.replace("postgresql:", "postgresql+psycopg:"))
+    async with async_engine.begin() as theirs_too:
+        many = await submit(theirs_too, MANY)
+    await async_engine.dispose()
+    await _check(conn, one, many)
+
+
+async def test_what_is_no_connection_is_refused() -> None:
+    for call in (submit, submit_sync):
+        with pytest.raises(ValidationError, match="object is not a connection"):
+            result = call(object(), ONE)
+            await result
+
+
+async def test_a_lost_connection_is_told_as_ours(dsn: str, conn: Connection) -> None:
+    other = await Database(dsn).connect()
+    pid = await other.fetchval("select pg_backend_pid()")
+    await conn.execute("select pg_terminate_backend($1, 5000)", pid)
+    with pytest.raises(StoreUnavailable):
+        await submit(other, ONE)
+    other.terminate()

@@ -21,7 +21,7 @@ import mainspring
 from benchmarks.common import arguments, connection, empty_tables, make_app, quantiles, run, say
 from benchmarks.schedules import Population, idle, one_every_second
 from mainspring import current_task
-from mainspring.server.planner import Planner
+from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Connection, Database
 
 WARM_UP = timedelta(seconds=6)  # from the first plan time: the planner alone has its turn, then the rest starts

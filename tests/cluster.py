@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID, uuid4
 
-from mainspring.server.standing import Standing
+from mainspring.server.cluster.lease import Standing
 from mainspring.store.postgres.database import Connection
 
 OWNER = UUID(int=1)  # to a real server it is stopped: that one takes over at once

@@ -29,9 +29,9 @@ from mainspring.model.placement.lead import Lead
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.identity import Identity
-from mainspring.server.neighbours import process_identity
-from mainspring.server.scopes import Provider
+from mainspring.server.cluster.dead_processes import process_identity
+from mainspring.server.cluster.identity import Identity
+from mainspring.server.planning.scopes import Provider
 from mainspring.server.server import Server
 from mainspring.store.cluster.servers import Newcomer
 from mainspring.store.embedded.server import Embedded, default_directory

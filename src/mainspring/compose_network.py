@@ -1,6 +1,6 @@
 """The composition root for processes on different machines: a server with a door, an agent that dials.
 
-Next: server/door.py and agent/connector.py
+Next: server/agents/endpoint.py and agent/connector.py
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mainspring.agent.connector import Connector, server_urls
 from mainspring.agent.executors.python import Handler
 from mainspring.compose import Executors, Settings, identity_of, make_agent, make_server, without_database
 from mainspring.errors import ValidationError
-from mainspring.server.door import Door
-from mainspring.server.scopes import Provider
+from mainspring.server.agents.endpoint import Door
+from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
 
 _TOKEN = re.compile(r"[!-~]{1,500}")

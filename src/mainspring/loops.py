@@ -1,6 +1,6 @@
 """The one shape of a background loop: a step that finds work, a wake-up, and an interval that adapts.
 
-Next: server/dispatcher.py
+Next: server/dispatch/dispatcher.py
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ async def test_replicas_of_a_worker_share_the_work_and_take_over_from_one_that_i
         long = await network.app["work"].enqueue_many([(2.0,)] * 100)  # one in each segment
         load.tasks += long
         await network.until_begun(long)
-        # One whose agent has just joined may have let the others run its tasks: see server/lender.py.
+        # One whose agent has just joined may have let the others run its tasks: see server/dispatch/overflow.py.
         begun = {line.pid for line in network.ledger()}
         killed = next(worker for worker in workers if worker.pid in begun)
         await killed.kill()

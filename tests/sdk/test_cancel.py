@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mainspring import App, InvalidTransition, Task, TaskFailed, current_task
-from mainspring.server import rescuer
+from mainspring.server.recovery import rescuer
 from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 

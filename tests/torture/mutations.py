@@ -82,7 +82,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "acknowledgement before commit",
         (
             Edit(
-                "server/recorder.py",
+                "server/recording/recorder.py",
                 "        try:\n            async with self._line as conn:\n                if batch.foreign:",
                 "        for link, sequence in batch.settles.items():\n"
                 "            link.settle_now(sequence)\n"

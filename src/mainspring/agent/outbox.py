@@ -1,7 +1,7 @@
 """Outbox: what the agent has to report, gathered into frames and kept until the server has it committed.
 
 Sends  Started, Finished, Progress, Output, Refused, Submit
-Next:  wire/link.py, then server/recorder.py
+Next:  wire/link.py, then server/recording/recorder.py
 """
 
 from __future__ import annotations

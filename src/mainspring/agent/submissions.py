@@ -3,7 +3,7 @@
 A request is kept until it is answered, and asked again on each new connection under the same id: the server answers
 after its commit, and a second time with what the first one came to.
 Sends  Submit
-Next:  server/submissions.py
+Next:  server/agents/submissions.py
 """
 
 from __future__ import annotations

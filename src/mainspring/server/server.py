@@ -1,6 +1,6 @@
 """Server: the loops that plan, dispatch, record, rescue and tidy, and how they start and stop together.
 
-Next: server/membership.py, then server/planner.py
+Next: server/cluster/membership.py, then server/planning/planner.py
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ from mainspring.loops import Loop, run_all
 from mainspring.model.messages import Ending
 from mainspring.model.placement.lead import Lead
 from mainspring.model.words.skew import DEFAULT_LIMIT
-from mainspring.server import broadcaster, coordinator, gatekeeper, keeper, lender
-from mainspring.server.broadcaster import Broadcaster
-from mainspring.server.catalogue import Catalogue
-from mainspring.server.coordinator import Coordinator
-from mainspring.server.dispatcher import Dispatcher
-from mainspring.server.gatekeeper import Gatekeeper
-from mainspring.server.gateway import Gateway
-from mainspring.server.janitor import Janitor
-from mainspring.server.keeper import Keeper
-from mainspring.server.leader import Leader
-from mainspring.server.lender import Lender
-from mainspring.server.listener import Listener
-from mainspring.server.membership import Membership
-from mainspring.server.neighbours import Neighbours
-from mainspring.server.planner import Planner
-from mainspring.server.reception import Reception
-from mainspring.server.recorder import Recorder
-from mainspring.server.rescuer import Rescuer
-from mainspring.server.roster import Roster
-from mainspring.server.scopes import Provider
-from mainspring.server.settler import Settler
-from mainspring.server.standing import Standing
-from mainspring.server.timekeeper import Timekeeper
-from mainspring.server.turnstile import Turnstile
+from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.gateway import Gateway
+from mainspring.server.agents.registry import Roster
+from mainspring.server.cluster import coordinator
+from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.cluster.clock import Timekeeper
+from mainspring.server.cluster.coordinator import Coordinator
+from mainspring.server.cluster.dead_processes import Neighbours
+from mainspring.server.cluster.janitor import Janitor
+from mainspring.server.cluster.leader import Leader
+from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.listener import Listener
+from mainspring.server.cluster.membership import Membership
+from mainspring.server.dispatch import broadcaster, daemons, overflow
+from mainspring.server.dispatch.broadcaster import Broadcaster
+from mainspring.server.dispatch.daemons import Keeper
+from mainspring.server.dispatch.dispatcher import Dispatcher
+from mainspring.server.dispatch.overflow import Lender
+from mainspring.server.planning import limits
+from mainspring.server.planning.dependencies import Settler
+from mainspring.server.planning.limits import Gatekeeper
+from mainspring.server.planning.overlap import Turnstile
+from mainspring.server.planning.planner import Planner
+from mainspring.server.planning.scopes import Provider
+from mainspring.server.recording.recorder import Recorder
+from mainspring.server.recovery.rescuer import Rescuer
 from mainspring.store.cluster.servers import Newcomer
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
@@ -155,22 +157,22 @@ class Server:
             Loop(self.leader.look_every, self.leader.step, self.leader.wake),
             Loop(coordinator.LOOK_EVERY, only(self.coordinator.step), self.coordinator.wake),
             Loop(MOVED_EVERY, self._segments_moved, self._segments_wake),
-            Loop(lender.LOOK_EVERY, self.lender.step),
+            Loop(overflow.LOOK_EVERY, self.lender.step),
             # from a plan time to a task that may be claimed
             Loop(PLAN_EVERY, self.planner.plan, self.planner.wake),
             Loop(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
             Loop(60.0, self.planner.tell_overdue),
             Loop(PLAN_EVERY, self.turnstile.step, self.turnstile.wake),
             Loop(1.0, self.settler.step, self.settler.wake),
-            Loop(gatekeeper.LOOK_EVERY, self.gatekeeper.step, self.gatekeeper.wake),
-            Loop(gatekeeper.SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake),
+            Loop(limits.LOOK_EVERY, self.gatekeeper.step, self.gatekeeper.wake),
+            Loop(limits.SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake),
             # to the agents, and back
             Loop(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
             Loop(self._poll, self.dispatcher.look_below, adaptive=True),
             Loop(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
             Loop(broadcaster.LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake),
-            Loop(keeper.KEEP_EVERY, self.keeper.step, self.keeper.wake),
-            Loop(keeper.TRIM_EVERY, self.keeper.trim),
+            Loop(daemons.KEEP_EVERY, self.keeper.step, self.keeper.wake),
+            Loop(daemons.TRIM_EVERY, self.keeper.trim),
             Loop(self._lease / 6, self.gateway.renew),
             Loop(1.0, self.gateway.compact),
             Loop(1.0, self.gateway.cancel, self.gateway.cancel_wake),

@@ -15,8 +15,8 @@ from mainspring.model.messages import Armed, Chunk, Ending, Note, Start
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition, Health, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.catalogue import Catalogue
-from mainspring.server.recorder import Recorder
+from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection, Database

@@ -21,9 +21,9 @@ from tests.stream_proxy import StreamProxy
 
 import mainspring
 from mainspring.errors import StoreUnavailable
-from mainspring.server.leader import Leader
-from mainspring.server.membership import Membership
-from mainspring.server.standing import Standing
+from mainspring.server.cluster.leader import Leader
+from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.membership import Membership
 from mainspring.store.cluster.servers import Newcomer
 from mainspring.store.postgres.database import Database, Line
 from mainspring.store.postgres.migrate import migrate
@@ -193,7 +193,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
 ) -> None:
     """It says that it goes; if that cannot be heard, its leases end by themselves."""
     monkeypatch.setattr("mainspring.store.postgres.database.LEASE_TIMEOUT", 0.2)
-    monkeypatch.setattr("mainspring.server.leader.LEASE_TIMEOUT", 0.2)
+    monkeypatch.setattr("mainspring.server.cluster.leader.LEASE_TIMEOUT", 0.2)
     monkeypatch.setattr("mainspring.store.postgres.database.CLOSE_TIMEOUT", 0.1)
     await migrate(Database(lasting.dsn))
     async with StreamProxy("127.0.0.1", lasting.port) as proxy:

@@ -17,7 +17,7 @@ from mainspring.model.schedules.story import Story, as_lines, last_before, waite
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.planner import Planner
+from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import backfill, calendars, explain, fires, missed, schedules
 from mainspring.store.schedules import overlap as schedules_overlap

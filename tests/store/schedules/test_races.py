@@ -12,7 +12,7 @@ from tests.schedules import at, create, planned, set_clock
 from mainspring.errors import Conflict
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.tasks.jobs import Command, Definition, Python
-from mainspring.server.planner import Planner
+from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import calendars, schedules
 from mainspring.store.schedules.revoke import Recalled

@@ -15,9 +15,9 @@ from mainspring.model.messages import Ending
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again
-from mainspring.server.catalogue import Catalogue
-from mainspring.server.recorder import Recorder
-from mainspring.server.rescuer import Rescuer
+from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.recording.recorder import Recorder
+from mainspring.server.recovery.rescuer import Rescuer
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import plans, revoke, schedules

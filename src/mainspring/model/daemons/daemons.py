@@ -2,7 +2,7 @@
 
 Pure. A replica never ends by itself: whatever its attempt came to, another follows, after a wait that grows while its
 lives are short. What is no fault of its own costs nothing.
-Next: store/daemons/replicas.py, server/keeper.py
+Next: store/daemons/replicas.py, server/dispatch/daemons.py
 """
 
 from __future__ import annotations

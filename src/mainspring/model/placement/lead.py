@@ -2,7 +2,7 @@
 
 An agent that takes longer to acknowledge, or that is busier, is told earlier; never so early that a change of mind
 would come too late for most, nor so late that a lost message could not be sent again.
-Next: server/seat.py
+Next: server/agents/session.py
 """
 
 from __future__ import annotations

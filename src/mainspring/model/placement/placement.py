@@ -2,7 +2,7 @@
 
 Jobs with equal requirements share a pool. Its row holds the labels by name, and under names that begin with "@"
 how its tasks are placed.
-Next: model/placement/strategies.py, then server/placer.py
+Next: model/placement/strategies.py, then server/dispatch/placement.py
 """
 
 from __future__ import annotations

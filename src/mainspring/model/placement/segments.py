@@ -1,7 +1,7 @@
 """Segments: a hundred slices of all schedules and tasks, shared out evenly among the servers, moving as few as can be.
 
 Pure: (who owns what, who is there) → what changes hands.
-Next: server/coordinator.py
+Next: server/cluster/coordinator.py
 """
 
 from __future__ import annotations

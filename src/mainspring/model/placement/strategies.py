@@ -2,7 +2,7 @@
 
 Each gives the order in which tasks take sessions, for at most `limit` of them, and names no session more often
 than it has room.
-Next: server/placer.py
+Next: server/dispatch/placement.py
 """
 
 from __future__ import annotations

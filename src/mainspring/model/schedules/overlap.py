@@ -2,7 +2,7 @@
 
 Decided at the last moment: while another task of its schedule and scope lives, a task waits, unarmed, until its
 instant; what happens then its schedule's policy says. With the lane free it is released ahead of its time.
-Next: server/turnstile.py
+Next: server/planning/overlap.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ there is none, the cursor behind them, and when to look again.
 A plan time is late when its instant has passed. Lateness up to GRACE is a hiccup: it runs. Once the first
 undecided plan time is later than that, nothing was running for a while, and catch-up decides about all that
 has passed: `skip` none, `latest` the last, `all` those within the window.
-Next: server/planner.py
+Next: server/planning/planner.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Verdict: what becomes of a task when one of its attempts has ended.
 
 Pure: (job, ending) → the task ends in a state, or goes back to pending after a delay.
-Next: server/recorder.py
+Next: server/recording/recorder.py
 """
 
 from __future__ import annotations

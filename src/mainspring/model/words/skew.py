@@ -1,6 +1,6 @@
 """Skew: what is said about a machine whose clock is wrong. Tasks fire on the database's time all the same.
 
-Next: server/reception.py
+Next: server/agents/connection.py
 """
 
 from __future__ import annotations

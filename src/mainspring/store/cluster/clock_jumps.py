@@ -1,6 +1,6 @@
 """Leases after the database's clock was set back: those of the dead would last for as long as it was.
 
-Next: server/coordinator.py
+Next: server/cluster/coordinator.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Neighbours: sessions and servers that say which process runs them, for whoever can see that it died.
 
 Each move is guarded by the process: a server that has started again in the meantime keeps its lease.
-Next: server/neighbours.py
+Next: server/cluster/dead_processes.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The lock decides who may begin a term; the term is what a leader's writes check. A lock whose holder is frozen is
 taken from it once its lease is over.
-Next: server/leader.py
+Next: server/cluster/leader.py
 """
 
 from __future__ import annotations

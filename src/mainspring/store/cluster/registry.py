@@ -1,6 +1,6 @@
 """Roster: who is there to run tasks, who takes nothing new, and what waits for whom.
 
-Next: model/tasks/waits.py, server/roster.py
+Next: model/tasks/waits.py, server/agents/registry.py
 """
 
 from __future__ import annotations

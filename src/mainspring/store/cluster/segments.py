@@ -1,7 +1,7 @@
 """Segments: who owns which slice of schedules and tasks. Planners and dispatchers check it in what they write.
 
 A schedule has its segment in its row; that of a task is its number modulo 100.
-Next: server/coordinator.py
+Next: server/cluster/coordinator.py
 """
 
 from __future__ import annotations

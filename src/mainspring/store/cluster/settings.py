@@ -1,6 +1,6 @@
 """Settings of the whole, changed at run time: servers read them with their jobs, and follow within seconds.
 
-Next: server/catalogue.py
+Next: server/cluster/catalogue.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A token that serves once is exchanged for a credential of the agent's own, which is revoked with the token that it
 came from. The exchange can be repeated by the same agent process: an answer may be lost.
-Next: server/door.py
+Next: server/agents/endpoint.py
 """
 
 from __future__ import annotations

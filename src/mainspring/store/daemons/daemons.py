@@ -1,7 +1,7 @@
 """Daemons: replicas are made where they are missing, stopped where they are too many, renewed one after another.
 
 Each statement sees to all daemons at once, and is guarded by what it changes: any number of servers may run it.
-Next: server/keeper.py; the lives of a replica are in store/daemons/replicas.py
+Next: server/dispatch/daemons.py; the lives of a replica are in store/daemons/replicas.py
 """
 
 from __future__ import annotations

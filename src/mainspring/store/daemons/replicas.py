@@ -3,7 +3,7 @@
 The same discipline as store/tasks/claims.py and store/tasks/transitions.py: a claim takes a new token and is noted
 under a batch, and an ending moves only what has its token and is still held. A replica goes back to pending by an
 ending of its own agent, or when that agent's lease is over: never are there two.
-Next: server/keeper.py, server/recorder.py
+Next: server/dispatch/daemons.py, server/recording/recorder.py
 """
 
 from __future__ import annotations

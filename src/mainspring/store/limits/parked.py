@@ -3,7 +3,7 @@
 The end of a task that had the key brings the first of its lane back in the same transaction (trigger `free_slots`), a
 retry does so too (store/tasks/transitions.py), and so does time, where the key has a rate. Whatever else there may be,
 such as limits that were raised, `sweep` finds: it looks at the lanes one after another.
-Next: server/gatekeeper.py
+Next: server/planning/limits.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A slot is in the row of the task that has it, under a unique index: it is free w
 and no two gatekeepers can give the same one. A rate is a row of mainspring.throttle, which moves in the same statement.
 What is looked at moves: a task that must wait for its key goes to the lane of that key, where nobody looks until the
 end of one that has the key brings the first of the lane back (trigger `free_slots`).
-Next: server/gatekeeper.py; what brings tasks back from lanes is in store/limits/parked.py
+Next: server/planning/limits.py; what brings tasks back from lanes is in store/limits/parked.py
 """
 
 from __future__ import annotations

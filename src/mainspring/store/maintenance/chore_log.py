@@ -1,6 +1,6 @@
 """Chores: what each part of the maintenance came to, over all servers that did it.
 
-Next: server/janitor.py
+Next: server/cluster/janitor.py
 """
 
 from __future__ import annotations

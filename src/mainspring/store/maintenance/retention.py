@@ -1,7 +1,7 @@
 """Forgetting: rows that have served their time, at most so many at once. What is in partitions is dropped with them.
 
 Each function deletes up to `limit` rows and returns how many; two who do it at once share the work.
-Next: server/janitor.py
+Next: server/cluster/janitor.py
 """
 
 from __future__ import annotations

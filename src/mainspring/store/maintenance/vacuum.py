@@ -1,7 +1,7 @@
 """Upkeep of the hot tables: statistics that are old, rows that are dead, and who keeps them from being vacuumed.
 
 Autovacuum does the work; this sees that it does. Times here are PostgreSQL's own, not mainspring.now().
-Next: server/janitor.py
+Next: server/cluster/janitor.py
 """
 
 from __future__ import annotations

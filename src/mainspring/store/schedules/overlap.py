@@ -2,7 +2,7 @@
 
 A lane is a schedule and scope. Its tasks are found by an index of their own, which holds only those that wait.
 Every move is guarded by the state it leaves: of two servers that decide at once, one finds nothing to move.
-Next: server/turnstile.py
+Next: server/planning/overlap.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 computed from, and only for plan times that are not in the ledger yet: any number of planners may do the same
 at once, and each plan time is decided once. A planner looks at the segments that its server owns, and what it writes
 names the epoch in which it has looked: one that lost a segment meanwhile writes nothing for it.
-Next: server/planner.py
+Next: server/planning/planner.py
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ back if it has not started, and `confirm` takes it back then; one that has start
 
 A plan time that is taken back is undecided again, and the cursor goes back to it: the planner decides anew, by the
 version that is in force then. A plan time that had passed before the change stays decided, as paused.
-Next: server/recorder.py
+Next: server/recording/recorder.py
 """
 
 from __future__ import annotations

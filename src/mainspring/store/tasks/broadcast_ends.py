@@ -1,7 +1,7 @@
 """How broadcasts end: when no child is left, by what became of the children; or with no agent at their instant.
 
 Every statement is guarded by the state it leaves and safe to repeat; two servers may run it at once.
-Next: server/broadcaster.py
+Next: server/dispatch/broadcaster.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ assigned, and belongs to one agent by name; while it waits for a retry its pool 
     parent   pending → running → succeeded | failed | cancelled      token, but no session: no agent has it
     child    assigned → running → … as any task; pending → assigned again only by `assign`
 The claim rows that are made here are `untold`: see store/tasks/claims.py.
-Next: server/broadcaster.py; how a broadcast ends is in store/tasks/broadcast_ends.py
+Next: server/dispatch/broadcaster.py; how a broadcast ends is in store/tasks/broadcast_ends.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A claim walks the index from a floor that its caller remembers: below it lies what was claimed before, and
 the dead entries of what has ended, which stay as long as somebody's old snapshot does.
-Next: server/dispatcher.py
+Next: server/dispatch/dispatcher.py
 """
 
 from __future__ import annotations

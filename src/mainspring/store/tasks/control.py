@@ -1,7 +1,7 @@
 """Control: what people do to a task that runs: hold it still, let it go on, run it again from the start.
 
 Each is a wish on the task's row, guarded by its state; the gateway of whoever has the agent passes it on.
-Next: server/gateway.py
+Next: server/agents/gateway.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dependencies: blocked → pending when the last parent has succeeded, → skipped when one has not.
 
 Each statement can be repeated, and does in one go what became due: a settler that dies loses nothing.
-Next: server/settler.py
+Next: server/planning/dependencies.py
 """
 
 from __future__ import annotations

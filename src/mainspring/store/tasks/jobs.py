@@ -1,6 +1,6 @@
 """Job definitions: registered by applications and by people, read by servers.
 
-Next: server/catalogue.py
+Next: server/cluster/catalogue.py
 """
 
 from __future__ import annotations

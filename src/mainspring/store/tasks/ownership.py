@@ -1,6 +1,6 @@
 """Evidence: whose attempts reports are about, and what was refused of them.
 
-Next: server/recorder.py
+Next: server/recording/recorder.py
 """
 
 from __future__ import annotations

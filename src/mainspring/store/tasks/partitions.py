@@ -1,7 +1,7 @@
 """Partitions of the history: made ahead by day, dropped by retention.
 
 A table is made apart and then attached, which waits for nobody's reads.
-Next: store/maintenance/retention.py, server/janitor.py
+Next: store/maintenance/retention.py, server/cluster/janitor.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rows are locked as they are found, and those that somebody else has at that moment, such as a recorder that ends them,
 are passed over. The caller owns the transaction, and moves what it has locked within it.
-Next: server/rescuer.py
+Next: server/recovery/rescuer.py
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rendezvous hashing: each agent has a hash of its name and the argument, and the highest takes the task. An agent
 that leaves moves its own tasks and nobody else's. The agents of other servers compete, so that all servers come to
 the same winner; what one of them wins is left to its server for a moment.
-Next: server/placer.py
+Next: server/dispatch/placement.py
 """
 
 from __future__ import annotations

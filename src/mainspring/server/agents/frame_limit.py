@@ -1,0 +1,75 @@
+"""Flood: an agent that sends more frames than any honest one is slowed down, and sent away if it goes on.
+
+Next: server/agents/connection.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar
+
+from mainspring.model.messages import Frame
+from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.clock import boottime
+
+Out = TypeVar("Out")
+In = TypeVar("In")
+
+RATE = 2000.0  # frames a second that anybody may send for long; they are batches, so an agent at full speed sends 200
+BURST = 4000.0
+PATIENCE = 30.0  # seconds of being slowed down
+
+
+class Flood:
+    """A bucket that frames fill and time empties. Pure: the caller gives the time."""
+
+    def __init__(self) -> None:
+        self._level = 0.0
+        self._at = 0.0
+        self._paused = 0.0
+
+    def pause(self, now: float) -> float:
+        """Seconds to wait before the next frame is read. ChannelClosed if it has been enough."""
+        drained = (now - self._at) * RATE
+        self._at = now
+        if drained >= self._level:
+            self._paused = 0.0
+        self._level = max(0.0, self._level - drained) + 1
+        if self._level <= BURST:
+            return 0.0
+        pause = (self._level - BURST) / RATE + 0.01
+        self._paused += pause
+        if self._paused > PATIENCE:
+            raise ChannelClosed("more frames than any agent sends")
+        return pause
+
+
+class Slowed(Generic[Out, In]):
+    """A channel that counts every frame, also those that are empty or repeated and that nobody above ever sees."""
+
+    def __init__(self, channel: Channel[Out, In]) -> None:
+        self._channel = channel
+        self._flood = Flood()
+
+    async def send(self, frame: Frame[Out]) -> None:
+        await self._channel.send(frame)
+
+    async def receive(self) -> Frame[In]:
+        frame = await self._channel.receive()
+        try:
+            pause = self._flood.pause(boottime())
+        except ChannelClosed as error:
+            await self._channel.refuse(error.message)
+            raise
+        if pause:
+            await asyncio.sleep(pause)
+        return frame
+
+    async def refuse(self, reason: str) -> None:
+        await self._channel.refuse(reason)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def abort(self) -> None:
+        self._channel.abort()

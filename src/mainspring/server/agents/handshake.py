@@ -1,0 +1,83 @@
+"""Arrivals: what happens to an agent's hello. It begins a session, or goes on with what it holds of one before.
+
+Writes  store.agents, store.tokens
+Next:   server/agents/connection.py
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from mainspring.errors import ValidationError
+from mainspring.model.messages import Armed, Hello
+from mainspring.model.words.names import check_name
+from mainspring.store.cluster import agents, tokens
+from mainspring.store.cluster.agents import Newcomer
+from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.installation import database_id
+
+MAX_SLOTS = 100_000
+MAX_LABELS = 100
+MAX_HELD = 1_000_000
+
+
+class Arrival(NamedTuple):
+    session: int
+    instance: str  # names the agent's process, without its secret
+    tasks: list[Armed]  # what it took over
+    batch: int  # under which that is noted
+    credential: str | None  # to come with from now on
+    database: str  # its id
+
+
+async def arrive(
+    conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
+) -> Arrival | str:
+    """The session with `server` of an agent that said hello, or why it cannot have one."""
+    try:
+        _check(hello)
+        if process is None and not hello.instance:
+            raise ValidationError("instance: an agent must name its process by a secret of its own", field="instance")
+    except ValidationError as error:
+        return error.message
+    instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is kept
+    credential = None
+    if token is not None:
+        admission = await tokens.admit(conn, token, instance, hello.name)
+        if admission is None:
+            return "this token serves one agent, and has served another; make a new one"
+        token, credential = admission
+    newcomer = Newcomer(
+        hello.name, hello.slots, hello.labels, process, instance, token, hello.host, hello.version, hello.offers, server
+    )
+    database = (await database_id(conn)).hex
+    if hello.session is None:
+        return Arrival(await agents.begin(conn, newcomer, lease), instance, [], 0, credential, database)
+    held = [h for h in hello.held if 0 < h.task < 2**63 and 0 < h.token < 2**63]
+    taken = await agents.go_on(conn, newcomer, lease, [h.task for h in held], [h.token for h in held])
+    return Arrival(taken.session, instance, taken.tasks, taken.batch, credential, database)
+
+
+def _check(hello: Hello) -> None:
+    check_name(hello.name, field="name")
+    check_name(hello.host or "unknown", field="host")
+    check_name(hello.version or "unknown", field="version")
+    if not 1 <= hello.slots <= MAX_SLOTS:
+        raise ValidationError(f"slots: {hello.slots}; 1 to {MAX_SLOTS}", field="slots")
+    for field, given, most in (
+        ("labels", hello.labels, MAX_LABELS),
+        ("offers", hello.offers, MAX_LABELS),
+        ("held", hello.held, MAX_HELD),
+    ):
+        if len(given) > most:
+            raise ValidationError(f"{field}: {len(given)}; at most {most}", field=field)
+    for name, value in hello.labels.items():
+        check_name(name, field="labels")
+        check_name(value, field="labels")
+    for name, amount in hello.offers.items():
+        check_name(name, field="offers")
+        if not 0 <= amount < 1e15:
+            raise ValidationError(f"offers: {name} is {amount:g}; 0 or more", field="offers")
+    if hello.session is not None and not 0 < hello.session < 2**63:
+        raise ValidationError("session: no such number", field="session")

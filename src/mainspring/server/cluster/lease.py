@@ -1,0 +1,51 @@
+"""Standing: who this server is in the cluster, until when it may act, and what it has done.
+
+Planner, dispatcher, turnstile, lender and leader ask it before they act; what they write is checked by the database
+all the same.
+Next: server/cluster/membership.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from mainspring.wire.clock import boottime
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a server has done since its start."""
+
+    scanned: int = 0  # schedules that its planner looked at
+    planned: int = 0  # plan times that it decided
+    dispatched: int = 0  # tasks that it claimed for agents
+    recorded: int = 0  # endings that it wrote
+    scanned_at: float | None = None  # the last look of its planner, in boot time
+    scan_seconds: float = 0.0
+
+    def scan(self, schedules: int, began: float, ended: float) -> None:
+        """Its planner has looked, and found so many schedules."""
+        self.scanned += schedules
+        self.scanned_at, self.scan_seconds = ended, ended - began
+
+
+@dataclass(slots=True)
+class Standing:
+    """`trusted_until` is in boot time: before the database may give its segments to others, it stops by itself."""
+
+    id: UUID
+    trusted_until: float = 0.0
+    is_draining: bool = False
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def may_act(self) -> bool:
+        return not self.is_draining and boottime() < self.trusted_until
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it may not act, in words."""
+        if self.is_draining:
+            return "the server is stopping"
+        return None if self.may_act else "the server cannot renew its lease: PostgreSQL does not answer"

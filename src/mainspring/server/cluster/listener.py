@@ -1,0 +1,44 @@
+"""Listener: NOTIFY hints wake the loops. A hint may be lost: polling is the truth.
+
+Next: server/dispatch/dispatcher.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from mainspring.store.postgres.database import Connection, Database
+
+CHANNEL = "mainspring"
+
+
+class Listener:
+    """`wakes` maps the payload of a hint to the events it sets."""
+
+    def __init__(self, database: Database, wakes: Mapping[str, Sequence[asyncio.Event]]) -> None:
+        self._line = database.line("hints")
+        self._wakes = wakes
+        self._listening: Connection | None = None
+
+    async def step(self) -> int:
+        """Listen, and see that the connection is there."""
+        async with self._line as conn:
+            if conn is not self._listening:
+                await conn.add_listener(CHANNEL, self._hint)
+                self._listening = conn
+                for payload in self._wakes:
+                    self._wake(payload)  # hints may have been missed
+            else:
+                await conn.execute("select 1")
+        return 0
+
+    def _hint(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
+        self._wake(str(payload))
+
+    def _wake(self, payload: str) -> None:
+        for event in self._wakes.get(payload, ()):
+            event.set()
+
+    async def close(self) -> None:
+        await self._line.close()

@@ -1,0 +1,114 @@
+"""Membership: this server's row in the cluster, its lease, and what follows when it is lost.
+
+Writes  store.servers       (join, heartbeat, drain, stop), on a line of its own: a full pool must not cost the lease
+Next:   server/cluster/leader.py, server/cluster/coordinator.py
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import uuid4
+
+from mainspring.errors import StoreUnavailable
+from mainspring.server.cluster.lease import Standing
+from mainspring.store.cluster import servers
+from mainspring.store.cluster.servers import Newcomer, Pulse
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.wire.clock import boottime
+
+log = logging.getLogger("mainspring")
+
+BEATS = 6  # heartbeats in a lease
+MARGIN = 0.1  # of a lease: so long before its end this server does not trust it any more
+
+
+class Membership:
+    """`newcomer` is what the others are told of this server; `agents` counts those connected to it."""
+
+    def __init__(
+        self, database: Database, standing: Standing, newcomer: Newcomer, lease: float, agents: Callable[[], int]
+    ) -> None:
+        self._line = database.lease_line()
+        self._standing = standing
+        self._newcomer = newcomer
+        self._lease = lease
+        self._agents = agents
+        self._incarnation = 0
+        self._is_drained = False  # the others know that it takes nothing new
+        self.beat_every = lease / BEATS
+
+    async def join(self) -> None:
+        """Be known to the cluster, and have a lease."""
+        async with self._line as conn:
+            await self._join(conn)
+
+    async def _join(self, conn: Connection) -> None:
+        asked_at = boottime()
+        self._incarnation = await servers.join(conn, self._newcomer, self._lease)
+        self._trust(asked_at)
+
+    async def announce(self, url: str) -> None:
+        """Say where agents connect to."""
+        self._newcomer = self._newcomer._replace(url=url)
+        async with self._line as conn:
+            await servers.announce(conn, self._newcomer.id, self._incarnation, url)
+
+    def _trust(self, asked_at: float) -> None:
+        """The database has renewed the lease, after it was asked: from then on it runs at the earliest."""
+        self._standing.trusted_until = asked_at + self._lease * (1 - MARGIN)
+
+    async def beat(self) -> int:
+        """Renew the lease. Who was declared dead joins again, and gets new segments."""
+        asked_at = boottime()
+        async with self._line as conn:
+            if self._standing.is_draining and not self._is_drained:
+                await self._drain(conn)  # a lease that is renewed would keep the segments of who does nothing
+            if await servers.beat(conn, self._newcomer.id, self._incarnation, self._lease, self._pulse()):
+                self._trust(asked_at)
+            elif not self._standing.is_draining:
+                await self._come_back(conn)
+        return 0
+
+    async def _come_back(self, conn: Connection) -> None:
+        self._standing.trusted_until = 0.0
+        if await servers.is_taken(conn, self._newcomer, self._incarnation):
+            log.error("another process is server %s now: a directory was copied; this one takes a new number",
+                      self._newcomer.id)  # fmt: skip
+            self._newcomer = self._newcomer._replace(id=uuid4())
+            self._standing.id = self._newcomer.id
+        else:
+            log.warning("this server was silent for longer than its lease, and was declared dead; it joins again")
+        await self._join(conn)
+
+    def _pulse(self) -> Pulse:
+        tally = self._standing.tally
+        scan_age = None if tally.scanned_at is None else boottime() - tally.scanned_at
+        return Pulse(
+            self._agents(),
+            tally.scanned,
+            tally.planned,
+            tally.dispatched,
+            tally.recorded,
+            scan_age,
+            tally.scan_seconds,
+        )
+
+    async def drain(self) -> None:
+        """Take nothing new, and let others have the segments."""
+        self._standing.is_draining = True
+        with suppress(StoreUnavailable):  # then the next heartbeat that comes through says so
+            async with self._line as conn:
+                await self._drain(conn)
+
+    async def _drain(self, conn: Connection) -> None:
+        await servers.drain(conn, self._newcomer.id, self._incarnation)
+        self._is_drained = True
+
+    async def close(self) -> None:
+        """Be stopped."""
+        with suppress(StoreUnavailable):
+            async with self._line as conn:
+                await servers.stop(conn, self._newcomer.id, self._incarnation)
+        await self._line.close()

@@ -1,0 +1,166 @@
+"""Recorder: starts, endings, progress and output of all agents, in one batch per flush.
+
+Reads   reports handed over by the reception, those of strangers sifted (server/recording/ownership.py)
+Writes  store.outcomes      (→ running, → terminal, → pending)
+Then    acknowledges the reports, and tells who waits for the tasks
+Next:   store/tasks/transitions.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.messages import Ending, Held
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again, after_attempt
+from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.recording.batch import Batch, Report, Reporter, ServerLink, in_parts
+from mainspring.server.recording.ownership import Strangers
+from mainspring.store.daemons import replicas
+from mainspring.store.postgres.database import Connection, Database, Line
+from mainspring.store.schedules import revoke
+from mainspring.store.tasks import claims, partitions, transitions
+
+log = logging.getLogger("mainspring")
+
+
+class Recorder:
+    def __init__(self, database: Database, catalogue: Catalogue) -> None:
+        self._line: Line = database.line()
+        self._catalogue = catalogue
+        self._strangers = Strangers()
+        self._batch = Batch()
+        self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before any other
+        self.is_behind = False  # the last flush failed: there are reports that the database has not seen
+        self.wake = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.on_recorded: list[Callable[[list[Ending], list[Held]], None]] = []  # attempts that are over
+        self.on_ended: list[Callable[[list[Ending]], None]] = []  # tasks that are over
+        self.on_requeued: list[Callable[[], None]] = []  # tasks that are pending again
+        self.on_restarted: list[Callable[[], None]] = []  # replicas of daemons that are to run again, or have ended
+
+    @property
+    def backlog(self) -> int:
+        return len(self._batch.endings) + (len(self._failed.endings) if self._failed else 0)
+
+    def submit(
+        self,
+        link: ServerLink,
+        sequence: int,
+        reports: list[Report],
+        foreign: list[tuple[Reporter, Report]] | None = None,
+    ) -> None:
+        """Take the reports of one frame; it is acknowledged when they are committed.
+
+        `foreign` are about attempts that the reporter does not hold, as far as its server knows.
+        """
+        for report in reports:
+            self._batch.add(report)
+        if foreign:
+            self._batch.foreign += foreign
+        self._batch.settles[link] = sequence
+        self.idle.clear()
+        self.wake.set()
+
+    async def flush(self) -> int:
+        """Write what has come since the last flush; returns the number of endings."""
+        batch = self._failed or self._batch
+        if self._failed is None:
+            if not batch.settles:
+                self.idle.set()
+                return 0
+            self._batch = Batch()
+            batch.drop_ended_starts()
+            self._failed = batch
+        try:
+            async with self._line as conn:
+                if batch.foreign:
+                    await self._strangers.sift(conn, batch)
+                ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
+        except StoreUnavailable:
+            self.is_behind = True
+            raise
+        self.is_behind = False
+        self._failed = None
+        for link, sequence in batch.settles.items():
+            link.settle_now(sequence)  # if it has gone, it tells the frame to whom it connects to; that is harmless
+        for on_recorded in self.on_recorded:
+            on_recorded(batch.endings, batch.refused)
+        for on_ended in self.on_ended:
+            on_ended(ended)
+        if requeued:
+            for on_requeued in self.on_requeued:
+                on_requeued()
+        return max(1, len(batch.endings))
+
+    async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
+        if batch.notes:
+            await transitions.note(conn, batch.notes)
+        if batch.chunks:
+            await partitions.write(conn, lambda: transitions.output(conn, batch.chunks))
+        if batch.starts:
+            await transitions.start(conn, batch.starts)
+        if batch.refused:
+            await self._give_back(conn, batch.refused)
+        ended, again = await self.record(conn, batch.endings) if batch.endings else ([], 0)
+        return ended, again + len(batch.refused)
+
+    async def record(self, conn: Connection, endings: list[Ending]) -> tuple[list[Ending], int]:
+        """Give the verdict on each ending and write it; returns what ended, and how many run again."""
+        ended: list[Ending] = []
+        again: list[Again] = []
+        for ending in endings:
+            if ending.state is TaskState.SUCCEEDED:
+                ended.append(ending)
+            else:
+                verdict = after_attempt(self._catalogue.definition(ending.job), ending, random.random())
+                if isinstance(verdict, Again):
+                    again.append(verdict)
+                else:
+                    ended.append(verdict)
+        await self.apply(conn, ended, again)
+        return ended, len(again)
+
+    async def apply(self, conn: Connection, ended: list[Ending], again: list[Again]) -> None:
+        """Write verdicts; reports that move nothing are kept as evidence."""
+        if ended and await partitions.write(conn, lambda: transitions.finish(conn, ended)) < len(ended):
+            await self._unmoved(conn, await self._restart(conn, ended))
+        if again and await partitions.write(conn, lambda: transitions.retry(conn, again)) < len(again):
+            endings = await self._restart(conn, [verdict.ending for verdict in again])
+            await self._cancel(conn, endings)
+            await self._unmoved(conn, endings)
+
+    async def _restart(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
+        """A daemon's task goes on, whatever its agent says of it: the row tells that it is one. Returns the others."""
+        others = await replicas.restart(conn, endings)
+        if len(others) < len(endings):
+            for on_restarted in self.on_restarted:
+                on_restarted()
+        return others
+
+    async def _give_back(self, conn: Connection, refused: list[Held]) -> None:
+        moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])
+        if moved < len(refused):
+            await revoke.confirm(conn, [a.task for a in refused], [a.token for a in refused])
+            await self._cancel(conn, [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused])
+
+    async def _cancel(self, conn: Connection, endings: list[Ending]) -> None:
+        """What does not go back because somebody wants it cancelled ends so; the guard leaves all others alone."""
+        error = "cancelled before it ran again"
+        cancelled = [replace(e, state=TaskState.CANCELLED, code="cancelled", error=error) for e in endings]
+        await partitions.write(conn, lambda: transitions.finish(conn, cancelled))
+
+    async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
+        await transitions.add_results(conn, endings)
+        for ending in await transitions.keep_stale(conn, endings):
+            log.warning("task %d: a stale report of attempt %d was kept as evidence", ending.task, ending.attempt)
+
+    async def close(self) -> None:
+        await self._line.close()

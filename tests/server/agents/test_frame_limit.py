@@ -1,0 +1,52 @@
+"""Flood: who sends too much is slowed down, then sent away."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainspring.model.messages import AgentMessage, Frame, ServerMessage
+from mainspring.server.agents.frame_limit import BURST, RATE, Flood, Slowed
+from mainspring.wire.channel import ChannelClosed, memory_pair
+from mainspring.wire.link import Link
+
+
+def test_an_honest_agent_is_never_slowed_down() -> None:
+    flood = Flood()
+    assert not any(flood.pause(100 + number / (RATE / 2)) for number in range(20_000))
+
+
+def test_a_burst_passes_and_a_flood_does_not() -> None:
+    flood = Flood()
+    assert not any(flood.pause(100.0) for _ in range(int(BURST)))
+    assert flood.pause(100.0) > 0
+    with pytest.raises(ChannelClosed):
+        for _ in range(100_000):
+            flood.pause(100.0)
+
+
+def test_after_a_rest_all_is_forgiven() -> None:
+    flood = Flood()
+    for _ in range(int(BURST) + 100):
+        flood.pause(100.0)
+    assert flood.pause(200.0) == 0.0
+
+
+async def test_frames_that_say_nothing_count_too_and_the_flood_is_told_why_it_is_sent_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mainspring.server.agents.frame_limit.PATIENCE", 0.0)
+    near, far = memory_pair()
+    for _ in range(int(BURST) + 1000):
+        await near.send(Frame(0, 0, []))
+    told: list[str] = []
+
+    async def refuse(reason: str) -> None:
+        told.append(reason)
+
+    monkeypatch.setattr(far, "refuse", refuse)
+    link: Link[ServerMessage, AgentMessage] = Link(Slowed(far))
+    with pytest.raises(ChannelClosed):
+        await asyncio.wait_for(link.receive(), 10)
+    assert told == ["more frames than any agent sends"]

@@ -1,0 +1,210 @@
+"""Arrivals: an agent that connects again goes on with what it holds; what it does not hold goes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.cluster import OWNER
+
+from mainspring.model.messages import Armed, Hello, Holding
+from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
+from mainspring.server.agents import handshake
+from mainspring.server.agents.handshake import Arrival
+from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.recording.recorder import Recorder
+from mainspring.server.recovery.rescuer import Rescuer
+from mainspring.store.cluster import agents, tokens
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import claims, jobs, rescue, tasks, transitions
+from mainspring.wire.clock import Clock
+
+
+def hello(
+    session: int | None = None, *held: Armed, instance: str = "secret", state: TaskState = TaskState.ASSIGNED
+) -> Hello:
+    holding = [Holding(armed.task, armed.token, state) for armed in held]
+    return Hello("agent", 10, {}, instance=instance, session=session, held=holding)
+
+
+async def arrive(conn: Connection, said: Hello, token: int | None = None) -> Arrival:
+    arrival = await handshake.arrive(conn, said, 60.0, server=OWNER, process=None, token=token)
+    assert isinstance(arrival, Arrival)
+    return arrival
+
+
+async def claimed(conn: Connection, session: int, count: int) -> list[Armed]:
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    await conn.execute("select mainspring.enqueue_many('job', array_fill('{}'::jsonb, array[$1::int]))", count)
+    pool = await conn.fetchval("select pool from mainspring.job")
+    return (await claims.claim(conn, OWNER, pool, [session], count, [BOTTOM] * 10, ahead=5.0)).tasks[session]
+
+
+@pytest.fixture
+async def other(database: Database) -> AsyncIterator[Connection]:
+    async with database.acquire() as conn:
+        yield conn
+
+
+@pytest.fixture
+async def rescuer(database: Database, conn: Connection) -> Rescuer:
+    catalogue = Catalogue(database)
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    await catalogue.refresh()
+    return Rescuer(database, catalogue, Recorder(database, catalogue), Clock(), 60.0)
+
+
+async def test_what_the_agent_still_has_is_its_new_sessions_under_the_same_token(conn: Connection) -> None:
+    first = await arrive(conn, hello())
+    kept, lost = await claimed(conn, first.session, 2)
+    second = await arrive(conn, hello(first.session, kept))
+    assert [(a.task, a.token, a.attempt) for a in second.tasks] == [(kept.task, kept.token, 1)]
+    assert [h.task for h in await rescue.held(conn, second.session, 10)] == [kept.task]
+    assert [h.task for h in await rescue.held(conn, first.session, 10)] == [lost.task]
+    assert await transitions.finish(conn, []) == 0
+
+
+async def test_what_never_came_to_the_agent_goes_back_and_costs_nothing(conn: Connection, rescuer: Rescuer) -> None:
+    first = await arrive(conn, hello())
+    kept, lost = await claimed(conn, first.session, 2)
+    await arrive(conn, hello(first.session, kept))
+    assert await rescuer.step() == 1
+    row = await conn.fetchrow("select state, attempt, crashes from mainspring.task where id = $1", lost.task)
+    assert tuple(row) == (TaskState.PENDING, 0, 0)
+    assert (await tasks.get(conn, kept.task)).state == "assigned"
+    assert await rescuer.step() == 0
+    await rescuer.close()
+
+
+async def test_a_claim_that_another_server_makes_for_the_old_session_is_found_and_goes_back(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    first = await arrive(conn, hello())
+    await arrive(conn, hello(first.session))
+    [late] = await claimed(conn, first.session, 1)
+    assert await rescuer.step() == 1
+    assert (await tasks.get(conn, late.task)).state == "pending"
+    await rescuer.close()
+
+
+async def test_nobody_goes_on_with_a_session_that_is_another_process_s(conn: Connection) -> None:
+    first = await arrive(conn, hello(instance="mine"))
+    [armed] = await claimed(conn, first.session, 1)
+    thief = await arrive(conn, hello(first.session, armed, instance="guessed"))
+    assert thief.tasks == []
+    assert [h.task for h in await rescue.held(conn, first.session, 10)] == [armed.task]
+
+
+async def test_nobody_goes_on_with_a_session_whose_lease_is_over(conn: Connection) -> None:
+    first = await arrive(conn, hello())
+    [armed] = await claimed(conn, first.session, 1)
+    await agents.end(conn, [first.session])
+    assert (await arrive(conn, hello(first.session, armed))).tasks == []
+
+
+async def test_what_was_given_to_another_in_the_meantime_is_not_taken_over(conn: Connection) -> None:
+    first = await arrive(conn, hello())
+    [armed] = await claimed(conn, first.session, 1)
+    await conn.execute("update mainspring.task set token = token + 1024")
+    assert (await arrive(conn, hello(first.session, armed))).tasks == []
+
+
+async def test_a_hello_that_is_repeated_after_a_lost_answer_goes_on_from_the_one_it_knows(conn: Connection) -> None:
+    """The agent never heard of the session in between, which has what it holds."""
+    first = await arrive(conn, hello())
+    [armed] = await claimed(conn, first.session, 1)
+    unheard = await arrive(conn, hello(first.session, armed))
+    again = await arrive(conn, hello(first.session, armed))
+    assert [a.task for a in again.tasks] == [armed.task]
+    assert await rescue.held(conn, unheard.session, 10) == []
+
+
+async def test_of_two_reconnects_at_once_each_attempt_is_of_one_session(conn: Connection, other: Connection) -> None:
+    one, two = conn, other
+    first = await arrive(one, hello())
+    armed = await claimed(one, first.session, 5)
+    both = await asyncio.gather(arrive(one, hello(first.session, *armed)), arrive(two, hello(first.session, *armed)))
+    holders = [h.task for arrival in both for h in await rescue.held(one, arrival.session, 10)]
+    assert sorted(holders) == sorted(a.task for a in armed)
+
+
+async def test_a_rescue_and_a_reconnect_at_once_never_give_a_task_twice(conn: Connection, rescuer: Rescuer) -> None:
+    """Either the session ends by its lease, or it goes on; what goes on is not pending."""
+    for _ in range(20):
+        first = await arrive(conn, hello())
+        [armed] = await claimed(conn, first.session, 1)
+        await conn.execute(
+            "update mainspring.agent set lease_until = mainspring.now() + interval '2 ms' where session = $1",
+            first.session,
+        )
+        arrival, _ = await asyncio.gather(arrive(conn, hello(first.session, armed)), rescuer.step())
+        await rescuer.step()
+        state = (await tasks.get(conn, armed.task)).state
+        assert (state == "assigned") == (len(arrival.tasks) == 1)
+        await conn.execute("delete from mainspring.task")
+    await rescuer.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        (Hello("", 1, {}), "name"),
+        (Hello("a\x00b", 1, {}), "name"),
+        (Hello("a", 0, {}), "slots"),
+        (Hello("a", 10**9, {}), "slots"),
+        (Hello("a", 1, {"x": "\ud800"}), "labels"),
+        (Hello("a", 1, {str(n): "x" for n in range(101)}), "labels"),
+        (Hello("a", 1, {}, offers={"gpu": float("nan")}), "offers"),
+        (Hello("a", 1, {}, offers={"gpu": -1.0}), "offers"),
+        (Hello("a", 1, {}, session=2**63), "session"),
+        (Hello("a", 1, {}, host="x" * 300), "host"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_hello_that_makes_no_sense_is_refused_by_name(conn: Connection, said: Hello, field: str) -> None:
+    refusal = await handshake.arrive(conn, said, 60.0, server=OWNER, process=None, token=None)
+    assert isinstance(refusal, str)
+    assert refusal.startswith(field)
+    assert await conn.fetchval("select count(*) from mainspring.agent") == 0
+
+
+# ── tokens ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_token_that_serves_once_is_exchanged_for_a_credential(conn: Connection) -> None:
+    id, secret = await tokens.create(conn, "laptop", once=True)
+    assert await tokens.check(conn, secret) == id
+    arrival = await arrive(conn, hello(), token=id)
+    assert arrival.credential is not None
+    assert await tokens.check(conn, arrival.credential) not in (None, id)
+    other = await handshake.arrive(conn, hello(instance="other"), 60.0, server=OWNER, process=None, token=id)
+    assert isinstance(other, str)
+    assert "has served another" in other
+
+
+async def test_the_same_process_may_come_with_its_token_again(conn: Connection) -> None:
+    id, _ = await tokens.create(conn, "laptop", once=True)
+    assert (await arrive(conn, hello(), token=id)).credential
+    assert (await arrive(conn, hello(), token=id)).credential, "the first answer may have been lost"
+
+
+async def test_a_revoked_token_ends_what_came_from_it(conn: Connection) -> None:
+    id, secret = await tokens.create(conn, "laptop", once=True)
+    arrival = await arrive(conn, hello(), token=id)
+    assert arrival.credential is not None
+    await tokens.revoke(conn, id)
+    assert await tokens.check(conn, secret) is None
+    assert await tokens.check(conn, arrival.credential) is None
+    assert await agents.renew(conn, [agents.Vital(arrival.session)], 60.0) == set()
+
+
+async def test_no_secret_is_stored(conn: Connection) -> None:
+    _, secret = await tokens.create(conn, "laptop")
+    await arrive(conn, hello(instance="of the process"))
+    stored = await conn.fetchval("select string_agg(t::text, ' ') from mainspring.token t")
+    stored += await conn.fetchval("select string_agg(a::text, ' ') from mainspring.agent a")
+    assert secret not in stored
+    assert "of the process" not in stored

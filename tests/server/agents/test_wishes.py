@@ -1,0 +1,56 @@
+"""What somebody wants of a running task reaches its agent: once, and also one that has come from another server."""
+
+from __future__ import annotations
+
+import pytest
+
+from mainspring.model.messages import Cancel, Held, Hello, Holding, Pause, Recall
+from mainspring.model.tasks.states import TaskState
+from mainspring.server.agents.session import Seat, stop_message
+from mainspring.store.cluster.agents import Wanted
+from mainspring.wire.channel import memory_pair
+from mainspring.wire.link import Link
+
+
+def seat(*held: Holding) -> Seat:
+    _, far = memory_pair()
+    return Seat(1, Hello("agent", 1, {}, held=list(held)), Link(far), instance="x", local=False)
+
+
+def test_a_pause_is_told_once_and_so_is_its_end() -> None:
+    one = seat()
+    one.held = {7: 70, 8: 80}
+    assert one.pause({70: 7}) == [Pause([Held(7, 70)])]
+    assert one.pause({70: 7}) == []
+    assert one.pause({70: 7, 80: 8}) == [Pause([Held(8, 80)])]
+    assert one.pause({80: 8}) == [Pause([Held(7, 70)], resume=True)]
+    assert one.pause({}) == [Pause([Held(8, 80)], resume=True)]
+    assert one.pause({}) == []
+
+
+def test_what_has_ended_while_it_was_paused_is_not_told_to_go_on() -> None:
+    one = seat()
+    one.held = {7: 70}
+    one.pause({70: 7})
+    one.release(7)
+    assert one.pause({}) == []
+
+
+def test_what_an_agent_brings_from_another_server_is_told_to_go_on_unless_it_is_paused() -> None:
+    """It may have been paused there, and resumed while nobody could tell it."""
+    one = seat(Holding(7, 70, TaskState.RUNNING), Holding(8, 80, TaskState.RUNNING), Holding(9, 90, TaskState.ASSIGNED))
+    one.held = {7: 70, 8: 80, 9: 90}
+    assert one.pause({70: 7}) == [Pause([Held(7, 70)]), Pause([Held(8, 80)], resume=True)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        (None, Cancel([Held(7, 70)])),
+        (1, Recall([Held(7, 70)])),
+        (2, Cancel([Held(7, 70)], kill=True)),
+        (3, Cancel([Held(7, 70)], restart=True)),
+    ],
+)
+def test_each_way_to_stop_has_its_message(mode: int | None, message: object) -> None:
+    assert stop_message(Wanted(1, 7, 70, mode)) == message

@@ -1,0 +1,365 @@
+"""Dispatcher: claims what agents have room for, and finds again what was claimed without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from tests.cluster import standing
+
+from mainspring.errors import StoreUnavailable
+from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
+from mainspring.model.placement.lead import Lead
+from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.states import TaskState
+from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.gateway import Gateway
+from mainspring.server.agents.registry import Roster
+from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.dispatch.dispatcher import BACKLOG, Dispatcher
+from mainspring.server.recording.recorder import Recorder
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import claims, jobs, tasks
+from mainspring.store.tasks.enqueue import Submission
+from mainspring.wire.channel import memory_pair
+from mainspring.wire.clock import Clock
+from mainspring.wire.link import Link
+
+LEAD = 5.0
+
+
+class Server:
+    def __init__(self, database: Database) -> None:
+        self.clock = Clock()
+        self.catalogue = Catalogue(database)
+        self.recorder = Recorder(database, self.catalogue)
+        self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0, Lead(LEAD, load_factor=0.0))
+        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, 60.0)
+        self.roster = Roster(database, self.catalogue, self.gateway)
+        self.dispatcher = Dispatcher(
+            database, standing(), self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+        )
+
+    async def close(self) -> None:
+        await self.gateway.close()
+        await self.reception.close()
+        await self.dispatcher.close()
+        await self.recorder.close()
+
+
+class Agent:
+    """Takes what it is sent, and ends it when the test says so."""
+
+    def __init__(self, server: Server) -> None:
+        near, far = memory_pair()
+        self._server = server
+        self._link: Link[AgentMessage, ServerMessage] = Link(near)
+        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
+        self.session = 0
+        self.armed: list[Armed] = []
+        self._listening: asyncio.Task[None] | None = None
+
+    async def join(self, slots: int, labels: dict[str, str]) -> Agent:
+        await self._link.send([Hello("agent", slots, labels)])
+        _, [welcome] = await self._link.receive()
+        assert isinstance(welcome, Welcome)
+        self.session = welcome.session
+        self._listening = asyncio.ensure_future(self._listen())
+        return self
+
+    async def _listen(self) -> None:
+        while True:
+            _, messages = await self._link.receive()
+            for message in messages:
+                if isinstance(message, Dispatch):
+                    self.armed += message.tasks
+
+    async def has(self, count: int) -> list[int]:
+        """The tasks it has been sent, once there are so many."""
+        async with asyncio.timeout(5):
+            while len(self.armed) < count:
+                await asyncio.sleep(0)
+        return [armed.task for armed in self.armed]
+
+    async def finish(self, *armed: Armed) -> None:
+        endings = [Ending(a.task, a.token, a.job, a.attempt, TaskState.SUCCEEDED, 1.0, 2.0) for a in armed]
+        await self._link.send([Finished(endings)])
+        async with asyncio.timeout(5):
+            while not self._server.recorder.backlog:
+                await asyncio.sleep(0)
+        await self._server.recorder.flush()
+
+    async def leave(self) -> None:
+        assert self._listening is not None
+        self._listening.cancel()
+        await self._link.close()
+        await self.serving
+
+
+@pytest.fixture
+async def server(database: Database, conn: Connection) -> AsyncIterator[Server]:
+    await jobs.register(
+        conn, {"job": Definition(Python("job")), "special": Definition(Python("x"), requires={"gpu": "yes"})}
+    )
+    server = Server(database)
+    await server.catalogue.refresh()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def join(server: Server) -> AsyncIterator[Callable[..., Any]]:
+    joined: list[Agent] = []
+
+    async def join(slots: int = 10, **labels: str) -> Agent:
+        joined.append(await Agent(server).join(slots, labels))
+        return joined[-1]
+
+    yield join
+    for agent in joined:
+        await agent.leave()
+
+
+async def enqueue(conn: Connection, count: int, *, job: str = "job", due: str = "0") -> list[int]:
+    ids: list[int] = await conn.fetchval(
+        "select mainspring.enqueue_many($1, array_fill('{}'::jsonb, array[$2::int]), delay => $3::text::interval)",
+        job,
+        count,
+        due,
+    )
+    return ids
+
+
+async def states(conn: Connection) -> dict[int, int]:
+    rows = await conn.fetch("select state, count(*) from mainspring.task group by 1")
+    return {row[0]: row[1] for row in rows}
+
+
+async def test_without_an_agent_nothing_is_claimed(conn: Connection, server: Server) -> None:
+    await enqueue(conn, 3)
+    assert await server.dispatcher.step() == 0
+    assert await states(conn) == {1: 3}
+
+
+async def test_no_more_is_claimed_than_there_is_room(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=3)
+    made = await enqueue(conn, 10)
+    assert await server.dispatcher.step() == 3
+    assert await server.dispatcher.step() == 0
+    assert await agent.has(3) == made[:3]
+    assert await states(conn) == {1: 7, 2: 3}
+    await agent.finish(*agent.armed[:2])
+    await server.dispatcher.step()
+    assert (await agent.has(5))[3:5] == made[3:5]
+
+
+async def test_tasks_are_spread_over_agents_with_room(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    first, second = await join(slots=2), await join(slots=5)
+    made = await enqueue(conn, 20)
+    assert await server.dispatcher.step() == 7
+    assert sorted(await first.has(2) + await second.has(5)) == made[:7]
+
+
+async def test_a_pool_that_nobody_serves_does_not_hold_up_another(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    plain = await join()
+    special = await enqueue(conn, 3, job="special")
+    ordinary = await enqueue(conn, 2)
+    assert await server.dispatcher.step() == 2
+    assert await plain.has(2) == ordinary
+    able = await join(gpu="yes")
+    assert await server.dispatcher.step() == 3
+    assert await able.has(3) == special
+
+
+async def test_an_agent_is_armed_ahead_with_what_is_due_within_the_lead(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=1)
+    soon = await enqueue(conn, 5, due="4 s")
+    await enqueue(conn, 5, due="1 min")
+    assert await server.dispatcher.step() == 5
+    assert await agent.has(5) == soon
+    assert server.gateway.room(Requirements())[0] == {agent.session: 1}, "and its slot is still free"
+
+
+async def test_what_was_claimed_for_an_agent_that_has_gone_meanwhile_goes_back_at_no_cost(
+    conn: Connection, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await Agent(server).join(3, {})
+    await enqueue(conn, 3)
+    claim = claims.claim
+
+    async def while_it_leaves(*args: Any, **options: Any) -> claims.Claim:
+        claimed = await claim(*args, **options)
+        await agent.leave()
+        return claimed
+
+    monkeypatch.setattr(claims, "claim", while_it_leaves)
+    assert await server.dispatcher.step() == 3
+    rows = await conn.fetch("select state, attempt, crashes, session from mainspring.task")
+    assert {tuple(row) for row in rows} == {(TaskState.PENDING, 0, 0, None)}
+
+
+async def test_claims_pause_while_endings_pile_up(conn: Connection, server: Server, join: Callable[..., Any]) -> None:
+    await join()
+    await enqueue(conn, 1)
+    server.recorder._batch.endings = [Ending(1, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)] * (BACKLOG + 1)
+    assert await server.dispatcher.step() == 0
+    server.recorder._batch.endings = []
+    assert await server.dispatcher.step() == 1
+
+
+async def test_a_job_made_a_moment_ago_is_told_with_its_first_task(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join()
+    await jobs.register(conn, {"new": Definition(Python("new"))})  # the same pool
+    [task] = await enqueue(conn, 1, job="new")
+    assert await server.dispatcher.step() == 1
+    assert await agent.has(1) == [task]
+    assert server.catalogue.named("new") is not None
+
+
+# ── when the loop goes round ────────────────────────────────────────────────────────────────────
+
+
+async def test_room_wakes_the_loop_only_when_something_may_wait_for_it(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    await join(slots=1)
+    dispatcher = server.dispatcher
+    await dispatcher.step()
+    dispatcher.wake.clear()
+    server.gateway.make_room()
+    assert not dispatcher.wake.is_set(), "all was claimed"
+    await enqueue(conn, 2)
+    assert (await dispatcher.step(), await dispatcher.step()) == (1, 0)
+    server.gateway.make_room()
+    assert dispatcher.wake.is_set()
+
+
+async def test_the_loop_rests_after_what_time_alone_brought_until_work_comes(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.COMPANY", 60.0)
+    agent = await join(slots=10)
+    await enqueue(conn, 3, due="4 s")
+    server.dispatcher.wake.clear()
+    resting = asyncio.create_task(server.dispatcher.dispatch())
+    await agent.has(3)
+    assert not resting.done()
+    server.dispatcher.wake.set()
+    assert await asyncio.wait_for(resting, 5) == 3
+    server.dispatcher.wake.clear()
+    await enqueue(conn, 3)
+    assert await asyncio.wait_for(server.dispatcher.dispatch(), 5) == 3, "no rest while there are due ones"
+
+
+# ── stragglers ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_task_committed_below_the_floor_is_found(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=1000)
+    await enqueue(conn, 5)
+    await server.dispatcher.step()
+    for floors in server.dispatcher._floors.values():
+        floors.mark = list(floors.tip)
+        floors._next = list(floors.tip)
+    [late] = await enqueue(conn, 1)
+    await conn.execute("update mainspring.task set run_at = run_at - interval '1 hour' where id = $1", late)
+    await server.dispatcher.step()
+    assert late not in await agent.has(5), "below the floor"
+    server.dispatcher.wake.clear()
+    await server.dispatcher.look_below()
+    assert server.dispatcher.wake.is_set()
+    await server.dispatcher.step()
+    assert late in await agent.has(6)
+
+
+# ── a claim without an answer ───────────────────────────────────────────────────────────────────
+
+
+async def _cut_after(server: Server, conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next claim is made, and its answer is lost."""
+    claim = claims.claim
+
+    async def cut(line: Connection, *arguments: Any, **options: Any) -> claims.Claim:
+        await claim(line, *arguments, **options)
+        await conn.fetch("""
+            select pg_terminate_backend(pid, 5000) from pg_stat_activity
+             where datname = current_database() and pid <> pg_backend_pid() and query like '%placed%'
+        """)
+        await line.execute("select 1")
+        raise AssertionError("still connected")
+
+    monkeypatch.setattr(claims, "claim", cut)
+    with pytest.raises(StoreUnavailable):
+        await server.dispatcher.step()
+    monkeypatch.undo()
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_and_sent(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await join(slots=5)
+    made = await enqueue(conn, 8)
+    await _cut_after(server, conn, monkeypatch)
+    assert await states(conn) == {1: 3, 2: 5}
+    assert agent.armed == []
+    await server.dispatcher.step()
+    assert await agent.has(5) == made[:5]
+    await server.dispatcher.step()
+    assert len(agent.armed) == 5, "sent once, and no more than there is room for"
+    await agent.finish(*agent.armed)
+    await server.dispatcher.step()
+    assert (await agent.has(8))[5:] == made[5:]
+
+
+async def test_what_is_held_is_not_forgotten_while_an_answer_is_missing(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compacting notes what a session holds; what it may hold without knowing must stay noted."""
+    agent = await join(slots=5)
+    made = await enqueue(conn, 5)
+    await _cut_after(server, conn, monkeypatch)
+    await server.gateway.compact()
+    await server.dispatcher.step()
+    assert await agent.has(5) == made
+
+
+# ── born assigned ───────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_plain_submission_is_claimed_as_it_is_made(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=1)
+    id = await server.dispatcher.submit(Submission("job", '{"a": 1}'))
+    assert await agent.has(1) == [id]
+    assert (agent.armed[0].args, agent.armed[0].attempt) == ('{"a": 1}', 1)
+    assert (await tasks.get(conn, agent.armed[0].task)).state == "assigned"
+    assert await server.dispatcher.submit(Submission("job", "{}")) is None, "no room: it waits its turn"
+    await agent.finish(agent.armed[0])
+    assert (await tasks.get(conn, agent.armed[0].task)).state == "succeeded"
+
+
+async def test_a_submission_does_not_overtake_what_waits_in_full_flow(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=2)
+    await enqueue(conn, 10)
+    await server.dispatcher.step()
+    await agent.has(2)
+    await agent.finish(*agent.armed)
+    assert await server.dispatcher.submit(Submission("job", "{}")) is None

@@ -1,0 +1,216 @@
+"""Gatekeeper: limits with jobs that run, on one server and on two."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from tests.schedules import set_clock
+
+import mainspring
+from mainspring import App
+from mainspring.model.tasks.define_job import Options, define
+from mainspring.model.tasks.jobs import Python
+from mainspring.server.planning.limits import Gatekeeper
+from mainspring.store.limits import parked
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.schedules.overlap import Released
+from mainspring.store.tasks import jobs
+
+Eventually = Callable[..., Awaitable[Any]]
+
+
+# ── by hand ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def gatekeeper(database: Database, conn: Connection) -> AsyncIterator[Gatekeeper]:
+    gatekeeper = Gatekeeper(database, 5.0)
+    yield gatekeeper
+    await gatekeeper.close()
+
+
+async def define_job(conn: Connection, **options: Any) -> None:
+    given: Options = options  # type: ignore[assignment]
+    await jobs.register(conn, {"job": define(Python("job"), given)})
+
+
+async def submit(conn: Connection, count: int, **given: Any) -> list[int]:
+    names = ", ".join(f"{name} => ${number}" for number, name in enumerate(given, 2))
+    sql = f"select mainspring.enqueue_many('job', array_fill('{{}}'::jsonb, array[$1::int]){', ' * bool(given)}{names})"
+    ids: list[int] = await conn.fetchval(sql, count, *given.values())
+    return ids
+
+
+async def test_where_nothing_waits_it_finds_nothing(conn: Connection, gatekeeper: Gatekeeper) -> None:
+    assert await gatekeeper.step() == 0
+    await define_job(conn, max_running=1)
+    assert (await gatekeeper.step(), await gatekeeper.sweep()) == (0, 0)
+
+
+async def test_it_tells_the_dispatcher_where_the_released_lie(conn: Connection, gatekeeper: Gatekeeper) -> None:
+    told: list[Released] = []
+    gatekeeper.on_released.append(told.extend)
+    await define_job(conn, max_running=2)
+    ids = await submit(conn, 3, priority="high")
+    assert await gatekeeper.step() == 2
+    real = await conn.fetchval("select id from mainspring.pool where target is null")
+    assert [(r.pool, r.priority, r.position[1]) for r in told] == [(real, 7, id) for id in ids[:2]]
+    assert await gatekeeper.step() == 0
+
+
+async def test_it_comes_back_when_a_rate_allows_the_next(conn: Connection, gatekeeper: Gatekeeper) -> None:
+    await define_job(conn, rate="20/second", burst=1)
+    await submit(conn, 2)
+    assert await gatekeeper.step() == 1
+    await conn.execute("update mainspring.task set state = 2 where job_slot is not null")
+    gatekeeper.wake.clear()
+    assert await gatekeeper.step() == 0
+    async with asyncio.timeout(1.0):
+        await gatekeeper.wake.wait()
+    assert await gatekeeper.step() == 1
+
+
+async def test_it_is_there_before_the_instant_of_one_that_waits(conn: Connection, gatekeeper: Gatekeeper) -> None:
+    await define_job(conn, max_running=1)
+    await submit(conn, 1, run_at=await conn.fetchval("select mainspring.now() + interval '2.1 seconds'"))
+    gatekeeper.wake.clear()
+    assert await gatekeeper.step() == 0
+    async with asyncio.timeout(1.0):
+        await gatekeeper.wake.wait()
+    assert await gatekeeper.step() == 1
+
+
+async def test_limits_that_are_lifted_free_those_who_stand_aside(conn: Connection, gatekeeper: Gatekeeper) -> None:
+    await define_job(conn, concurrency_key="k")
+    await submit(conn, 5)
+    while await gatekeeper.step():
+        pass
+    assert await conn.fetchval("select count(*) from mainspring.task where key_slot is not null") == 1
+    await define_job(conn)
+    assert await gatekeeper.sweep() == 4
+    assert gatekeeper.wake.is_set()
+    await gatekeeper.step()
+    assert await conn.fetchval("select count(*) from mainspring.task where pool = gate") == 0
+
+
+async def test_a_rate_of_a_key_goes_on_by_itself(conn: Connection, gatekeeper: Gatekeeper) -> None:
+    await set_clock(conn, 0)
+    await define_job(conn, rate="1/second", rate_per="key", concurrency_key="k", concurrency_limit=None)
+    await submit(conn, 3)
+    for second in range(3):
+        await set_clock(conn, second)
+        while await gatekeeper.step():
+            pass
+        assert await conn.fetchval("select count(*) from mainspring.task where job_slot >= 0") == second + 1
+    assert await parked.sweep(conn, "", 10) == (0, None)
+
+
+# ── with jobs that run ──────────────────────────────────────────────────────────────────────────
+
+
+class Stage:
+    """Counts who is on it, by key."""
+
+    def __init__(self) -> None:
+        self.inside: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.starts: list[float] = []
+
+    async def play(self, key: str, seconds: float = 0.003) -> None:
+        self.starts.append(time.monotonic())
+        self.inside[key] += 1
+        self.most[key] = max(self.most[key], self.inside[key])
+        await asyncio.sleep(seconds)
+        self.inside[key] -= 1
+
+
+def make_app(dsn: str, stage: Stage, **settings: Any) -> App:
+    app = mainspring.App("test", dsn=dsn, poll=0.1, stop_patience=0.2, **settings)
+
+    @app.job(max_running=3)
+    async def three(n: int) -> None:
+        await stage.play("three")
+
+    @app.job(concurrency_key="shop:{shop}")
+    async def shop(shop: int) -> None:
+        await stage.play(f"shop:{shop}")
+
+    @app.job
+    async def free(key: str) -> None:
+        await stage.play(key)
+
+    @app.job(rate="100/second", burst=5)
+    async def paced() -> None:
+        await stage.play("paced")
+
+    @app.job(max_running=1, retries=2, retry_delay="20ms")
+    async def failing(n: int) -> None:
+        await stage.play("failing")
+        raise RuntimeError(n)
+
+    return app
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    return Stage()
+
+
+async def test_limits_hold_over_two_servers(dsn: str, stage: Stage) -> None:
+    async with AsyncExitStack() as stack:
+        one, _ = [
+            await stack.enter_async_context(make_app(dsn, stage, agent_name=name).running()) for name in ("one", "two")
+        ]
+        tasks = await one["three"].enqueue_many(range(60))
+        tasks += await one["shop"].enqueue_many([n % 6 for n in range(90)])
+        tasks += await one["free"].using(concurrency_key="shop:0").enqueue_many(["shop:0"] * 10)
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(task.result() for task in tasks))
+    assert stage.most.pop("three") == 3
+    assert set(stage.most.values()) == {1}
+    assert len(stage.starts) == 160
+
+
+async def test_a_rate_is_kept_and_reached(dsn: str, stage: Stage) -> None:
+    async with make_app(dsn, stage).running() as app:
+        tasks = await app["paced"].enqueue_many([()] * 55)
+        await asyncio.gather(*(task.result(timeout=20) for task in tasks))
+    # No window of time has more starts than the rate and the burst allow; a loaded machine may bunch what was released.
+    assert 0.4 < stage.starts[-1] - stage.starts[0] < 3.0
+
+
+async def test_a_task_that_waits_for_its_retry_holds_nobody_up(dsn: str, stage: Stage) -> None:
+    async with make_app(dsn, stage).running() as app:
+        tasks = await app["failing"].enqueue_many(range(3))
+        for task in tasks:
+            with pytest.raises(mainspring.TaskFailed):
+                await task.result(timeout=20)
+    assert stage.most["failing"] == 1
+    assert len(stage.starts) == 9
+
+
+async def test_a_limited_task_with_an_instant_is_armed_ahead_of_it(dsn: str, conn: Connection, stage: Stage) -> None:
+    async with make_app(dsn, stage).running() as app:
+        at = await conn.fetchval("select mainspring.now() + interval '2.5 seconds'")
+        task = await app["three"].using(run_at=at).enqueue(1)
+        await task.result(timeout=10)
+        status = await task.status()
+    assert status.run_at == at
+    assert status.lateness_ms is not None
+    assert status.lateness_ms < 100
+
+
+async def test_a_released_task_is_claimed_without_waiting_for_a_poll(dsn: str, stage: Stage) -> None:
+    app = make_app(dsn, stage)
+    async with app.running(poll=5.0):
+        await (await app["free"].enqueue("warm")).result(timeout=10)
+        began = time.monotonic()
+        tasks = await app["shop"].enqueue_many([1] * 20)
+        await asyncio.gather(*(task.result(timeout=20) for task in tasks))
+    assert time.monotonic() - began < 3.0, "each wakes the next"

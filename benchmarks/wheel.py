@@ -19,8 +19,8 @@ from typing import Any
 import uvloop
 
 from benchmarks.common import arguments, median_of, quantiles, report, say
-from mainspring.agent.timers import Timers
-from mainspring.agent.wheel import Wheel
+from mainspring.agent.timing.timers import Timers
+from mainspring.agent.timing.wheel import Wheel
 from mainspring.cli.runtime import settle_memory
 from mainspring.wire.clock import Clock
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from mainspring.version import VERSION
 
 if TYPE_CHECKING:
-    from mainspring.agent.control import CancelTask, Fail, RetryAfter, Snooze
-    from mainspring.agent.current import CurrentTask, TaskCancelled, current_task
-    from mainspring.agent.failures import Failure
-    from mainspring.agent.log_context import LogContext
+    from mainspring.agent.run.context import CurrentTask, TaskCancelled, current_task
+    from mainspring.agent.run.control import CancelTask, Fail, RetryAfter, Snooze
+    from mainspring.agent.run.failures import Failure
+    from mainspring.agent.run.log_context import LogContext
     from mainspring.errors import (
         AccessDenied,
         Conflict,
@@ -65,17 +65,17 @@ __all__ = [
 _ELSEWHERE = {
     "App": "mainspring.sdk.app",
     "Call": "mainspring.sdk.job",
-    "CancelTask": "mainspring.agent.control",
-    "CurrentTask": "mainspring.agent.current",
-    "Fail": "mainspring.agent.control",
-    "Failure": "mainspring.agent.failures",
+    "CancelTask": "mainspring.agent.run.control",
+    "CurrentTask": "mainspring.agent.run.context",
+    "Fail": "mainspring.agent.run.control",
+    "Failure": "mainspring.agent.run.failures",
     "Job": "mainspring.sdk.job",
-    "LogContext": "mainspring.agent.log_context",
-    "RetryAfter": "mainspring.agent.control",
-    "Snooze": "mainspring.agent.control",
+    "LogContext": "mainspring.agent.run.log_context",
+    "RetryAfter": "mainspring.agent.run.control",
+    "Snooze": "mainspring.agent.run.control",
     "Task": "mainspring.sdk.task",
-    "TaskCancelled": "mainspring.agent.current",
-    "current_task": "mainspring.agent.current",
+    "TaskCancelled": "mainspring.agent.run.context",
+    "current_task": "mainspring.agent.run.context",
 }
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and reports a name that is not among them

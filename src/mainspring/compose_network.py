@@ -1,6 +1,6 @@
 """The composition root for processes on different machines: a server with a door, an agent that dials.
 
-Next: server/agents/endpoint.py and agent/connector.py
+Next: server/agents/endpoint.py and agent/connection/connector.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
-from mainspring.agent.connector import Connector, server_urls
+from mainspring.agent.connection.connector import Connector, server_urls
 from mainspring.agent.executors.python import Handler
 from mainspring.compose import Executors, Settings, identity_of, make_agent, make_server, without_database
 from mainspring.errors import ValidationError

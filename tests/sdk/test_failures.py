@@ -24,7 +24,7 @@ from mainspring import (
     ValidationError,
     current_task,
 )
-from mainspring.agent import failures, hooks
+from mainspring.agent.run import failures, hooks
 from tests.conftest import Eventually
 
 

@@ -165,7 +165,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "result dropped on reconnect",
         (
             Edit(
-                "agent/outbox.py",
+                "agent/connection/outbox.py",
                 "if not isinstance(message, (Hello, Submit))]\n",
                 "if not isinstance(message, (Hello, Submit, Finished))]\n",
             ),
@@ -260,7 +260,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a handler that goes on past its lease",
         (
             Edit(
-                "agent/slots.py", "        if not self._lapsed():\n            return False\n", "        return False\n"
+                "agent/run/slots.py",
+                "        if not self._lapsed():\n            return False\n",
+                "        return False\n",
             ),
             Edit("agent/agent.py", "                await self._lose_session()\n", "                pass\n"),
         ),

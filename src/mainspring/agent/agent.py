@@ -2,7 +2,7 @@
 
 It connects, and connects again when the connection is lost; what runs goes on meanwhile, as long as the lease
 holds. An agent that cannot renew it stops what runs before the lease ends, and begins afresh.
-Next: agent/session.py, then agent/runner.py
+Next: agent/connection/connection.py, then agent/run/runner.py
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from mainspring.agent.connection.connection import Session
+from mainspring.agent.connection.lease import Lease
+from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.executors.base import Executor
-from mainspring.agent.failures import Failures
-from mainspring.agent.lease import Lease
-from mainspring.agent.outbox import Outbox
-from mainspring.agent.runner import Runner
-from mainspring.agent.session import Session
-from mainspring.agent.timers import Timers
+from mainspring.agent.run.failures import Failures
+from mainspring.agent.run.runner import Runner
+from mainspring.agent.timing.timers import Timers
 from mainspring.errors import AccessDenied
 from mainspring.model.messages import AgentMessage, Hello, ServerMessage
 from mainspring.model.tasks.jobs import Run

@@ -15,7 +15,7 @@ import msgspec
 
 from mainspring import compose
 from mainspring.agent.executors.python import Handler
-from mainspring.agent.failures import FailureHook
+from mainspring.agent.run.failures import FailureHook
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command

@@ -1,6 +1,6 @@
 """Submission from a handler on an agent that has no database: through the server that it is connected to.
 
-Next: agent/submissions.py
+Next: agent/connection/submissions.py
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 from mainspring import compose
-from mainspring.agent.attempt import Attempt
-from mainspring.agent.current import running
-from mainspring.agent.submissions import Submissions as Through
+from mainspring.agent.connection.submissions import Submissions as Through
+from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.run.context import running
 from mainspring.model.messages import Submit
 from mainspring.store.tasks.enqueue import Submission, Submissions
 

@@ -2,7 +2,7 @@
 
 Elapsed time comes from the boot-time clock, which no one can set; the offset to the followed clock is
 measured by round trips, of which the quickest tells most.
-Next: agent/timers.py
+Next: agent/timing/timers.py
 """
 
 from __future__ import annotations

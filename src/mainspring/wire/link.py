@@ -4,7 +4,7 @@ What has not come to the other side is sent again, with growing patience; what c
 comes too early waits for those before it. The receiver says when a frame is settled: an agent once it holds what
 was sent, a server once it is committed. Only then is it acknowledged, together with all before it. A link lives
 as long as its connection; what was never acknowledged is taken from it and told on the next.
-Next: agent/session.py, server/agents/connection.py
+Next: agent/connection/connection.py, server/agents/connection.py
 """
 
 from __future__ import annotations

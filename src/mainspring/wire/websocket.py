@@ -1,6 +1,6 @@
 """WebSocketChannel: the channel between machines. One frame is one binary message, without compression.
 
-Next: wire/link.py; who connects is agent/connector.py, who listens is server/agents/endpoint.py
+Next: wire/link.py; who connects is agent/connection/connector.py, who listens is server/agents/endpoint.py
 """
 
 from __future__ import annotations

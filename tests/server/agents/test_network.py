@@ -20,7 +20,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import mainspring
-from mainspring.agent.connector import server_urls
+from mainspring.agent.connection.connector import server_urls
 from mainspring.compose import Settings, load, register
 from mainspring.compose_network import RemoteAgent, agent_tls, is_loopback, server_tls, serving
 from mainspring.errors import AccessDenied, ValidationError

@@ -642,8 +642,8 @@ async def test_fires_are_those_of_the_oracle(dsn: str, conn: Connection, given: 
 PROCESS = """
 import asyncio, sys
 from mainspring.errors import StoreUnavailable
-from mainspring.server.planner import Planner
-from mainspring.store.database import Database
+from mainspring.server.planning.planner import Planner
+from mainspring.store.postgres.database import Database
 from tests.cluster import standing
 
 async def main():

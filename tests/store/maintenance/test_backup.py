@@ -342,8 +342,8 @@ _KILLED = """
 import asyncio, sys, time
 from pathlib import Path
 from mainspring.store import restore as restoring
-from mainspring.store.backup import programs_of
-from mainspring.store.database import Database
+from mainspring.store.maintenance.backup import programs_of
+from mainspring.store.postgres.database import Database
 
 def in_the_middle(size):
     time.sleep(600)

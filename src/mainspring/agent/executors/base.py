@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mainspring.agent.attempt import Attempt
+from mainspring.agent.run.attempt import Attempt
 
 
 class AttemptFailed(Exception):

@@ -4,7 +4,8 @@ A program gets its argv as it is; the task's arguments come in MAINSPRING_ARGS a
 between. With `shell`, argv[0] is a script for /bin/sh, and the rest of argv is its $1, $2, ...
 With `python`, argv is a script for this interpreter, which is started ahead of the instant.
 Sends   output, through the attempt
-Next:   agent/executors/program.py, agent/executors/access.py, agent/executors/process.py, then agent/outbox.py
+Next:   agent/executors/program.py, agent/executors/command_policy.py, agent/executors/process.py, then
+        agent/connection/outbox.py
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import asyncio
 import resource
 from collections.abc import Callable, Collection
 
-from mainspring.agent.attempt import Attempt
-from mainspring.agent.executors.access import Access
 from mainspring.agent.executors.base import AttemptFailed, Executor
 from mainspring.agent.executors.capture import HEAD, TAIL, Capture
+from mainspring.agent.executors.command_policy import Access
 from mainspring.agent.executors.failures import failure, not_startable
-from mainspring.agent.executors.flow import Flow
+from mainspring.agent.executors.output_limit import Flow
+from mainspring.agent.executors.prewarm import SOON, NotWarm, Warming, can_wait, gated
 from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseOver, Program
 from mainspring.agent.executors.program import program_of
-from mainspring.agent.executors.warming import SOON, NotWarm, Warming, can_wait, gated
+from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.jobs import Command
 from mainspring.wire.clock import boottime
 

@@ -1,6 +1,6 @@
 """Failures of commands: why one could not be started, or what it ended with, as people will read it.
 
-Next: agent/endings.py
+Next: agent/run/endings.py
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ timers wait for a start. How late it was, median and p99, with 300 starts of `tr
 with the agent's size; 3 and 6 ms with asyncio's; 0.4 and 2.4 ms with subprocess.Popen in threads, which
 holds the interpreter's lock until exec; 0.2 and 2.2 ms here, output and exit included, and what is
 left is the two cores being busy: no callback takes more than 0.3 ms.
-Next: agent/guardian.py
+Next: agent/guardian/guardian.py
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from mainspring.agent.executors.capture import Capture
 from mainspring.agent.executors.pipes import Pipes
 
 INTERPRETER = (sys.executable, "-I", "-S", "-X", "utf8")  # isolated, without site: light to start
-GUARDIAN = "import sys; sys.path.append(sys.argv[1]); from mainspring.agent.guardian import main; main(*sys.argv[2:])"
+GUARDIAN = (
+    "import sys; sys.path.append(sys.argv[1]); from mainspring.agent.guardian.guardian import main; main(*sys.argv[2:])"
+)
 ROOT = str(Path(__file__).parents[3])  # where this package is found
 STARTS = 4  # under way at once: a burst of a thousand is spread over turns of the loop
 LOST = "the guardian of this agent's commands died"

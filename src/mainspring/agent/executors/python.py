@@ -1,6 +1,6 @@
 """Python handlers: async ones on the event loop, sync ones in threads.
 
-Next: agent/outbox.py
+Next: agent/connection/outbox.py
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from mainspring.agent.attempt import Attempt, Transactions
-from mainspring.agent.control import Control
-from mainspring.agent.current import TaskCancelled, running
 from mainspring.agent.executors.base import AttemptFailed, Executor
+from mainspring.agent.run.attempt import Attempt, Transactions
+from mainspring.agent.run.context import TaskCancelled, running
+from mainspring.agent.run.control import Control
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.jobs import Python
 

@@ -1,6 +1,6 @@
 """Health checks from what people give: {"command": ["pg_isready"]} or {"http": "http://127.0.0.1:8080/healthz"}.
 
-Next: agent/health.py
+Next: agent/run/health.py
 """
 
 from __future__ import annotations

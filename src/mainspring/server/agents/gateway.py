@@ -2,7 +2,7 @@
 
 Writes  store.agents        (leases)
 Sends   Dispatch, Recall, Cancel, Pause, Drain
-Next:   server/agents/session.py, wire/link.py, then agent/session.py
+Next:   server/agents/session.py, wire/link.py, then agent/connection/connection.py
 """
 
 from __future__ import annotations

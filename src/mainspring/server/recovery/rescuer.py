@@ -146,7 +146,7 @@ class Rescuer:
         return Verdicts(verdicts)
 
     def _log_ends(self, endings: list[Ending]) -> None:
-        """The agent that ran them cannot say so any more: see agent/failures.py for those that can."""
+        """The agent that ran them cannot say so any more: see agent/run/failures.py for those that can."""
         for ending in endings[:LOGGED]:
             job = self._catalogue.job(ending.job)
             name = "a deleted job" if job is None else job.name

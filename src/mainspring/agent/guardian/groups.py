@@ -1,0 +1,84 @@
+"""Groups: the processes of one command, which the guardian pauses and ends together.
+
+Most of them are in the process group of the one that was started. What left it by setsid() is found
+as a descendant, or by the variables that it was started with once its parent is gone.
+Next: agent/guardian/guardian.py
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+
+from mainspring.agent.guardian.process_table import children, descendants, signal_group, signal_process, variables
+
+NEVER = float("inf")
+ROUNDS = 20  # of looking for what was forked since the last look; a stopped process forks no more
+
+
+class Group:
+    """One command: the process that we started, its group, and what escaped from the group."""
+
+    __slots__ = ("asked", "exit_code", "expired", "kill_at", "marks", "number", "paused", "process")
+
+    def __init__(self, number: int, process: subprocess.Popen[bytes], marks: list[str]) -> None:
+        self.number = number
+        self.process = process
+        self.marks = {os.fsencode(mark) for mark in marks}
+        self.asked: set[int] = set()  # what escaped from the group, and has been sent TERM
+        self.exit_code: int | None = None  # of the leader, once it is reaped
+        self.kill_at = NEVER  # set once: the group is being ended
+        self.paused = False
+        self.expired = False  # ended because the agent's lease was over
+
+    def pause(self) -> None:
+        self.paused = True
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.paused = False
+        self._signal_all(signal.SIGCONT)
+
+    def end(self, kill_at: float) -> None:
+        """Ask it to end; one that is paused can only hear it when it goes on."""
+        self.kill_at = kill_at
+        signal_group(self.process.pid, signal.SIGTERM)
+        if self.paused:
+            self.resume()
+
+    def kill(self) -> None:
+        signal_group(self.process.pid, signal.SIGKILL)
+
+    def owns(self, its_variables: set[bytes]) -> bool:
+        return self.marks <= its_variables
+
+    def is_alive(self) -> bool:
+        return signal_group(self.process.pid, 0)
+
+    def signal_escaped(self, escaped: set[int], *, kill: bool) -> None:
+        """They are our children, and reaped by us: their numbers cannot be another's."""
+        for pid in escaped if kill else escaped - self.asked:
+            with suppress(PermissionError):
+                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        self.asked |= escaped
+
+    def _signal_all(self, number: int) -> None:
+        """Also what escaped from the group, whoever its parent is."""
+        signal_group(self.process.pid, number)
+        signalled: set[int] = set()
+        nothing_new = 0
+        for _ in range(ROUNDS):
+            new = self._members() - signalled
+            nothing_new = 0 if new else nothing_new + 1
+            if nothing_new == 2:  # one look can miss a child while others come and go
+                return
+            for pid in new:
+                signal_process(pid, number)
+            signalled |= new
+
+    def _members(self) -> set[int]:
+        escaped = [pid for pid in children() if self.owns(variables(pid))]
+        leader = [self.process.pid] if self.exit_code is None else []  # a reaped one's number may be another's
+        return descendants(*leader, *escaped)

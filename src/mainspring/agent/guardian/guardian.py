@@ -1,0 +1,248 @@
+"""Guardian: a small process beside the agent, and the parent of every command the agent runs.
+
+It starts commands when told, pauses and ends their groups, reaps them and says how they ended. As the parent
+it knows each command from its first instant, so when the agent is gone, even by kill -9, nothing
+that it started is left. Only a kill -9 of agent and guardian at once leaves commands running:
+PR_SET_PDEATHSIG would need code between fork and exec. The agent says until when its lease holds; past
+that instant nothing that was started is left either, even if the agent is stopped and cannot say a word.
+
+A process of its own (`python -I -S`): it imports the standard library and its own few modules only.
+One JSON list a line:
+  in   ["spawn", number, program] with descriptors for stdout and stderr, and for the gate if it has one
+       ["stop", number, grace]  ["pause", number, resume]  ["until", boot time]
+  out  ["started", number, pid]  ["refused", number, errno, reason, path]  ["expired", number]
+       ["ended", number, exit code, whether the lease was over]
+Next: agent/guardian/launch.py, agent/guardian/groups.py
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from mainspring.agent.guardian.groups import NEVER, Group
+from mainspring.agent.guardian.launch import launch
+from mainspring.agent.guardian.process_table import children, descendants, reap, signal_process, variables
+
+LINGER = 0.5  # seconds between TERM and KILL for what a command leaves behind
+GIVE_UP = 5.0  # seconds after KILL; what is left then can only be a zombie or stuck in the kernel
+POLL = 0.01  # seconds between two looks at a group that is ending
+WATCH = 1.0  # seconds between two looks at whether the agent is still our parent
+PR_SET_CHILD_SUBREAPER = 36
+
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Guardian:
+    def __init__(self, channel: socket.socket, agent: int) -> None:
+        self.channel = channel
+        self.agent = agent
+        self.until = NEVER  # boot time at which the agent's lease is over
+        self.groups: dict[int, Group] = {}
+        self.leaders: dict[int, Group] = {}  # by process id, until reaped
+        self.ending: dict[int, Group] = {}
+        self.incoming = bytearray()
+        self.outgoing = bytearray()  # a stopped agent reads nothing, and must not stop us too
+        self.descriptors: deque[int] = deque()  # received, in the order of the lines that use them
+        self.wake, wake = socket.socketpair()
+        self.wake.setblocking(False)
+        wake.setblocking(False)
+        self._wake = wake  # kept open
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Until the agent is gone. Its socket says so at once; a fork of the agent that still holds
+        the socket would hide it, so we also watch who our parent is."""
+        try:
+            while os.getppid() == self.agent and self.step():
+                pass
+        except ConnectionError:
+            pass
+        finally:  # a bug of ours too must not leave commands behind
+            self.end_all()
+
+    def step(self) -> bool:
+        writers = [self.channel] if self.outgoing else []
+        readable, _, _ = select.select([self.channel, self.wake], writers, [], self.patience())
+        if self.wake in readable:
+            self.wake.recv(4096)
+        if self.channel in readable and not self.receive():
+            return False
+        self.expire()
+        for pid, exit_code in reap(before=self.leader_exited):
+            if group := self.leaders.pop(pid, None):
+                group.process.returncode = group.exit_code = exit_code
+        self.settle()
+        self.flush()
+        return True
+
+    def patience(self) -> float:
+        longest = WATCH
+        if self.groups and not self.is_over():
+            longest = min(longest, max(self.until - time.clock_gettime(_BOOT), 0.0))
+        if not self.ending:
+            return longest
+        if any(group.exit_code is not None for group in self.ending.values()):
+            return min(longest, POLL)
+        due = min(group.kill_at for group in self.ending.values()) - time.monotonic()
+        return min(longest, max(due, POLL))
+
+    # ── what the agent says, and what it is told ────────────────────────────────────────────────
+
+    def receive(self) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self.channel, 65_536, 64)
+        self.descriptors.extend(descriptors)
+        self.incoming += data
+        *lines, self.incoming = self.incoming.split(b"\n")
+        for line in lines:
+            match json.loads(line):
+                case "spawn", number, program:
+                    self.spawn(number, program)
+                case "stop", number, grace:
+                    self.stop(number, grace)
+                case "pause", number, resume:
+                    self.pause(number, resume=resume)
+                case "until", at:
+                    self.until = at
+        return bool(data)
+
+    def spawn(self, number: int, program: dict[str, Any]) -> None:
+        stdout, stderr = self.descriptors.popleft(), self.descriptors.popleft()
+        gate = self.descriptors.popleft() if program["gated"] else None
+        try:
+            if self.is_over():
+                self.say("expired", number)
+                return
+            process = launch(program, stdout, stderr, gate)
+        except OSError as error:
+            self.say("refused", number, error.errno or 0, error.strerror or str(error), error.filename)
+        except (ValueError, subprocess.SubprocessError) as error:  # a NUL, a lone surrogate, a "=" in a variable's name
+            self.say("refused", number, 0, str(error), None)
+        else:
+            self.groups[number] = self.leaders[process.pid] = Group(number, process, program["marks"])
+            self.say("started", number, process.pid)
+        finally:
+            for descriptor in (stdout, stderr, gate):
+                if descriptor is not None:
+                    os.close(descriptor)
+
+    def stop(self, number: int, grace: float) -> None:
+        """TERM now, KILL after `grace`; said again, only sooner. It may have ended meanwhile, or never started."""
+        group = self.groups.get(number)
+        if group and group.kill_at == NEVER:
+            self.end(group, grace)
+        elif group:
+            group.kill_at = min(group.kill_at, time.monotonic() + grace)
+
+    def pause(self, number: int, *, resume: bool) -> None:
+        """Stop its processes where they are, or let them go on. One that is being ended goes on to its end."""
+        group = self.groups.get(number)
+        if group and group.kill_at == NEVER:
+            if resume:
+                group.resume()
+            else:
+                group.pause()
+
+    def say(self, *report: Any) -> None:
+        self.outgoing += json.dumps(report).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self.outgoing:
+                sent = self.channel.send(self.outgoing, socket.MSG_DONTWAIT)
+                del self.outgoing[:sent]
+        except BlockingIOError:
+            pass  # when it reads again
+
+    # ── how a group ends ────────────────────────────────────────────────────────────────────────
+
+    def leader_exited(self, pid: int) -> None:
+        group = self.leaders.get(pid)
+        if group and group.kill_at == NEVER:
+            self.end(group, LINGER)
+
+    def end(self, group: Group, grace: float) -> None:
+        self.ending[group.number] = group
+        group.end(time.monotonic() + grace)
+
+    def is_over(self) -> bool:
+        return time.clock_gettime(_BOOT) >= self.until
+
+    def expire(self) -> None:
+        """The agent's lease is over: its tasks may start elsewhere now, so nothing below us may live on."""
+        if not self.groups or not self.is_over():
+            return
+        now = time.monotonic()
+        for group in self.groups.values():
+            if not group.expired:
+                group.expired = group.exit_code is None
+                group.kill_at = min(group.kill_at, now)
+                self.ending[group.number] = group
+            group.kill()
+        for pid in descendants(*children()):
+            signal_process(pid, signal.SIGKILL)
+
+    def settle(self) -> None:
+        """Move each ending group on, and report it once no process of it is left."""
+        now = time.monotonic()
+        due = [group for group in self.ending.values() if group.exit_code is not None or now >= group.kill_at]
+        if not due:
+            return
+        orphans = {pid: variables(pid) for pid in children() if pid not in self.leaders}
+        for group in due:
+            if now >= group.kill_at:
+                group.kill()
+            if group.exit_code is None:
+                continue
+            # Left its group by setsid(), but not the variables that it was started with.
+            escaped = {pid for pid, its in orphans.items() if group.owns(its)}
+            group.signal_escaped(escaped, kill=now >= group.kill_at)
+            # The leader is reaped, but its number stays taken as long as the group has a member.
+            # An empty group is reported at once, so we never signal a number that is another's by then.
+            if not (escaped or group.is_alive()) or now >= group.kill_at + GIVE_UP:
+                del self.ending[group.number], self.groups[group.number]
+                self.say("ended", group.number, group.exit_code, group.expired)
+
+    def end_all(self) -> None:
+        for group in self.groups.values():
+            group.kill()
+        give_up_at = time.monotonic() + GIVE_UP
+        while (left := children()) and time.monotonic() < give_up_at:
+            for pid in left:
+                signal_process(pid, signal.SIGKILL)
+            for _ in reap(before=lambda _: None):
+                pass
+            time.sleep(POLL)
+
+
+def prepare(open_files: int) -> None:
+    """What commands inherit from us is as if a login had started them."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)  # Popen resets those two itself
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    # Whoever stops the agent may signal us too; the agent decides when we end. A handler, as
+    # unlike SIG_IGN it is not inherited.
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    os.umask(0o022)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main(agent: str, open_files: str) -> None:
+    """Serve the process `agent`, whose channel is our standard input."""
+    prepare(int(open_files))
+    Guardian(socket.socket(fileno=0), int(agent)).serve()

@@ -1,0 +1,76 @@
+"""Launch: how the guardian starts a program: as which user, under which limits, with what open.
+
+Only what is asked for is done between fork and exec: a start without it needs no code of ours there and
+is a vfork. Code there is safe, as the guardian has one thread.
+Next: agent/guardian/groups.py
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+CPU_WARNING = 2  # seconds from SIGXCPU, which a program may handle, to SIGKILL
+GATE = "MAINSPRING_GATE"  # which descriptor a warm interpreter waits on
+
+
+def launch(program: dict[str, Any], stdout: int, stderr: int, gate: int | None) -> subprocess.Popen[bytes]:
+    """Start it in a session of its own. Text for stdin goes through a file: a command that never reads it
+    then blocks nobody. Raises OSError, ValueError or SubprocessError."""
+    stdin: str | None = program["stdin"]
+    env: dict[str, str] = program["env"]
+    options: dict[str, Any] = {}
+    if program["limits"]:
+        options["preexec_fn"] = _limiter(program["limits"])
+    if program["identity"] is not None:
+        user, options["group"], options["extra_groups"] = program["identity"]
+        options["user"] = user
+        for stream in (stdout, stderr):
+            os.fchown(stream, user, -1)  # so that it can open /dev/stdout
+    if gate is not None:
+        env = {**env, GATE: str(gate)}
+        options["pass_fds"] = (gate,)
+    with tempfile.TemporaryFile() if stdin is not None else open(os.devnull, "rb") as source:
+        if stdin is not None:
+            source.write(stdin.encode("utf-8", "surrogateescape"))
+            source.seek(0)
+        return subprocess.Popen(
+            program["argv"],
+            env=env,
+            cwd=program["cwd"],
+            stdin=source,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            **options,
+        )
+
+
+def _limiter(limits: dict[str, float]) -> Callable[[], None]:
+    """What sets the limits in the new process. Memory comes last: from then on there may be none."""
+    wanted: list[tuple[int, int, int]] = []
+    if "files" in limits:
+        wanted.append(_within_ours(resource.RLIMIT_NOFILE, int(limits["files"]), 0))
+    if "cpu" in limits:
+        wanted.append(_within_ours(resource.RLIMIT_CPU, math.ceil(limits["cpu"]), CPU_WARNING))
+    if "memory" in limits:
+        wanted.append(_within_ours(resource.RLIMIT_AS, int(limits["memory"]), 0))
+
+    def limit() -> None:
+        for kind, soft, hard in wanted:
+            resource.setrlimit(kind, (soft, hard))
+
+    return limit
+
+
+def _within_ours(kind: int, soft: int, more: int) -> tuple[int, int, int]:
+    """A limit above our own is no limit of the command's: ours holds then."""
+    ours = resource.getrlimit(kind)[1]
+    if ours == resource.RLIM_INFINITY:
+        return kind, soft, soft + more
+    return kind, min(soft, ours), min(soft + more, ours)

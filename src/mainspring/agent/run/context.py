@@ -1,0 +1,127 @@
+"""current_task(): what a running handler knows of itself, and can say.
+
+Next: agent/executors/python.py
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from mainspring.agent.run.attempt import Attempt
+from mainspring.errors import ValidationError
+from mainspring.model.tasks.payload import encode
+
+running: ContextVar[Attempt] = ContextVar("mainspring.running")
+
+
+class TaskCancelled(BaseException):
+    """Raised by `raise_if_cancelled()`, and inside a sync handler that is told to stop.
+
+    Like asyncio's CancelledError it is no Exception, so that `except Exception` does not swallow it.
+    """
+
+
+class CurrentTask:
+    """The running task. `id`, `job`, `attempt` (from 1), `args`, `idempotency_key` say which."""
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    @property
+    def args(self) -> dict[str, Any]:
+        return self._attempt.args
+
+    @property
+    def id(self) -> int:
+        return self._attempt.armed.task
+
+    @property
+    def token(self) -> int:
+        """The fencing token of this attempt: larger than that of any attempt before it."""
+        return self._attempt.armed.token
+
+    @property
+    def job(self) -> str:
+        return self._attempt.job.name
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt.armed.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for all attempts of this task."""
+        return self._attempt.idempotency_key
+
+    @property
+    def plan_time(self) -> datetime | None:
+        """The plan time of its schedule that this task stands for; None without a schedule."""
+        at = self._attempt.armed.plan_time
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    @property
+    def scope(self) -> str | None:
+        """Its scope, such as a tenant, where its schedule has scopes."""
+        return self._attempt.armed.scope or None
+
+    @property
+    def lateness(self) -> float:
+        """Seconds between the planned instant and the start of this attempt."""
+        return self._attempt.started_at - self._attempt.armed.fire_at
+
+    def progress(self, value: Any) -> None:
+        """Show how far the task is: a fraction, or any JSON, such as {"done": 3, "of": 10}."""
+        self._attempt.note(encode(value, "progress"), None)
+
+    @property
+    def checkpoint(self) -> Any:
+        """What an earlier attempt, or this one, has set; None at first. Kept across attempts."""
+        checkpoint = self._attempt.armed.checkpoint
+        return None if checkpoint is None else msgspec.json.decode(checkpoint)
+
+    @checkpoint.setter
+    def checkpoint(self, value: Any) -> None:
+        self._attempt.armed.checkpoint = encode(value, "checkpoint")
+        self._attempt.note(None, self._attempt.armed.checkpoint)
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the task has been told to stop."""
+        return self._attempt.stopping is not None
+
+    def raise_if_cancelled(self) -> None:
+        """For handlers that cannot be interrupted: ends the attempt if it has been told to stop."""
+        if self._attempt.stopping is not None:
+            raise TaskCancelled
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """`async with current_task().transaction() as conn:` commits your writes and the completion together.
+
+        If another attempt has taken the task over, nothing is committed and StaleAttempt is raised.
+        """
+        if self._attempt.armed.daemon:
+            raise ValidationError(
+                "transaction() completes a task; a daemon's never is, so use a connection of your own",
+                field="transaction",
+            )
+        if self._attempt.transactions is None:
+            raise ValidationError(
+                "transaction() needs a database: start the agent with --dsn, or run the handler in `mainspring worker`",
+                field="dsn",
+            )
+        return self._attempt.transactions(self._attempt)
+
+
+def current_task() -> CurrentTask:
+    """The task that the calling handler runs for."""
+    try:
+        return CurrentTask(running.get())
+    except LookupError:
+        raise RuntimeError("current_task() is for handlers; no task is running here") from None

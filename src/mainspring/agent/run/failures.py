@@ -1,0 +1,165 @@
+"""Failures: an attempt that failed leaves a record in the log, and the application's hooks are told.
+
+Neither touches the attempt or its report. The log of one job is bounded: a burst, then one line that counts the rest.
+Hooks run beside the attempts, one failure after another, each in bounded time.
+Next: agent/run/hooks.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.run.hooks import FailureHook, Hooks
+from mainspring.model.messages import Ending
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import after_attempt
+
+__all__ = ["Failure", "FailureHook", "Failures"]
+
+log = logging.getLogger("mainspring.job")
+
+BURST = 10  # records of one job within a window
+WINDOW = 60.0  # seconds
+
+_WITH_TRACEBACK = {"handler_error", "executor_error"}
+_EXECUTOR = "mainspring.agent.executors.python"
+_NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the attempt was stopped, and runs again
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An attempt that failed, as `@app.on_failure` is given it."""
+
+    job: str
+    task_id: int
+    attempt: int  # from 1
+    attempts: int  # that its job allows
+    error_code: str  # handler_error, timeout, exit_code, http_status, …
+    message: str  # the first line says what happened
+    exception: BaseException | None  # what a handler raised, with its traceback
+    args: dict[str, Any]
+    final: bool  # False: by its job's policy another attempt follows
+
+
+class _Window:
+    """What one job has had logged since the window began."""
+
+    __slots__ = ("left_out", "logged", "timer")
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.timer = timer
+        self.logged = 0
+        self.left_out = 0
+
+
+class Failures:
+    def __init__(self, window: float = WINDOW) -> None:
+        self._length = window
+        self._windows: dict[str, _Window] = {}
+        self._hooks = Hooks()
+        self.hooks: Sequence[FailureHook] = ()  # of the application
+
+    def tell(self, attempt: Attempt, ending: Ending, error: BaseException) -> Ending:
+        """Log the ending if it is a failure, and tell the hooks; returns it. Never raises: the report comes next."""
+        if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.code in _NOT_FAILURES:
+            return ending
+        try:
+            raised = _raised(attempt, error)
+            final = isinstance(after_attempt(attempt.job.definition, ending, 0.5), Ending) and not attempt.armed.daemon
+            if self._may_log(attempt.job.name):
+                _log(attempt, ending, raised, final)
+            if self.hooks and not attempt.committed:
+                self._hooks.put(self.hooks, _failure(attempt, ending, raised, final))
+        except Exception:
+            log.exception("task %d: its failure could not be told", ending.task)
+        return ending
+
+    def _may_log(self, job: str) -> bool:
+        window = self._windows.get(job)
+        if window is None:
+            timer = asyncio.get_running_loop().call_later(self._length, self._end, job)
+            window = self._windows[job] = _Window(timer)
+        if window.logged < BURST:
+            window.logged += 1
+            return True
+        window.left_out += 1
+        return False
+
+    def _end(self, job: str) -> None:
+        window = self._windows.pop(job)
+        window.timer.cancel()
+        if window.left_out:
+            log.error(
+                "%s: %d more failures in the last %g s were not logged",
+                *(job, window.left_out, self._length),
+                extra={"job": job, "task": None, "attempt": None},
+            )
+
+    async def close(self) -> None:
+        """Say what was left out, and let the hooks end in bounded time."""
+        for job in list(self._windows):
+            self._end(job)
+        await self._hooks.close()
+
+
+def _log(attempt: Attempt, ending: Ending, raised: BaseException | None, final: bool) -> None:
+    headline = (ending.error or "no reason was given").partition("\n")[0]
+    code = ending.code or "error"
+    level = logging.ERROR if final and not attempt.committed else logging.WARNING
+    follows = "that was the last" if final else "another one follows"
+    of = "" if attempt.armed.daemon else f" of {_attempts(attempt)}"
+    became = "succeeded by transaction() and failed after it" if attempt.committed else f"failed, {follows}"
+    log.log(
+        level,
+        "%s: task %d, attempt %d%s %s (%s: %s)",
+        *(attempt.job.name, ending.task, ending.attempt, of, became, code, headline),
+        exc_info=_exc_info(raised) if code in _WITH_TRACEBACK else None,
+        extra={"job": attempt.job.name, "task": ending.task, "attempt": ending.attempt, "error_code": code},
+    )
+
+
+def _attempts(attempt: Attempt) -> int:
+    definition = attempt.job.definition
+    return 1 if definition.delivery == "at_most_once" else definition.retry.retries + 1
+
+
+def _raised(attempt: Attempt, error: BaseException) -> BaseException | None:
+    """What the handler, or our own executor, raised; None for a command, a call, or one that was told to stop."""
+    if isinstance(error, AttemptFailed):
+        return error.__cause__
+    return None if attempt.stopping is not None else error
+
+
+def _exc_info(
+    raised: BaseException | None,
+) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+    if raised is None:
+        return None
+    trace = above = raised.__traceback__
+    while above is not None:  # the handler's own frames are those below the last of its executor's
+        if above.tb_frame.f_globals.get("__name__") == _EXECUTOR:
+            trace = above.tb_next
+        above = above.tb_next
+    return type(raised), raised, trace
+
+
+def _failure(attempt: Attempt, ending: Ending, raised: BaseException | None, final: bool) -> Failure:
+    args = attempt.args or msgspec.json.decode(attempt.armed.args)
+    return Failure(
+        job=attempt.job.name,
+        task_id=ending.task,
+        attempt=ending.attempt,
+        attempts=_attempts(attempt),
+        error_code=ending.code or "error",
+        message=ending.error or "no reason was given",
+        exception=raised,
+        args=args,
+        final=final,
+    )

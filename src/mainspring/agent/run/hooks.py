@@ -1,0 +1,147 @@
+"""Hooks: the application's functions that are told of failures, beside the attempts and in bounded time.
+
+Each hook has its own queue: one that is slow or hangs holds up no other. A call has HOOK_TIMEOUT seconds: an async
+one is cancelled then, a sync one is left in its thread, and its hook is told nothing more until it has returned.
+Beyond QUEUE waiting failures the newest are dropped, and counted.
+Next: agent/connection/outbox.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mainspring.agent.run.failures import Failure
+
+log = logging.getLogger("mainspring.job")
+
+FailureHook = Callable[["Failure"], Any]  # or a coroutine function
+
+QUEUE = 1000
+HOOK_TIMEOUT = 10.0
+CLOSE_TIMEOUT = 5.0
+SAY_EVERY = 60.0  # seconds, while failures are dropped all the time
+
+
+class Hooks:
+    def __init__(self, timeout: float = HOOK_TIMEOUT) -> None:
+        self._timeout = timeout
+        self._queues: dict[FailureHook, _Queue] = {}
+
+    def put(self, hooks: Sequence[FailureHook], failure: Failure) -> None:
+        """Tell the hooks, soon."""
+        context = copy_context()  # so that what they log has its job and task
+        for hook in hooks:
+            if hook not in self._queues:
+                self._queues[hook] = _Queue(hook, self._timeout)
+            self._queues[hook].put(failure, context)
+
+    async def close(self) -> None:
+        """Let those that wait be told, within CLOSE_TIMEOUT; the others are counted."""
+        await asyncio.gather(*(queue.close() for queue in self._queues.values()))
+
+
+class _Queue:
+    """The failures that one hook is still to be told of."""
+
+    def __init__(self, hook: FailureHook, timeout: float) -> None:
+        self._hook = hook
+        self._name = getattr(hook, "__qualname__", repr(hook))
+        self._timeout = timeout
+        self._waiting: deque[tuple[Failure, Context]] = deque()
+        self._working: asyncio.Task[None] | None = None
+        self._stuck: asyncio.Future[Any] | None = None  # a call that has not returned in time
+        self._dropped = 0
+
+    def put(self, failure: Failure, context: Context) -> None:
+        if len(self._waiting) >= QUEUE:
+            self._dropped += 1
+            return
+        self._waiting.append((failure, context))
+        if self._working is None or self._working.done():
+            # In a context of its own: it goes on for other attempts.
+            self._working = asyncio.get_running_loop().create_task(self._work(), context=Context())
+
+    async def _work(self) -> None:
+        said = asyncio.get_running_loop().time()
+        while self._waiting:
+            await self._call(*self._waiting.popleft())
+            if self._dropped and asyncio.get_running_loop().time() - said > SAY_EVERY:
+                said = asyncio.get_running_loop().time()
+                self._say_dropped()
+        self._say_dropped()
+
+    def _say_dropped(self) -> None:
+        if self._dropped:
+            log.error("on_failure: %s is too slow, it was not told of %d failures", self._name, self._dropped)
+            self._dropped = 0
+
+    async def _call(self, failure: Failure, context: Context) -> None:
+        if self._stuck is not None and not self._stuck.done():
+            self._dropped += 1
+            return
+        loop = asyncio.get_running_loop()
+        call: asyncio.Future[Any]
+        context = context.copy()  # shared with the other hooks, and one that hangs stays in it
+        if _is_async(self._hook):
+            call = loop.create_task(self._hook(failure), context=context)
+        else:
+            call = _in_thread(loop, lambda: context.run(self._hook, failure))
+        try:
+            await asyncio.wait([call], timeout=self._timeout)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if call.done():
+            _tell(self._name, call)
+            return
+        log.error("on_failure: %s did not end within %g s", self._name, self._timeout)
+        self._stuck = call
+        if isinstance(call, asyncio.Task):
+            call.cancel()
+
+    async def close(self) -> None:
+        if self._working is None:
+            return
+        await asyncio.wait([self._working], timeout=CLOSE_TIMEOUT)
+        if not self._working.done():
+            left = len(self._waiting) + 1
+            self._working.cancel()
+            await asyncio.wait([self._working])
+            log.error("on_failure: %s was not told of the last %d failures", self._name, left + self._dropped)
+            self._waiting.clear()
+
+
+def _is_async(hook: Any) -> bool:
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
+
+
+def _in_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
+    """In a daemon thread, so that one that hangs does not keep the process from ending."""
+    ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def call() -> None:
+        try:
+            ended.set_result(function())
+        except BaseException as error:
+            ended.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
+
+    future = asyncio.wrap_future(ended, loop=loop)
+    threading.Thread(target=call, name="mainspring-on-failure", daemon=True).start()
+    return future
+
+
+def _tell(name: str, call: asyncio.Future[Any]) -> None:
+    """Log what a hook raised."""
+    if call.cancelled():
+        log.error("on_failure: %s cancelled itself", name)
+    elif (error := call.exception()) is not None:
+        log.error("on_failure: %s raised", name, exc_info=error)

@@ -1,0 +1,138 @@
+"""Slots: tasks of the event loop that live on, and run attempts one after another.
+
+A new task for each attempt would cost more than a short handler does. Each attempt still has a context of its
+own, and a slot is cancelled for the attempt that it runs, never for the next one.
+Next: agent/run/runner.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any
+
+from mainspring.agent.run.attempt import Attempt
+from mainspring.wire.clock import boottime
+
+BURST = 0.001  # seconds that a slot goes from one attempt to the next before it lets the loop look around
+
+Run = Callable[[Attempt], Coroutine[Any, Any, None]]
+
+
+class Slots:
+    def __init__(self, limit: int, run: Run, lapsed: Callable[[], bool]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limit = limit
+        self._run = run
+        self._lapsed = lapsed  # whether nothing may run any more
+        self._tasks: list[asyncio.Task[None]] = []
+        self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
+        self.waiting: deque[Attempt] = deque()
+        self.busy = 0
+        self._closing = False
+
+    def start(self, attempt: Attempt) -> None:
+        """Run the attempt now, or when a slot is free."""
+        if self._idle:
+            attempt.handle, offer = self._idle.pop()
+            offer.set_result(attempt)
+        elif len(self._tasks) < self._limit:
+            attempt.handle = self._loop.create_task(self._work(attempt))
+            self._tasks.append(attempt.handle)
+        else:
+            attempt.waiting_since = boottime()
+            self.waiting.append(attempt)
+            return
+        self.busy += 1
+
+    async def _work(self, attempt: Attempt) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            await self._take_turns(task, attempt)
+        except BaseException:  # no handler's error gets here; but if one does, it takes no slot with it
+            self._tasks.remove(task)
+            self.busy = len(self._tasks) - len(self._idle)
+            raise
+
+    async def _take_turns(self, task: asyncio.Task[None], attempt: Attempt) -> None:
+        while True:
+            began = boottime()
+            while True:
+                self._is_void(attempt)  # then it ends before its first step
+                await in_context(copy_context(), self._run(attempt), partial(self._is_void, attempt))
+                if task.cancelling():
+                    await self._forget_cancels(task)
+                if not self.waiting:
+                    break
+                attempt = self.waiting.popleft()
+                attempt.handle = task
+                if boottime() - began > BURST:
+                    await asyncio.sleep(0)
+                    began = boottime()
+            self.busy -= 1
+            attempt = await self._next(task)
+
+    def _is_void(self, attempt: Attempt) -> bool:
+        """A process that was stopped and goes on must not let a handler take one more step beyond its lease."""
+        if not self._lapsed():
+            return False
+        attempt.stopping = attempt.stopping or "lost"
+        return True
+
+    async def _next(self, task: asyncio.Task[None]) -> Attempt:
+        """Wait for an attempt. A cancel that comes in the meantime is a late one, of a handler that is over."""
+        while True:
+            offer: asyncio.Future[Attempt] = self._loop.create_future()
+            self._idle.append((task, offer))
+            try:
+                return await offer
+            except asyncio.CancelledError:
+                if self._closing:
+                    raise
+                if (task, offer) in self._idle:
+                    self._idle.remove((task, offer))
+                while task.cancelling():
+                    task.uncancel()
+                if offer.done() and not offer.cancelled():
+                    return offer.result()
+
+    async def _forget_cancels(self, task: asyncio.Task[None]) -> None:
+        """What was cancelled was the attempt that is over: the next one must not feel it."""
+        try:
+            await asyncio.sleep(0)  # one that is not yet delivered is delivered here
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+        while task.cancelling():
+            task.uncancel()
+
+    def close(self) -> None:
+        self._closing = True
+        for task in list(self._tasks):
+            task.cancel()
+
+
+@types.coroutine
+def in_context(
+    context: Context, coroutine: Coroutine[Any, Any, Any], is_void: Callable[[], bool]
+) -> Generator[Any, Any, Any]:
+    """Run a coroutine in a context of its own, within the task that awaits it; one that is void is cancelled."""
+    step: Callable[[Any], Any] = coroutine.send
+    value: Any = None
+    while True:
+        try:
+            yielded = context.run(step, value)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            value = yield yielded
+            step = coroutine.send
+            if is_void():
+                raise asyncio.CancelledError
+        except BaseException as error:
+            step, value = coroutine.throw, error

@@ -1,0 +1,68 @@
+"""Timers: the wheel, turned by the alarm, on the clock that follows the database's.
+
+Next: agent/run/runner.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from mainspring.agent.timing.alarm import make_alarm
+from mainspring.agent.timing.wheel import Timer, Wheel
+from mainspring.wire.clock import Clock
+
+
+class Timers:
+    """`at` and `disarm` are for the event loop's thread; calls come on the event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wheel = Wheel(clock.now())
+        self._alarm = make_alarm(asyncio.get_running_loop(), self._ring)
+        self._set_for: float | None = None
+
+    def at(self, instant: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
+        """Call `call(argument)` at `instant`, seconds since 1970 on the database's clock."""
+        timer = self._wheel.arm(instant, call, argument)
+        if self._set_for is None or instant < self._set_for:
+            self._set(instant)
+        return timer
+
+    def after(self, seconds: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
+        """Call `call(argument)` so many seconds from now."""
+        return self.at(self._clock.now() + seconds, call, argument)
+
+    def left(self, timer: Timer) -> float:
+        """Seconds until it is due."""
+        return timer.at - self._clock.now()
+
+    def disarm(self, timer: Timer) -> bool:
+        return self._wheel.disarm(timer)
+
+    def clock_changed(self) -> None:
+        """The offset to the database's time is another one: the alarm was set for the old."""
+        self._set(self._wheel.soonest())
+
+    def _set(self, instant: float | None) -> None:
+        self._set_for = instant
+        self._alarm.set(None if instant is None else instant - self._clock.offset)
+
+    def _ring(self) -> None:
+        self._set_for = None
+        for timer in self._wheel.expire(self._clock.now()):
+            call, argument = timer.call, timer.argument
+            timer.call = timer.argument = None
+            if call is not None:
+                call(argument)
+        soonest = self._wheel.soonest()
+        if soonest is not None and (self._set_for is None or soonest < self._set_for):
+            self._set(soonest)
+
+    def __len__(self) -> int:
+        return len(self._wheel)
+
+    def close(self) -> None:
+        self._alarm.close()
+        self._wheel.clear()

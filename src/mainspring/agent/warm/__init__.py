@@ -1,4 +1,0 @@
-"""The directory that a warm interpreter finds first on its path. It holds `sitecustomize` and nothing else.
-
-Next: agent/warm/sitecustomize.py
-"""

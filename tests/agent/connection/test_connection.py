@@ -1,0 +1,83 @@
+"""Session: what comes on a connection counts for the session that the agent has, and for no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.conftest import eventually
+
+from mainspring.agent.agent import Agent
+from mainspring.agent.connection.connection import Session
+from mainspring.agent.executors import base
+from mainspring.agent.run.attempt import Attempt
+from mainspring.model.messages import AgentMessage, Armed, Dispatch, Hello, ServerMessage, Welcome
+from mainspring.model.tasks.jobs import Definition, Job, Python
+from mainspring.wire.channel import Channel, memory_pair
+from mainspring.wire.link import Link
+
+
+class Executor(base.Executor):
+    def __init__(self) -> None:
+        self.began: list[int] = []
+
+    def prepare(self, attempt: Attempt) -> None:
+        return
+
+    async def run(self, attempt: Attempt) -> str | None:
+        self.began.append(attempt.armed.task)
+        return None
+
+
+class Bench:
+    """An agent with one connection, and the server's end of it."""
+
+    def __init__(self) -> None:
+        ours, theirs = memory_pair()
+        self.executor = Executor()
+        self.agent = Agent(self._dial, hello=Hello("agent", 3, {}), executors={Python: self.executor})
+        self.session = Session(self.agent, ours)
+        self.server: Link[ServerMessage, AgentMessage] = Link(theirs)
+
+    async def _dial(self, _: str | None) -> Channel[AgentMessage, ServerMessage]:
+        raise AssertionError("there is one connection only")
+
+    async def dispatch(self, task: int, session: int) -> None:
+        armed = Armed(task, task * 10, 1, 1, self.agent.clock.now(), "{}", None)
+        await self.server.send([Dispatch([Job(1, "job", 1, 1, Definition(Python("job")))], [armed], session)])
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    running = asyncio.create_task(bench.session.run())
+    await bench.server.send([Welcome(session=7, lease=15.0, now=bench.agent.clock.now())])
+    async with asyncio.timeout(5):
+        await bench.agent.welcomed.wait()
+    yield bench
+    running.cancel()
+    await asyncio.wait([running])
+    bench.agent.runner.close()
+    await asyncio.sleep(0)
+
+
+async def test_a_dispatch_for_a_session_that_the_agent_has_given_up_runs_nothing(bench: Bench) -> None:
+    """Frames that were under way while the lease ended are read after that."""
+
+    async def began() -> list[int]:
+        return bench.executor.began
+
+    await bench.dispatch(1, session=7)
+    await eventually(began)
+    await bench.agent._lose_session()
+    await bench.dispatch(2, session=7)
+    bench.agent.begin(8)
+    await bench.dispatch(3, session=7)
+    await bench.dispatch(4, session=8)
+
+    async def last() -> bool:
+        return 4 in bench.executor.began
+
+    await eventually(last)
+    assert bench.executor.began == [1, 4]

@@ -20,7 +20,7 @@ AT_ONCE = 20  # agents that connect at the same time
 
 
 async def main(url: str, token: str, count: int) -> None:
-    network: Any = import_module("mainspring.compose_network")
+    network: Any = import_module("mainspring.compose.network")
     closed, turn = asyncio.Event(), asyncio.Semaphore(AT_ONCE)
     asyncio.get_running_loop().add_reader(sys.stdin.fileno(), closed.set)
     async with AsyncExitStack() as stack:

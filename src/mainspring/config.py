@@ -4,7 +4,7 @@
     MAINSPRING_SLOTS=200               any setting, in capitals
     mainspring.toml                    in the working directory, or named by MAINSPRING_CONFIG
 
-Next: compose.py
+Next: compose/local.py
 """
 
 from __future__ import annotations

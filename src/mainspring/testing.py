@@ -1,5 +1,5 @@
-"""The public names for tests. See sdk/testing.py."""
+"""The public names for tests. See sdk/testing/run.py."""
 
-from mainspring.sdk.testing import Run, database, running
+from mainspring.sdk.testing.run import Run, database, running
 
 __all__ = ["Run", "database", "running"]

@@ -46,7 +46,7 @@ def test_every_command_shows_an_example(path: tuple[str, ...], offline: Cli) -> 
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = {"asyncio", "asyncpg", "msgspec", "rich", "uvloop", "mainspring.compose", "mainspring.sdk.app"}
+    heavy = {"asyncio", "asyncpg", "msgspec", "rich", "uvloop", "mainspring.compose.local", "mainspring.sdk.app"}
     script = f"""
 import sys
 from mainspring.cli.main import main

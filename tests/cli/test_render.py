@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mainspring.cli import render
-from mainspring.cli.demo import percentile
+from mainspring.cli.processes.demo import percentile
+from mainspring.cli.processes.run import mask
 from mainspring.cli.render import fields, table, visible
-from mainspring.cli.run import mask
 
 
 def test_control_characters_are_shown_and_not_obeyed() -> None:

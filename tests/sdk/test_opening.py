@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, Job, StoreUnavailable, ValidationError, compose, testing
+from mainspring import App, Job, StoreUnavailable, ValidationError, testing
+from mainspring.compose import local
 from mainspring.store.postgres.database import Database
 
 
@@ -100,8 +101,8 @@ class Doorway:
         self.arrived = asyncio.Event()
         self.left = asyncio.Event()
         self._failures = failures
-        self._real = compose.open_database
-        monkeypatch.setattr(compose, "open_database", self._open)
+        self._real = local.open_database
+        monkeypatch.setattr(local, "open_database", self._open)
 
     @asynccontextmanager
     async def _open(self, settings: Any) -> AsyncIterator[Database]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from mainspring import App, Job, JobNotFound, Task, TaskFailed, ValidationError, compose
+from mainspring import App, Job, JobNotFound, Task, TaskFailed, ValidationError
+from mainspring.compose import local
 from mainspring.store.postgres.database import Connection
 from tests.conftest import eventually
 
@@ -262,13 +263,13 @@ async def test_first_submissions_at_once_open_it_once(
     app: App, echo: Job[..., Any], conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
-    register = compose.register
+    register = local.register
 
     async def counted(*given: Any) -> None:
         opened.append(given)
         await register(*given)
 
-    monkeypatch.setattr(compose, "register", counted)
+    monkeypatch.setattr(local, "register", counted)
     await asyncio.gather(*(echo.enqueue(number) for number in range(10)))
     assert len(opened) == 1
     assert await count(conn) == 10

@@ -15,7 +15,7 @@ import pytest
 
 import mainspring
 from mainspring import App, TaskFailed, ValidationError, WaitTimeout, current_task, testing
-from mainspring.sdk import testing_databases
+from mainspring.sdk.testing import databases as testing_databases
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.migrate import fingerprint
 from tests.conftest import eventually
@@ -161,7 +161,7 @@ WITHOUT_A_SERVER = """
 import asyncio, sys
 import mainspring
 from mainspring import testing
-from mainspring.sdk import testing_databases
+from mainspring.sdk.testing import databases as testing_databases
 
 app = mainspring.App("tested", poll=0.1)
 
@@ -290,7 +290,7 @@ def test_the_fixture_works_in_a_users_project(tmp_path: Path, server_dsn: str) -
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
     environment["PYTHONPATH"] = str(Path(mainspring.__file__).parents[1])
     environment["MAINSPRING_TEST_DSN"] = server_dsn
-    plugin = [] if _is_installed() else ["-p", "mainspring.sdk.pytest_plugin"]
+    plugin = [] if _is_installed() else ["-p", "mainspring.sdk.testing.pytest_plugin"]
     settings = ["-W", "error", "-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *settings, *plugin, str(tmp_path)],
@@ -308,4 +308,4 @@ def test_the_fixture_works_in_a_users_project(tmp_path: Path, server_dsn: str) -
 def _is_installed() -> bool:
     from importlib.metadata import entry_points
 
-    return any(entry.value == "mainspring.sdk.pytest_plugin" for entry in entry_points(group="pytest11"))
+    return any(entry.value == "mainspring.sdk.testing.pytest_plugin" for entry in entry_points(group="pytest11"))

@@ -217,7 +217,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a transaction that does not end its task",
         (
             Edit(
-                "compose.py",
+                "compose/local.py",
                 "            if not await outcomes.complete(conn, ending):\n                raise",
                 "            if not armed.token:\n                raise",
             ),

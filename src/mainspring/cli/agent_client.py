@@ -1,7 +1,7 @@
 """What commands ask about agents, and its implementation straight on the database.
 
 Uses   store.roster, store.settings
-Next:  cli/agents.py
+Next:  cli/fleet/agents.py
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from mainspring.cli.agent_client import Agents, DatabaseAgents
 from mainspring.cli.cluster_client import Cluster, DatabaseCluster
 from mainspring.cli.daemon_client import Daemons, DatabaseDaemons
 from mainspring.cli.schedule_client import DatabaseSchedules, Schedules
-from mainspring.compose import Settings, load, open_database
+from mainspring.compose.local import Settings, load, open_database
 from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.states import TaskState

@@ -1,7 +1,7 @@
 """What commands ask about the cluster, and its implementation straight on the database.
 
 Uses   store.server_views, store.cluster_views
-Next:  cli/servers.py, cli/segments.py
+Next:  cli/fleet/servers.py, cli/fleet/segments.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the commands about daemons ask for, and its implementation straight on the database.
 
 Uses   store.daemon_views, store.daemons, store.schedules
-Next:  cli/daemons.py
+Next:  cli/fleet/daemons.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Find the application that a command names: `module:attribute`, imported from the working directory.
 
-Next: cli/run.py
+Next: cli/processes/run.py
 """
 
 from __future__ import annotations

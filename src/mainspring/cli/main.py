@@ -1,6 +1,6 @@
 """The command line: `mainspring`. Commands parse, call and print; what they call lies below.
 
-Next: cli/base.py, then cli/run.py
+Next: cli/base.py, then cli/processes/run.py
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from contextlib import suppress
 import click
 
 from mainspring import __version__
-from mainspring.cli.agents import agents
-from mainspring.cli.backup import backup, db, restore
 from mainspring.cli.base import Group, examples
-from mainspring.cli.daemons import daemon
-from mainspring.cli.demo import demo
 from mainspring.cli.errors import INTERRUPTED, USAGE, flush_output, report
-from mainspring.cli.jobs import job
-from mainspring.cli.run import up, worker
-from mainspring.cli.schedules import schedule
-from mainspring.cli.segments import segments
-from mainspring.cli.serve import agent, server
-from mainspring.cli.servers import servers
-from mainspring.cli.status import migrate, stats
-from mainspring.cli.tasks import task
-from mainspring.cli.tokens import token
+from mainspring.cli.fleet.agents import agents
+from mainspring.cli.fleet.daemons import daemon
+from mainspring.cli.fleet.segments import segments
+from mainspring.cli.fleet.servers import servers
+from mainspring.cli.fleet.tokens import token
+from mainspring.cli.jobs.jobs import job
+from mainspring.cli.processes.backup import backup, db, restore
+from mainspring.cli.processes.demo import demo
+from mainspring.cli.processes.run import up, worker
+from mainspring.cli.processes.serve import agent, server
+from mainspring.cli.processes.status import migrate, stats
+from mainspring.cli.schedules.schedules import schedule
+from mainspring.cli.tasks.tasks import task
 
 
 @click.group(

@@ -1,7 +1,7 @@
 """How data is shown: tables on a terminal, tabs for other programs' pipes, JSON when asked for.
 
 Data goes to stdout, everything else to stderr.
-Next: cli/layout.py, cli/tasks.py
+Next: cli/layout.py, cli/tasks/tasks.py
 """
 
 from __future__ import annotations

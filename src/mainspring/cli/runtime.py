@@ -1,6 +1,6 @@
 """How a process that we start ourselves runs: on uvloop, with rare garbage collections, until a signal.
 
-Next: cli/run.py
+Next: cli/processes/run.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the commands about schedules ask for, and its implementation straight on the database.
 
 Uses   store.schedules, store.ledger, store.explain, store.missing, store.backfill, store.calendars
-Next:  cli/schedule_shapes.py
+Next:  cli/schedules/shapes.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from mainspring.cli.schedule_shapes import LastFire, ScheduleView, Shown, coming, last_ended, last_fire, view
+from mainspring.cli.schedules.shapes import LastFire, ScheduleView, Shown, coming, last_ended, last_fire, view
 from mainspring.errors import Conflict, NotFound, ValidationError
 from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.excluded_days import check_excluded

@@ -1,6 +1,6 @@
 """App: the jobs of an application, and the way to submit and to run them.
 
-Next: sdk/job.py; what runs them is built in compose.py
+Next: sdk/job.py; what runs them is built in compose/local.py
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
-from mainspring import compose
 from mainspring.agent.executors.python import Handler
 from mainspring.agent.run.failures import FailureHook
+from mainspring.compose import local
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
@@ -63,7 +63,7 @@ class App:
         self.handlers: dict[str, Handler] = {}
         self.jobs: dict[str, Job[..., Any]] = {}
         self._opening = Opening(self.settings, self._register)
-        self._engine: compose.Engine | None = None
+        self._engine: local.Engine | None = None
         self._runs = False  # or is about to
         self._sync = SyncBridge(self._opening)
 
@@ -158,12 +158,12 @@ class App:
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
 
-    def settings(self, **overrides: Any) -> compose.Settings:
+    def settings(self, **overrides: Any) -> local.Settings:
         """The settings in force: `overrides`, else what the application was made with, else the environment."""
-        return compose.load({**self._overrides, **overrides})
+        return local.load({**self._overrides, **overrides})
 
     async def _register(self, database: Database) -> None:
-        await compose.register(database, self.definitions, self.name, self.version, self.schedules)
+        await local.register(database, self.definitions, self.name, self.version, self.schedules)
 
     async def open(self, **overrides: Any) -> None:
         """Connect, migrate, register the jobs: ready to submit. Opens are counted: the last `close()` closes."""
@@ -202,7 +202,7 @@ class App:
             async with self._opening.held(overrides) as database:
                 settings = self.settings(**overrides)
                 labels, providers = {**settings.labels, "app": self.name}, self.schedules.providers
-                async with compose.engine(settings, database, self.handlers, labels, providers) as engine:
+                async with local.engine(settings, database, self.handlers, labels, providers) as engine:
                     self._engine = engine
                     engine.server.recorder.on_ended.append(self._ended)
                     engine.agent.failures.hooks = self.failure_hooks
@@ -230,7 +230,7 @@ class App:
             waiting.hint(ending.task for ending in endings)
 
     @property
-    def engine(self) -> compose.Engine | None:
+    def engine(self) -> local.Engine | None:
         """What runs the jobs, while they are running in this process."""
         return self._engine
 
@@ -257,8 +257,8 @@ class App:
     @property
     def database(self) -> Database:
         if self._opening.database is None:
-            if compose.lacks_database():
-                raise compose.no_database()
+            if local.lacks_database():
+                raise local.no_database()
             raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
         self._opening.check_loop()
         return self._opening.database

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from mainspring import compose
+from mainspring.compose import local
 from mainspring.errors import ValidationError
 from mainspring.sdk.waiting import Waiting
 from mainspring.store.postgres.database import Database
@@ -25,7 +25,7 @@ class Opening:
     """`settings` makes the settings of given overrides, `register` brings the application's jobs into a database."""
 
     def __init__(
-        self, settings: Callable[..., compose.Settings], register: Callable[[Database], Awaitable[None]]
+        self, settings: Callable[..., local.Settings], register: Callable[[Database], Awaitable[None]]
     ) -> None:
         self._make_settings = settings
         self._register = register
@@ -34,7 +34,7 @@ class Opening:
         self.sync_loop: asyncio.AbstractEventLoop | None = None  # on which sync code submits: see sdk/sync.py
         self.database: Database | None = None
         self.waiting: Waiting | None = None
-        self._settings: compose.Settings | None = None
+        self._settings: local.Settings | None = None
         self._stack: AsyncExitStack | None = None
         self._opens = 0
         self._holds = 0
@@ -131,7 +131,7 @@ class Opening:
         try:
             async with AsyncExitStack() as stack:
                 self._settings = self._make_settings(**overrides)
-                database = await stack.enter_async_context(compose.open_database(self._settings))
+                database = await stack.enter_async_context(local.open_database(self._settings))
                 await self._register(database)
                 await self._take(stack, database)
         except BaseException:

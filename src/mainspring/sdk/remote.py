@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from mainspring import compose
 from mainspring.agent.connection.submissions import Submissions as Through
 from mainspring.agent.run.attempt import Attempt
 from mainspring.agent.run.context import running
+from mainspring.compose import local
 from mainspring.model.messages import Submit
 from mainspring.store.tasks.enqueue import Submission, Submissions
 
@@ -42,9 +42,9 @@ async def submit_through_server(attempt: Attempt, submission: Submission | Submi
     return id
 
 
-def attempt_without_database(settings: Callable[[], compose.Settings]) -> Attempt | None:
+def attempt_without_database(settings: Callable[[], local.Settings]) -> Attempt | None:
     """The attempt that runs here, if that is on an agent for which the application names no database."""
-    return running.get(None) if compose.lacks_database() and settings().dsn is None else None
+    return running.get(None) if local.lacks_database() and settings().dsn is None else None
 
 
 def loop_of(attempt: Attempt) -> asyncio.AbstractEventLoop:

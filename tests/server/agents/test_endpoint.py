@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from mainspring.compose import load, make_server
+from mainspring.compose.local import load, make_server
 from mainspring.server.agents.endpoint import Door
 from mainspring.server.cluster.identity import Identity
 from mainspring.store.postgres.database import Database

@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import MakeTask, eventually
 
 import mainspring
-from mainspring.compose import Settings, load, register
-from mainspring.compose_network import RemoteAgent, serving
+from mainspring.compose.local import Settings, load, register
+from mainspring.compose.network import RemoteAgent, serving
 from mainspring.errors import AccessDenied, JobNotFound, StaleAttempt, StoreUnavailable, ValidationError
 from mainspring.model.messages import Held, Submit, Submitted
 from mainspring.model.tasks.define_job import command

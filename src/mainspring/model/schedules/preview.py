@@ -1,6 +1,6 @@
 """What a schedule will do next, for people: its words, its next plan times, and what the clocks do to them.
 
-Next: cli/schedules.py
+Next: cli/schedules/schedules.py
 """
 
 from __future__ import annotations

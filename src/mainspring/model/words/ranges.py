@@ -1,6 +1,6 @@
 """Ranges: many numbers in few words, for people.
 
-Next: cli/segments.py
+Next: cli/fleet/segments.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The cluster as people see it: who leads, who owns which segment, what lies in it, how segments changed hands.
 
-Next: cli/segments.py
+Next: cli/fleet/segments.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Servers as people see them: who is there, what each does and has done, whether it leads.
 
-Next: store/cluster/cluster_views.py, cli/servers.py
+Next: store/cluster/cluster_views.py, cli/fleet/servers.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Figures for people: what is live, what has ended, how late, who is there, who leads, what waits, the maintenance.
 
-Next: cli/status.py
+Next: cli/processes/status.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A plan time that has a task is left alone, so a backfill may be repeated, resumed, and made twice at once. The tasks
 run beside the plan: no overlap policy counts them (see store/schedules/overlap.py), and no edit takes them back.
-Next: cli/schedule_backfill.py
+Next: cli/schedules/backfill.py
 """
 
 from __future__ import annotations

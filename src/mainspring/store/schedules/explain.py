@@ -1,6 +1,6 @@
 """Explain: the story of a plan time, from what was expected of it to what came of its tasks.
 
-Next: cli/schedule_story.py; sentences that need no database are in model/schedules/story.py
+Next: cli/schedules/story.py; sentences that need no database are in model/schedules/story.py
 """
 
 from __future__ import annotations

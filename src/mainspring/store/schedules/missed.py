@@ -1,7 +1,7 @@
 """The dead-man's check: plan times that were expected and of which the ledger knows nothing.
 
 It asks no server and no planner, so that it also tells of the time in which nothing was running.
-Next: cli/schedule_story.py
+Next: cli/schedules/story.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Output of tasks as it is read: in order, and each piece once, whoever has recorded it.
 
 Two servers may record the same piece, when an agent went from one to the other before the first had answered.
-Next: cli/logs.py
+Next: cli/tasks/logs.py
 """
 
 from __future__ import annotations

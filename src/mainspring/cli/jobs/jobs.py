@@ -1,0 +1,275 @@
+"""Jobs: `mainspring job list | show | create | delete`.
+
+Next: cli/client.py; the rules for what a job may be are in model/tasks/define_job.py
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.jobs.http_options import http_fields, http_options, take_http
+from mainspring.cli.jobs.limit_options import limit_fields, limit_options, take_limits
+from mainspring.cli.layout import Room
+from mainspring.cli.parse import Whole, pairs
+from mainspring.cli.render import fields, note, print_json, table
+from mainspring.errors import ValidationError
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.model.tasks.jobs import Definition, Placement, Run
+
+_KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
+
+
+@click.group(cls=Group)
+def job() -> None:
+    """See and define what can be run."""
+
+
+@job.command("list", epilog=examples("mainspring job list", "mainspring job list --json | jq '.[].name'"))
+@with_client
+async def list_jobs(client: Client) -> None:
+    """Show all jobs."""
+    from mainspring.model.tasks.jobs import kind_of
+
+    found = await client.jobs()
+    if shared().json:
+        print_json(found)
+        return
+    table(
+        ["NAME", "KIND", "RUNS", "LIVE", "DESCRIPTION"],
+        [
+            [
+                view.name,
+                kind_of(view.definition.run),
+                _runs(view.definition.run),
+                view.live,
+                view.definition.description,
+            ]
+            for view in found
+        ],
+        empty="no jobs yet; make one with `mainspring job create hello -- echo hello`",
+        room=Room(cut=("NAME", "RUNS", "DESCRIPTION"), drop=("DESCRIPTION", "KIND")),
+    )
+
+
+@job.command("show", epilog=examples("mainspring job show backup"))
+@click.argument("name")
+@with_client
+async def show_job(client: Client, name: str) -> None:
+    """Show one job with its policies."""
+    from mainspring.model.tasks.jobs import kind_of
+
+    view = await client.job(name)
+    if shared().json:
+        print_json(view)
+        return
+    able, wait = await client.agents.able(view.definition)
+    definition = view.definition
+    fields(
+        {
+            "name": view.name,
+            "version": view.version,
+            "kind": kind_of(definition.run),
+            "runs": _runs(definition.run),
+            **_details(definition.run),
+            "description": definition.description,
+            "retries": _retries(definition),
+            "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
+            "grace": f"{definition.grace:g} s",
+            "delivery": definition.delivery,
+            "priority": definition.priority,
+            "requires": definition.requires or None,
+            **_placement_fields(definition.placement),
+            **limit_fields(definition.gate),
+            "agents": ", ".join(able) or (wait and wait.reason),
+        }
+    )
+
+
+def _retries(definition: Definition) -> str:
+    """How often it is retried; told if that is what its kind has by itself."""
+    from mainspring.model.tasks.jobs import kind_of
+    from mainspring.model.tasks.retry import DEFAULT_RETRIES
+
+    retry, kind = definition.retry, kind_of(definition.run)
+    delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
+    by_default = f"the default of {_KINDS[kind]}" if retry.retries == DEFAULT_RETRIES[kind] else ""
+    if not retry.retries:
+        return f"none ({by_default})" if by_default else "none"
+    return f"{retry.retries} ({delays}{by_default and f'; {by_default}'})"
+
+
+def _runs(run: Run) -> str:
+    from shlex import join
+
+    from mainspring.model.tasks.jobs import Command, Http
+
+    if isinstance(run, Http):
+        return f"{run.method} {run.url}"
+    if not isinstance(run, Command):
+        return run.handler
+    if run.python:
+        return f"python {join(run.argv)}"
+    return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
+
+
+def _placement_fields(placement: Placement) -> dict[str, Any]:
+    return {
+        "needs": placement.needs or None,
+        "prefer": placement.prefer or None,
+        "sticky": placement.sticky,
+        "placement": placement.strategy,
+        "broadcast": "every agent that matches" if placement.broadcast else None,
+    }
+
+
+def _details(run: Run) -> dict[str, Any]:
+    from mainspring.model.tasks.jobs import Command, Http
+
+    if isinstance(run, Http):
+        return http_fields(run)
+    if not isinstance(run, Command):
+        return {}
+    from mainspring.model.limits.process_limits import in_words
+
+    return {
+        "shell": run.shell or None,
+        "python": run.python or None,
+        "warm": " ".join(run.warm),
+        "user": run.user,
+        "limits": ", ".join(f"{name} {limit}" for name, limit in in_words(run.limits).items()),
+        "cwd": run.cwd,
+        "env": run.env or None,
+        "stdin": run.stdin,
+    }
+
+
+@job.command(
+    "create",
+    epilog=examples(
+        "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
+        "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
+        "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
+        "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
+        "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
+        "mainspring job create quotes --python --warm pandas -- quotes.py --all",
+        "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
+    ),
+)
+@click.argument("name")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
+@http_options
+@click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
+@click.option("--cwd", metavar="DIR", help="Directory to run in.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
+@click.option("--stdin", metavar="TEXT", help="What the command reads from its standard input.")
+@click.option("--user", metavar="NAME", help="User to run as, if the agent allows it.")
+@click.option("--limit", multiple=True, metavar="WHAT=MOST", help="memory=512MB, cpu=60s or files=256; repeatable.")
+@click.option(
+    "--python", is_flag=True, help="COMMAND is a Python script, or -m and a module; started ahead of its time."
+)
+@click.option(
+    "--warm", multiple=True, metavar="MODULE", help="With --python: import this ahead of its time; repeatable."
+)
+@click.option("--timeout", metavar="DURATION", help="Stop a run after this long: 90, 10m, 1h30m.")
+@click.option("--grace", metavar="DURATION", help="Between TERM and KILL of a run that is stopped; 5s.")
+@click.option(
+    "--retries", type=Whole(), metavar="N", help="Further attempts after a failed one; of a command 0, with --http 3."
+)
+@click.option("--backoff", metavar="HOW", help="fixed, linear, exponential, jitter, or delays: 10s,1m,10m.")
+@click.option("--retry-delay", metavar="DURATION", help="First delay of the backoff; 1s.")
+@click.option("--max-retry-delay", metavar="DURATION", help="Longest delay of the backoff; 1h.")
+@click.option("--retry-on", multiple=True, metavar="CODE", help="Retry only these exit codes or statuses; repeatable.")
+@click.option("--abort-on", multiple=True, metavar="CODE", help="Never retry these exit codes or statuses; repeatable.")
+@click.option("--delivery", metavar="HOW", help="at_least_once (default) or at_most_once.")
+@click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
+@click.option("--requires", multiple=True, metavar="LABEL=VALUE", help="Label an agent must have; repeatable.")
+@click.option("--broadcast", is_flag=True, help="Each task runs on every agent that matches, at the same instant.")
+@click.option("--needs", multiple=True, metavar="NAME=AMOUNT", help="Amount an agent must have free; repeatable.")
+@click.option("--prefer", multiple=True, metavar="LABEL=VALUE", help="Agents with this label first; repeatable.")
+@click.option("--sticky", metavar="ARGUMENT", help="Tasks with the same value of it go to the same agent.")
+@click.option("--placement", metavar="HOW", help="round_robin, least_tasks, resources or capability.")
+@limit_options
+@click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
+@with_client
+async def create_job(
+    client: Client,
+    /,
+    name: str,
+    argv: tuple[str, ...],
+    shell: bool,
+    cwd: str | None,
+    env: tuple[str, ...],
+    stdin: str | None,
+    user: str | None,
+    limit: tuple[str, ...],
+    python: bool,
+    warm: tuple[str, ...],
+    replace: bool,
+    **policies: Any,
+) -> None:
+    """Define a job that runs a command, or with --http one that calls a URL.
+
+    The task's arguments reach the command as JSON in the variable MAINSPRING_ARGS. A call sends them as its body, or
+    in the header Mainspring-Args where it has none or another one.
+    """
+    from mainspring.model.tasks.define_job import command, define
+
+    limits = take_limits(policies)
+    run: Run | None = take_http(policies)
+    if run is None and not argv:
+        raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
+    if run is None:
+        run = command(
+            argv,
+            shell=shell,
+            cwd=cwd,
+            env=pairs(env, field="env"),
+            stdin=stdin,
+            user=user,
+            limits=pairs(limit, field="limit"),
+            python=python,
+            warm=warm,
+        )
+    elif argv or shell or cwd or env or stdin or user or limit or python or warm:
+        raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
+    changed = await client.create_job(name, define(run, _options(policies) | limits), replace=replace)
+    if shared().json:
+        print_json({"name": name, "changed": changed})
+    else:
+        what = "unchanged" if not changed else "changed" if replace else "created"
+        note(f"{what}; run it with `mainspring task submit {shlex.quote(name)}`")
+
+
+def _options(policies: dict[str, Any]) -> Any:
+    """The options that were given, as model.define takes them."""
+    from mainspring.model.placement.define_placement import parse_amounts
+
+    given = {name: value for name, value in policies.items() if value is not None and value != ()}
+    options = {name: value for name, value in given.items() if value is not False}  # zero is given, too
+    if "," in options.get("backoff", "") or options.get("backoff", "")[:1].isdigit():
+        options["backoff"] = options["backoff"].split(",")
+    for field in ("requires", "prefer", "needs"):
+        if field in options:
+            options[field] = pairs(options[field], field=field)
+    if "needs" in options:
+        options["needs"] = parse_amounts(options["needs"], field="needs")
+    return options
+
+
+@job.command("delete", epilog=examples("mainspring job delete backup"))
+@click.argument("name")
+@with_client
+async def delete_job(client: Client, name: str) -> None:
+    """Remove a job that has no live tasks. Its history stays."""
+    await client.delete_job(name)
+    if shared().json:
+        print_json({"name": name, "deleted": True})
+    else:
+        note("deleted")

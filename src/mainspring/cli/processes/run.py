@@ -1,0 +1,180 @@
+"""Processes that run tasks: `mainspring up` and `mainspring worker`.
+
+Next: compose/local.py
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring import __version__
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.parse import Whole
+from mainspring.cli.render import note, print_json
+
+if TYPE_CHECKING:
+    from mainspring.sdk.app import App
+
+_PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
+
+
+def sizes(command: Any) -> Any:
+    """The options of every process that runs tasks."""
+    for option in (
+        click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
+        click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
+        click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
+        click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
+        click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
+    ):
+        command = option(command)
+    return command
+
+
+def as_settings(
+    slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...], offers: tuple[str, ...]
+) -> dict[str, Any]:
+    """These options as settings."""
+    return {
+        "slots": slots,
+        "threads": threads,
+        "agent_name": name,
+        "labels": ",".join(labels) or None,
+        "offers": ",".join(offers) or None,
+    }
+
+
+@click.command(
+    cls=Command,
+    short_help="PostgreSQL, a server and an agent in one process.",
+    epilog=examples(
+        "mainspring up                      commands only",
+        "mainspring up shop:app             and the handlers of `app` in shop.py",
+        "mainspring up --data ./mainspring  with the data in a directory of your own",
+    ),
+)
+@click.argument("app", required=False)
+@sizes
+def up(app: str | None, **given: Any) -> None:
+    """Run everything in one process: PostgreSQL, a server and an agent.
+
+    APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
+    once running tasks have ended; Ctrl-C again stops them too.
+    """
+    _run(app, as_settings(**given))
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
+        "mainspring worker shop.jobs:app --slots 20",
+        "mainspring worker shop.jobs:app --reload   while you write it",
+    ),
+)
+@click.argument("app")
+@click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")
+@sizes
+def worker(app: str, reload: bool, **given: Any) -> int:
+    """Run the jobs of a Python application.
+
+    APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
+    workers as you like: the database decides who does what.
+    """
+    if reload:
+        import sys
+
+        from mainspring.cli.processes.reload import reload_worker
+
+        return reload_worker(app, sys.argv[1:])
+    _run(app, as_settings(**given))
+    return 0
+
+
+def _run(name: str | None, given: dict[str, Any]) -> None:
+    import logging
+
+    from mainspring.cli.load import load_app
+    from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
+    from mainspring.sdk.app import App
+
+    overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
+    log_to_stderr(logging.INFO)
+    app = App("mainspring up") if name is None else load_app(name)
+    add_log_context()  # to the logging of the application too
+    run(_serve(app, name, overrides, as_json=shared().json))
+    leave_threads_behind(0)
+
+
+async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_json: bool) -> None:
+    """Run until a signal; then let running tasks end."""
+    from mainspring.cli.runtime import Signals, settle_memory
+
+    signals = Signals()
+    settings = app.settings(**overrides)
+    async with app.running(**overrides):
+        engine = app.engine
+        assert engine is not None
+        signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
+        settle_memory()
+        where = place(settings.dsn, settings.data_directory)
+        if as_json:
+            print_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **where})
+        _announce(settings.agent_name, settings.slots, app, name, where, overrides)
+        await signals.asked.wait()  # a bug in the engine ends the block by itself
+        running = engine.agent.runner.running
+        note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
+    note("stopped")
+
+
+def _still(running: int, patience: float) -> str:
+    tasks = "1 task still runs and has" if running == 1 else f"{running} tasks still run and have"
+    return f"{tasks} {patience:g} s to end; Ctrl-C again stops now"
+
+
+def place(dsn: str | None, directory: str | None) -> dict[str, str]:
+    """Where the data lives, without secrets."""
+    from mainspring.store.embedded.server import default_directory
+
+    return {"dsn": mask(dsn)} if dsn is not None else {"data": directory or str(default_directory())}
+
+
+def _announce(
+    agent: str, slots: int, app: App, name: str | None, place: dict[str, str], overrides: dict[str, Any]
+) -> None:
+    database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
+    runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
+    where = _where(overrides)
+    note(
+        f"""
+Mainspring {__version__} is up.
+  database  {database}
+  agent     {agent}, {slots} slots, runs {runs}
+
+Submit a first task from another terminal:
+  mainspring job create hello{where} -- echo hello
+  mainspring task submit hello --wait{where}
+  mainspring task list{where}
+
+Ctrl-C stops.
+"""
+    )
+
+
+def _where(overrides: dict[str, Any]) -> str:
+    """The options that lead another command to the same place; a password is not repeated."""
+    if "data_directory" in overrides:
+        return f" --data {shlex.quote(overrides['data_directory'])}"
+    if "dsn" in overrides:
+        masked = mask(overrides["dsn"])
+        return f" --dsn {shlex.quote(masked)}" if masked == overrides["dsn"] else " --dsn …"
+    return ""
+
+
+def mask(dsn: str) -> str:
+    """A DSN that can be shown."""
+    return _PASSWORD.sub(lambda match: f"{match[2]}***" if match[2] else f"{match[1]}:***@", dsn)

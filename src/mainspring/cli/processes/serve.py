@@ -1,0 +1,143 @@
+"""Processes on different machines: `mainspring server` and `mainspring agent`.
+
+Next: compose/network.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring import __version__
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.processes.run import as_settings, place, sizes
+from mainspring.cli.render import note, print_json
+
+if TYPE_CHECKING:
+    from mainspring.sdk.app import App
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "mainspring server                  for agents on this machine",
+        "mainspring server --app shop:app   and what `app` in shop.py defines",
+        "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
+    ),
+)
+@click.option("--listen", metavar="HOST:PORT", help="Where agents connect to; 127.0.0.1:7070. Port 0: any.")
+@click.option("--name", metavar="NAME", help="Name of this server; the name of the host.")
+@click.option("--app", metavar="MODULE:APP", help="Application whose jobs and schedules are registered.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate to show to agents.")
+@click.option("--tls-key", metavar="FILE", help="Its key.")
+@click.option("--without-tls", is_flag=True, help="Listen on other addresses than loopback in plain text.")
+def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -> None:
+    """Plan, dispatch and record for agents on any machine.
+
+    Start as many servers as you like over one PostgreSQL. Agents need a token: `mainspring token create`.
+    """
+    from mainspring.cli.runtime import leave_threads_behind, run
+
+    loaded, overrides = _prepare(app, {"server_name": name} | given)
+    run(_serve(loaded, overrides, without_tls=without_tls, as_json=shared().json))
+    leave_threads_behind(0)
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "mainspring agent --server ws://10.0.0.1:7070 --token ms_…",
+        "mainspring agent --server wss://a:7070,wss://b:7070 --tls-ca ca.pem --slots 20 --label gpu=a100",
+        "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://10.0.0.1:7070 --app shop:app",
+    ),
+)
+@click.option("--server", metavar="URL[,URL…]", help="Servers to connect to; one at a time.")
+@click.option("--token", metavar="TOKEN", help="From `mainspring token create`; better in MAINSPRING_TOKEN.")
+@click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
+@click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
+@sizes
+def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | None, **given: Any) -> None:
+    """Run tasks for servers on other machines.
+
+    Handlers submit tasks through the server. With --dsn they also have `current_task().transaction()`,
+    `result()` and all else that needs the database.
+    """
+    from mainspring.cli.runtime import leave_threads_behind, run
+
+    loaded, overrides = _prepare(app, {"server": server, "token": token, "tls_ca": tls_ca} | as_settings(**given))
+    run(_run_agent(loaded, overrides, as_json=shared().json))
+    leave_threads_behind(0)
+
+
+def _prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[str, Any]]:
+    import logging
+
+    from mainspring.cli.load import load_app
+    from mainspring.cli.runtime import add_log_context, log_to_stderr
+
+    overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
+    log_to_stderr(logging.INFO)
+    loaded = None if app is None else load_app(app)
+    add_log_context()  # to the logging of the application too
+    return loaded, overrides
+
+
+async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool, as_json: bool) -> None:
+    """Until a signal; then agents go on with another server."""
+    from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.compose.local import load, open_database, register
+    from mainspring.compose.network import serving
+
+    signals = Signals()
+    settings = load(overrides) if app is None else app.settings(**overrides)
+    async with open_database(settings) as database:
+        if app is not None:
+            await register(database, app.definitions, app.name, app.version, app.schedules)
+        name, providers = (None, {}) if app is None else (app.name, app.schedules.providers)
+        async with serving(settings, database, name, providers, without_tls=without_tls) as url:
+            settle_memory()
+            where = place(settings.dsn, settings.data_directory)
+            if as_json:
+                print_json({"url": url, **where})
+            note(
+                f"""
+Mainspring {__version__}, server.
+  database  {where.get("dsn") or f"embedded PostgreSQL in {where['data']}"}
+  agents    mainspring agent --server {url} --token …   (`mainspring token create NAME` makes one)
+
+Ctrl-C stops; agents and what they run go on with another server.
+"""
+            )
+            await signals.asked.wait()
+            note("stopping")
+    note("stopped")
+
+
+async def _run_agent(app: App | None, overrides: dict[str, Any], *, as_json: bool) -> None:
+    """Until a signal; then let running tasks end."""
+    from contextlib import AsyncExitStack
+
+    from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.compose.local import load
+    from mainspring.compose.network import RemoteAgent
+
+    signals = Signals()
+    settings = load(overrides) if app is None else app.settings(**overrides)
+    running = RemoteAgent(settings, {} if app is None else app.handlers, None if app is None else app.name)
+    async with AsyncExitStack() as stack:
+        if app is not None:
+            running.agent.failures.hooks = app.failure_hooks
+            await stack.enter_async_context(app.attached(running.database))
+        await stack.enter_async_context(running)
+        session = await running.joined(signals.asked)
+        if session is not None:
+            signals.hurry = lambda: running.agent.runner.stop_all("shutdown")
+            settle_memory()
+            told = {"agent": settings.agent_name, "slots": settings.slots, "session": session}
+            if as_json:
+                print_json(told)
+            note(f"agent {settings.agent_name} is connected, {settings.slots} slots; Ctrl-C stops")
+            await running.until(signals.asked)
+            note("stopping")
+    note("stopped")

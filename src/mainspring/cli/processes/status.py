@@ -1,0 +1,115 @@
+"""The database's schema, and what goes on in it: `mainspring migrate`, `mainspring stats`.
+
+Next: store/postgres/migrate.py, store/tasks/tasks.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.layout import Room
+from mainspring.cli.render import cell, counted, fields, note, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.store.cluster.cluster_views import Leader
+    from mainspring.store.postgres.migrate import Migration
+
+
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "mainspring migrate --dsn postgresql://scheduler@db/shop --plan",
+        "mainspring migrate --dsn postgresql://scheduler@db/shop",
+    ),
+)
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be applied, and change nothing.")
+def migrate(only_plan: bool) -> None:
+    """Bring the database's schema up to date."""
+    import asyncio
+
+    found = asyncio.run(_migrate(shared().overrides(), only_plan))
+    if shared().json:
+        print_json(
+            {
+                "planned" if only_plan else "applied": [
+                    {"number": migration.number, "name": migration.name} for migration in found
+                ]
+            }
+        )
+        return
+    for migration in found:
+        click.echo(f"{migration.number:04}\t{migration.name}")
+    if not found:
+        note("the schema is up to date")
+    else:
+        note(f"{len(found)} to apply; run it without --plan" if only_plan else f"{len(found)} applied")
+
+
+async def _migrate(overrides: dict[str, str], only_plan: bool) -> list[Migration]:
+    from mainspring.compose.local import load, open_database
+    from mainspring.store.postgres import migrate as migrations
+
+    async with open_database(load(overrides), prepare=False) as database:
+        return await (migrations.plan(database) if only_plan else migrations.migrate(database))
+
+
+@click.command(cls=Command, epilog=examples("mainspring stats", "mainspring stats --json | jq .live.pending"))
+@with_client
+async def stats(client: Client) -> None:
+    """Show how many tasks there are in each state, and who runs them."""
+    found = await client.stats()
+    if shared().json:
+        print_json(found)
+        return
+    lateness = found["lateness_ms"]
+    fields(
+        {
+            "live": ", ".join(f"{count} {state}" for state, count in found["live"].items()) or "none",
+            "last hour": ", ".join(f"{count} {state}" for state, count in found["last_hour"].items()) or "none",
+            "lateness": ", ".join(f"{name} {value:g} ms" for name, value in (lateness or {}).items()) or "none",
+            "servers": ", ".join(f"{count} {status}" for status, count in found["servers"].items()) or "none",
+            "leader": "none" if (leader := found["leader"]) is None else _leader(leader),
+        }
+    )
+    click.echo()
+    table(
+        ["AGENT", "SESSION", "SLOTS", "HOLDS"],
+        [[agent["name"], agent["session"], agent["slots"], agent["holds"]] for agent in found["agents"]],
+        empty="no agent runs; start one with `mainspring up`",
+        room=Room(cut=("AGENT",)),
+    )
+    _show_maintenance(found)
+    for waiting in found["waiting"]:
+        note(f"{counted(waiting['tasks'], 'task')} of {', '.join(waiting['jobs'])} cannot start: {waiting['reason']}")
+
+
+def _leader(leader: Leader) -> str:
+    return f"{leader.name}, term {leader.term}, since {cell(leader.since)}, lease until {cell(leader.lease_until)}"
+
+
+def _show_maintenance(found: dict[str, Any]) -> None:
+    """What the chores came to, and what PostgreSQL counts of the hot tables."""
+    click.echo()
+    table(
+        ["MAINTENANCE", "RUNS", "ROWS", "FAILURES", "LAST", "MS", "ERROR"],
+        [
+            [c["name"], c["runs"], c["rows"], c["failures"], c["last_at"], c["last_seconds"] * 1000, c["last_error"]]
+            for c in found["maintenance"]
+        ],
+        empty="no maintenance yet; a server does it once a minute",
+        room=Room(fold=("ERROR",), drop=("ROWS", "ERROR")),
+    )
+    click.echo()
+    table(
+        ["TABLE", "LIVE", "DEAD", "IN PAGE %", "VACUUMED", "ANALYZED"],
+        [
+            [t["table"], t["live"], t["dead"], t["in_page"] and t["in_page"] * 100, t["vacuumed_at"], t["analyzed_at"]]
+            for t in found["tables"]
+        ],
+        empty="",
+        room=Room(cut=("TABLE",), drop=("IN PAGE %", "ANALYZED")),
+    )

@@ -1,0 +1,174 @@
+"""Schedules as people see them: `mainspring schedule list | show`.
+
+Next: cli/schedule_client.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.layout import Room
+from mainspring.cli.render import age, fields, on_terminal, print_json, table
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.cli.schedules.shapes import LastFire, ScheduleView, Shown
+
+_DRIFT = Room(fold=("CODE", "IN FORCE"))
+_DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}
+_LABELS = {"fills": "args from the plan", "provider": "scopes told by", "excluded": "excluded days"}
+
+
+@click.command(
+    "list",
+    cls=Command,
+    epilog=examples("mainspring schedule list --job backup", "mainspring schedule list --json | jq '.[].next'"),
+)
+@click.option("--job", metavar="NAME", help="Only schedules of this job.")
+@with_client
+async def list_schedules(client: Client, job: str | None) -> None:
+    """Show all schedules, with their next plan times by their own clocks."""
+    found = await client.schedules.listing(job)
+    if shared().json:
+        print_json(found)
+        return
+    columns: dict[str, list[str | None]] = {
+        "NAME": [view.name for view in found],
+        "JOB": [view.job for view in found],
+        "WHEN": [when(view) for view in found],
+        "STATE": [view.state for view in found],
+        "NEXT": [shown(view.next) for view in found],
+        "LAST": [_ended(view.last) for view in found],
+        "APP": [view.app for view in found],
+        "REMARK": [_remark(view) for view in found],
+    }
+    table(
+        list(columns),
+        list(zip(*columns.values(), strict=True)),
+        empty="no schedules; make one with `mainspring schedule create nightly JOB --daily 03:00 --enable`",
+        room=Room(cut=("NAME", "JOB", "APP"), fold=("WHEN", "REMARK"), drop=("APP", "JOB", "LAST", "REMARK")),
+    )
+
+
+def when(view: ScheduleView) -> str:
+    """Its words, with its timezone if that is not UTC."""
+    return view.words if view.timezone == "UTC" or view.kind == "daemon" else f"{view.words}, {view.timezone}"
+
+
+def shown(at: datetime | None) -> str:
+    """A plan time, which already is in the schedule's own timezone; short for people."""
+    if at is None:
+        return ""
+    if not on_terminal():
+        return at.isoformat(sep=" ")
+    clock = at.replace(tzinfo=None).isoformat(" ", "seconds" if at.second or at.microsecond else "minutes")
+    comes_twice = at.replace(fold=0).utcoffset() != at.replace(fold=1).utcoffset()
+    return f"{clock}{at.isoformat()[-6:]}" if comes_twice else clock
+
+
+def _ended(last: LastFire | None) -> str:
+    """How the last run ended, and how long ago; for programs, when."""
+    if last is None:
+        return ""
+    state = last.state or ("not kept" if last.reason is None else f"skipped ({last.reason})")
+    if not on_terminal():
+        return f"{state} {(last.finished_at or last.plan_time).isoformat(sep=' ')}"
+    due = "" if last.finished_at or last.state is None else "due "
+    return f"{state} {due}{age(last.age)} ago"
+
+
+def _remark(view: ScheduleView) -> str:
+    drift = f"differs from its code in {', '.join(one['field'] for one in view.drift)}" if view.drift else None
+    orphan = "gone from its code" if view.is_orphan else None
+    return "; ".join(part for part in (view.problem, orphan, drift) if part)
+
+
+@click.command(
+    "show", cls=Command, epilog=examples("mainspring schedule show nightly", "mainspring schedule show nightly --json")
+)
+@click.argument("name")
+@with_client
+async def show(client: Client, name: str) -> None:
+    """Show one schedule: its policies, what comes next, what came last, and how it differs from its code."""
+    found = await client.schedules.show(name)
+    if shared().json:
+        print_json(found)
+        return
+    fields(_told(found))
+    drift = found.schedule.drift
+    if drift:
+        click.echo()
+        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="", room=_DRIFT)
+
+
+def _told(found: Shown) -> dict[str, Any]:
+    """Names and values, for people."""
+    view = found.schedule
+    return {
+        "name": view.name,
+        "job": view.job,
+        "when": view.words,
+        "cron": view.expression if view.kind == "cron" else None,
+        "timezone": view.timezone,
+        "state": view.state,
+        "problem": view.problem,
+        "next": _lines(at.isoformat(sep=" ") for at in found.next),
+        "last": _lines(_last(fire) for fire in found.last),
+        "runs": view.runs,
+        **_policies(view),
+        "version": view.version,
+        "made": view.created_at.isoformat(" ", "seconds"),
+        "changed": view.updated_at.isoformat(" ", "seconds") if view.version > 1 else None,
+        "app": view.app,
+        "remark": _remark_of_one(view),
+    }
+
+
+def _remark_of_one(view: ScheduleView) -> str | None:
+    if view.kind == "daemon":
+        return f"its replicas: `mainspring daemon show {view.name}`"
+    return "gone from the code of its application" if view.is_orphan else None
+
+
+def _lines(values: Iterable[str]) -> str | None:
+    """Several values: a line each for people, one line for programs."""
+    return ("\n" if on_terminal() else ", ").join(values) or None
+
+
+def _last(fire: LastFire) -> str:
+    at = fire.plan_time.isoformat(" ", "milliseconds" if fire.plan_time.microsecond else "seconds")
+    scope = f" [{fire.scope}]" if fire.scope else ""
+    if fire.task_id is None:
+        return f"{at}{scope} skipped ({fire.reason})"
+    by = {"manual": ", run by hand", "backfill": ", backfilled"}.get(fire.origin, "")
+    return f"{at}{scope} task {fire.task_id} {fire.state or 'is not kept any longer'}{by}"
+
+
+def _policies(view: ScheduleView) -> dict[str, Any]:
+    """Those that somebody has chosen."""
+    from mainspring.model.schedules.schedules import Policies
+
+    default = Policies()
+    chosen = {name: value for name, value in view.policies.items() if value != getattr(default, name)}
+    if "calendars" in chosen:
+        chosen.pop("excluded", None)  # it is what they say
+    return {_LABELS.get(name, name): _policy(name, value, view) for name, value in chosen.items()}
+
+
+def _policy(name: str, value: Any, view: ScheduleView) -> Any:
+    from datetime import timedelta
+
+    from mainspring.model.schedules.story import span
+
+    if name in _DURATIONS:
+        return span(timedelta(seconds=value))
+    if isinstance(value, datetime):
+        return value.astimezone(view.created_at.tzinfo).isoformat(sep=" ")
+    if name == "provider":
+        return f"{value} of its application"
+    return ", ".join(value) if isinstance(value, (list, tuple)) else value

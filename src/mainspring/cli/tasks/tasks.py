@@ -1,0 +1,242 @@
+"""Tasks: `mainspring task submit | list | show | wait`.
+
+Next: cli/client.py; following output is in cli/tasks/logs.py, cancel, kill, pause, restart and retry in
+        cli/tasks/control.py
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.layout import Room
+from mainspring.cli.parse import STATE, Whole, arguments, duration, submission, task_id
+from mainspring.cli.render import cell, fields, headline, milliseconds, note, on_terminal, print_json, table, visible
+from mainspring.cli.schedules.view import shown
+from mainspring.cli.tasks.control import cancel, kill, pause, restart, resume, retry
+from mainspring.cli.tasks.logs import logs
+from mainspring.errors import TaskFailed
+from mainspring.model.tasks.states import TERMINAL, TaskState
+
+if TYPE_CHECKING:
+    from mainspring.cli.client import Client
+    from mainspring.model.tasks.waits import Wait
+    from mainspring.store.tasks.tasks import TaskView
+
+MAX_LIMIT = 500
+
+
+@click.group(cls=Group)
+def task() -> None:
+    """Submit tasks, and see what becomes of them."""
+
+
+for command in (logs, cancel, kill, pause, resume, restart, retry):
+    task.add_command(command)
+
+
+@task.command(
+    "submit",
+    epilog=examples(
+        "mainspring task submit backup",
+        "mainspring task submit report --arg day=2026-11-15 --arg force=true --priority high",
+        """mainspring task submit report --args '{"day": "2026-11-15"}' --key report:15""",
+        "mainspring task submit report --run-at 2026-11-15T09:00:00.250+01:00",
+        "mainspring task submit report --run-at '2026-11-15 09:00' --tz Europe/Paris",
+        "mainspring task submit load --after 17 --after 18 --wait --timeout 10m",
+    ),
+)
+@click.argument("job")
+@click.option("--args", metavar="JSON", help="All arguments, as one JSON object.")
+@click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text; repeatable.")
+@click.option("--delay", metavar="DURATION", help="Run it this long from now: 90, 10m, 1h30m.")
+@click.option("--run-at", metavar="INSTANT", help="Run it then; ISO 8601 with an offset, or in --tz.")
+@click.option("--tz", metavar="ZONE", help="IANA timezone of a --run-at without an offset.")
+@click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
+@click.option("--key", help="A second submission with the same key gives the first task, for a day.")
+@click.option("--concurrency-key", metavar="TEXT", help="Tasks with the same key run one at a time.")
+@click.option(
+    "--after", type=task_id, metavar="ID", multiple=True, help="Wait until this task has succeeded; repeatable."
+)
+@click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
+@click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
+@with_client
+async def submit(
+    client: Client,
+    /,
+    job: str,
+    args: str | None,
+    arg: tuple[str, ...],
+    wait: bool,
+    timeout: str | None,
+    **when: Any,
+) -> None:
+    """Submit one task of JOB; prints its number."""
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait", click.get_current_context())
+    limit = None if timeout is None else duration(timeout, field="timeout")
+    id = await client.submit(submission(job, args=arguments(args, arg), **when))
+    if wait:
+        note(f"task {id} submitted")
+        await _wait(client, id, limit)
+    elif shared().json:
+        print_json({"id": id})
+    else:
+        click.echo(id)
+        if on_terminal():
+            note(f"see it with `mainspring task show {id}`, wait for it with `mainspring task wait {id}`")
+
+
+@task.command(
+    "list",
+    epilog=examples(
+        "mainspring task list --job backup --state failed --state timed_out",
+        "mainspring task list --limit 500 --before 1234 --json",
+        "mainspring task list --schedule nightly --state failed",
+    ),
+)
+@click.option("--job", metavar="NAME", help="Only tasks of this job.")
+@click.option("--schedule", metavar="NAME", help="Only tasks of this schedule.")
+@click.option("--parent", type=task_id, metavar="ID", help="The runs of this broadcast, which are left out else.")
+@click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
+@click.option("--limit", type=Whole(1, MAX_LIMIT), default=50, show_default=True, metavar="N", help="At most so many.")
+@click.option("--before", type=task_id, metavar="ID", help="Only tasks before this one: the next page.")
+@with_client
+async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:
+    """Show tasks, the newest first."""
+    states = [TaskState.from_label(label) for label in state]
+    found = await client.tasks(states=states, limit=limit, **only)
+    pending = [view.id for view in found if view.state == TaskState.PENDING.label]
+    waits = await client.agents.waits(pending)
+    if shared().json:
+        print_json([_told(view, waits.get(view.id)) for view in found])
+        return
+    words = {id: wait.what for id, wait in waits.items()}
+    table(
+        ["ID", "JOB", "STATE", "AGENT", "ATTEMPT", "PLAN TIME", "SCOPE", "DUE", "LATE MS", "ERROR", "WAITS"],
+        [
+            [
+                *(v.id, v.job, _state(v), v.agent, v.attempt, shown(v.plan_time), v.scope, v.run_at, v.lateness_ms),
+                *(headline(v.error), words.get(v.id)),
+            ]
+            for v in found
+        ],
+        empty="no such tasks",
+        room=Room(
+            cut=("JOB", "AGENT", "SCOPE", "ERROR", "WAITS"),
+            spare=("LATE MS", "ATTEMPT", "JOB", "DUE")
+            if only["schedule"]
+            else ("SCOPE", "PLAN TIME", "LATE MS", "ATTEMPT"),
+            drop=("SCOPE", "WAITS", "ERROR", "AGENT"),
+        ),
+    )
+    if len(found) == limit:
+        note(f"there may be more: --before {found[-1].id}")
+
+
+@task.command("show", epilog=examples("mainspring task show 17", "mainspring task show 17 --json | jq .result"))
+@click.argument("id", type=task_id, metavar="ID")
+@with_client
+async def show(client: Client, id: int) -> None:
+    """Show one task with its attempts; a broadcast with its runs."""
+    view = await client.task(id)
+    attempts = await client.attempts(id)
+    children = await client.children(id)
+    wait = (await client.agents.waits([id])).get(id)
+    if shared().json:
+        print_json(_told(view, wait) | {"attempts": attempts, "children": children})
+        return
+    fields(
+        {
+            **{name: getattr(view, name) for name in ("id", "job", "state", "priority", "key")},
+            "concurrency key": view.concurrency_key,
+            "paused": None if view.paused_at is None else f"since {cell(view.paused_at)}",
+            "broadcast": view.parent,
+            "agent": view.agent,
+            "only on": view.only_on,
+            "schedule": view.schedule,
+            "plan time": view.plan_time,
+            "scope": view.scope,
+            "due": view.run_at,
+            "submitted": view.created_at,
+            "started": view.started_at,
+            "ended": view.finished_at,
+            "late": milliseconds(view.lateness_ms),
+            "waits for": view.waiting_for or None,
+            "waits": wait and wait.reason,
+            **{name: getattr(view, name) for name in ("args", "progress", "checkpoint", "result")},
+            "error": view.error,
+        }
+    )
+    if attempts:
+        click.echo()
+        table(
+            ["ATTEMPT", "STATE", "AGENT", "STARTED", "ENDED", "LATE MS", "ERROR"],
+            [
+                [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)]
+                for a in attempts
+            ],
+            empty="",
+            room=Room(cut=("AGENT", "ERROR"), spare=("LATE MS", "ENDED"), drop=("ERROR",)),
+        )
+    if children:
+        click.echo()
+        table(
+            ["AGENT", "TASK", "STATE", "ATTEMPT", "STARTED", "LATE MS", "ERROR"],
+            [[c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)] for c in children],
+            empty="",
+            room=Room(cut=("AGENT", "ERROR"), spare=("ATTEMPT", "LATE MS"), drop=("ERROR",)),
+        )
+
+
+@task.command("wait", epilog=examples("mainspring task wait 17 --timeout 10m && echo done"))
+@click.argument("id", type=task_id, metavar="ID")
+@click.option("--timeout", metavar="DURATION", help="For at most this long; then the exit code is 124.")
+@with_client
+async def wait(client: Client, id: int, timeout: str | None) -> None:
+    """Wait until a task has ended, and print its result. The exit code is 7 if it did not succeed."""
+    await _wait(client, id, None if timeout is None else duration(timeout, field="timeout"))
+
+
+async def _wait(client: Client, id: int, timeout: float | None) -> None:
+    view = await client.task(id)
+    is_live = TaskState.from_label(view.state) not in TERMINAL
+    if is_live:
+        waits = await client.agents.waits([id])
+        if id in waits:
+            note(f"task {id} cannot start yet: {waits[id].reason}")
+        elif not await client.has_agent():
+            note("nobody is there to run tasks at the moment; `mainspring up` would")
+    if is_live or view.result_due:
+        view = await client.wait(id, timeout)
+    if shared().json:
+        print_json(view)
+    elif view.result is not None:
+        click.echo(cell(view.result))
+    if view.state != TaskState.SUCCEEDED.label:
+        raise _failure(view, has_output=bool(await client.output(id)))
+
+
+def _told(view: TaskView, wait: Wait | None) -> dict[str, Any]:
+    """A task for programs, with what it waits for."""
+    import msgspec
+
+    reason = wait and {"code": wait.code, "reason": wait.reason}
+    return {**msgspec.structs.asdict(view), "waits": reason}
+
+
+def _state(view: TaskView) -> str:
+    return view.state if view.paused_at is None else f"{view.state}, paused"
+
+
+def _failure(view: TaskView, *, has_output: bool) -> TaskFailed:
+    reason = visible(headline(view.error)) or "no reason was given"
+    command, does = ("logs", "shows its output") if has_output else ("show", "tells more")
+    return TaskFailed(
+        f"task {view.id} {view.state}: {reason}; `mainspring task {command} {view.id}` {does}",
+        task_id=view.id,
+        state=view.state,
+        error_code=view.error_code,
+    )

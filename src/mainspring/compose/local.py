@@ -1,0 +1,314 @@
+"""The composition root: builds a database, a server and an agent from settings.
+
+Next: server/server.py and agent/agent.py; for several machines compose/network.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from mainspring.agent.agent import Agent, Connect
+from mainspring.agent.executors.base import Executor
+from mainspring.agent.executors.command import CommandExecutor
+from mainspring.agent.executors.http import HttpExecutor
+from mainspring.agent.executors.python import Handler, PythonExecutor
+from mainspring.agent.run.attempt import Attempt, Transactions
+from mainspring.config import Settings, load
+from mainspring.errors import StaleAttempt, StoreUnavailable, ValidationError
+from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage
+from mainspring.model.placement.lead import Lead
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run
+from mainspring.model.tasks.states import TaskState
+from mainspring.server.cluster.dead_processes import process_identity
+from mainspring.server.cluster.identity import Identity
+from mainspring.server.planning.scopes import Provider
+from mainspring.server.server import Server
+from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.embedded.server import Embedded, default_directory
+from mainspring.store.postgres.database import Database
+from mainspring.store.postgres.migrate import migrate
+from mainspring.store.schedules import synchronise
+from mainspring.store.tasks import jobs, transitions
+from mainspring.version import VERSION
+from mainspring.wire.channel import Channel, memory_pair
+
+log = logging.getLogger("mainspring")
+
+__all__ = ["Engine", "Settings", "engine", "load", "open_database"]
+
+
+def data_directory(settings: Settings) -> Path:
+    return Path(settings.data_directory) if settings.data_directory else default_directory()
+
+
+_is_agent = False
+
+
+@contextmanager
+def without_database() -> Iterator[None]:
+    """While this process is an agent: nothing in it opens a database that was not asked for."""
+    global _is_agent
+    was, _is_agent = _is_agent, True
+    try:
+        yield
+    finally:
+        _is_agent = was
+
+
+def lacks_database() -> bool:
+    """Whether only a database that somebody names may be opened in this process."""
+    return _is_agent
+
+
+def no_database() -> ValidationError:
+    return ValidationError(
+        "this process is an agent, which has no database: start it with --dsn. Without one, a handler can submit "
+        "tasks, through the agent's server; their result(), status() and the like need a database",
+        field="dsn",
+    )
+
+
+@asynccontextmanager
+async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIterator[Database]:
+    """The database of these settings, the embedded one if there is no DSN; its schema up to date.
+
+    Who prepares it is a server, and keeps in mind where PostgreSQL failed over to.
+    """
+    directory = data_directory(settings)
+    if settings.dsn is None and _is_agent:
+        raise no_database()
+    if settings.dsn is None:
+        embedded = await asyncio.to_thread(Embedded.start, directory)
+        database = Database(embedded.dsn, revive=embedded.revive)
+    else:
+        embedded = None
+        database = Database(settings.dsn, memory=directory / "timelines.json" if prepare else None)
+    try:
+        if prepare:
+            await migrate(database)
+        await database.open()
+        yield database
+    finally:
+        await database.close()
+        if embedded is not None:
+            await _in_thread(embedded.stop)
+
+
+async def _in_thread(call: Callable[[], None]) -> None:
+    try:
+        await asyncio.to_thread(call)
+    except RuntimeError:  # the interpreter is going down and starts no thread any more
+        call()
+
+
+class Timetable(Protocol):
+    """What an application says about time."""
+
+    all: dict[str, Schedule]
+    calendars: dict[str, tuple[str, ...]]
+
+
+async def register(
+    database: Database, definitions: Mapping[str, Definition], app: str, version: int, timetable: Timetable
+) -> None:
+    """Bring what an application defines into the database: jobs, calendars, schedules."""
+    async with database.acquire() as conn:
+        await synchronise.put_calendars(conn, timetable.calendars)
+        async with conn.transaction():  # all that it defines, or nothing
+            await jobs.register(conn, definitions)
+            await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
+
+
+def identity_of(settings: Settings) -> Identity:
+    """Which server this process is."""
+    return Identity.of(data_directory(settings))
+
+
+def make_server(
+    settings: Settings, database: Database, identity: Identity, app: str | None, providers: Mapping[str, Provider]
+) -> Server:
+    host = socket.gethostname() or "unknown"
+    name = settings.server_name or (host if identity.number == 1 else f"{host}-{identity.number}")
+    return Server(
+        database,
+        Newcomer(identity.id, name, VERSION, host, None, app, process_identity()),
+        poll=settings.poll,
+        lead=Lead(
+            settings.lead,
+            settings.lead_min,
+            settings.lead_max,
+            settings.lead_latency_factor,
+            settings.lead_load_factor,
+        ),
+        lease=settings.lease,
+        keep_succeeded=timedelta(seconds=settings.keep_succeeded),
+        keep_failed=timedelta(seconds=settings.keep_failed),
+        skew_limit=settings.skew_limit,
+        providers=providers,
+    )
+
+
+def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
+    host = socket.gethostname() or "unknown"
+    hello = Hello(settings.agent_name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
+    wall = partial(_wrong_clock, settings.clock_offset) if settings.clock_offset else time.time
+    return Agent(connect, hello=hello, executors=executors.by_kind, hold_until=executors.hold_until, wall=wall)
+
+
+def _wrong_clock(offset: float) -> float:
+    return time.time() + offset
+
+
+class Executors:
+    """How an agent runs each kind of job. With a database handlers can have transactions."""
+
+    def __init__(self, settings: Settings, database: Database | None, handlers: Mapping[str, Handler]) -> None:
+        self._database = None if database is None else database.for_handlers()
+        transactions = None if self._database is None else _transactions(self._database)
+        self._python = PythonExecutor(handlers, transactions, settings.threads)
+        self._command = CommandExecutor(run_as=settings.run_as, allow_commands=settings.allow_commands)
+        self.hold_until = self._command.hold_until
+        self._http = HttpExecutor(allow=settings.http_allow)
+        self.by_kind: dict[type[Run], Executor] = {Python: self._python, Command: self._command, Http: self._http}
+
+    async def close(self) -> None:
+        self._python.close()
+        await self._command.close()
+        await self._http.close()
+        if self._database is not None:
+            await self._database.close()
+
+
+def _transactions(database: Database) -> Transactions:
+    @asynccontextmanager
+    async def transaction(attempt: Attempt) -> AsyncIterator[Any]:
+        armed = attempt.armed
+        async with database.acquire(translated=False) as conn, conn.transaction():
+            yield conn  # what the handler raises here stays its own
+            ending = Ending(
+                armed.task, armed.token, armed.job, armed.attempt, TaskState.SUCCEEDED, attempt.started_at, 0.0
+            )  # without its end: that is the database's time of the commit
+            if not await transitions.complete(conn, ending):
+                raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
+        attempt.committed = True
+
+    return transaction
+
+
+class Engine:
+    """A server and an agent in this process, joined by a channel in memory."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        handlers: Mapping[str, Handler],
+        labels: dict[str, str],
+        providers: Mapping[str, Provider],
+    ) -> None:
+        self._identity = identity_of(settings)
+        self.server = make_server(settings, database, self._identity, labels.get("app"), providers)
+        self._settings = settings
+        self._executors = Executors(settings, database, handlers)
+        self.agent = make_agent(settings, labels, self._executors, self._dial)
+        self._group = asyncio.TaskGroup()
+        self._sessions: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.server.start()
+        self._sessions = asyncio.create_task(self._run_agent(), name="mainspring agent")
+        while not (self.agent.welcomed.is_set() or self._sessions.done()):
+            await asyncio.sleep(0.002)
+
+    async def _run_agent(self) -> None:
+        async with self._group as group:
+            group.create_task(self.agent.run())
+
+    async def _dial(self, _credential: str | None) -> Channel[AgentMessage, ServerMessage]:
+        """A connection to the server in this process. A bug in either end ends both."""
+        agent_end, server_end = memory_pair()
+        self._group.create_task(self._serve(server_end))
+        return agent_end
+
+    async def _serve(self, channel: Channel[ServerMessage, AgentMessage]) -> None:
+        try:
+            await self.server.reception.serve(channel, process=process_identity())
+        except StoreUnavailable as error:
+            log.warning("no session: %s; trying again", error)
+
+    @property
+    def parts(self) -> list[asyncio.Task[None]]:
+        """What runs until `stop`; one that ends before has met a bug."""
+        return [part for part in (self.server.loops, self._sessions) if part is not None]
+
+    async def follow_clock(self) -> None:
+        """The database's clock was set: follow it now, not at the next measurement."""
+        await self.server.timekeeper.step()
+        self.agent.set_clock(self.server.clock)
+        server = self.server
+        for part in (server.planner, server.turnstile, server.gatekeeper, server.dispatcher, server.broadcaster):
+            part.wake.set()
+
+    async def stop(self) -> None:
+        """Running attempts may end within the patience; then they are stopped, which costs them no attempt."""
+        self.agent.stay_away()
+        patience = self._settings.stop_patience
+        stopping = asyncio.create_task(self.server.stop(patience=patience + 10.0))
+        try:
+            async with asyncio.timeout(patience):
+                await asyncio.sleep(0)
+                await self.agent.runner.empty.wait()
+        except TimeoutError:
+            self.agent.runner.stop_all("shutdown")
+        await stopping
+        await self.agent.close()
+        await self.agent.failures.close()
+        if self._sessions is not None:
+            self._sessions.cancel()  # it is over by now, unless a handler does not stop
+            await asyncio.wait([self._sessions])
+        await self._executors.close()
+        self._identity.close()
+
+
+@asynccontextmanager
+async def engine(
+    settings: Settings,
+    database: Database,
+    handlers: Mapping[str, Handler],
+    labels: dict[str, str],
+    providers: Mapping[str, Provider],
+) -> AsyncIterator[Engine]:
+    """Run a server and an agent until the block ends; then drain, stop and record. A bug in them ends the block."""
+    running = Engine(settings, database, handlers, labels, providers)
+    owner = asyncio.current_task()
+    assert owner is not None
+    failed: list[asyncio.Task[None]] = []
+
+    def ended(part: asyncio.Task[None]) -> None:
+        if not part.cancelled() and part.exception() is not None:
+            failed.append(part)
+            owner.cancel()
+
+    try:
+        await running.start()
+        for part in running.parts:
+            part.add_done_callback(ended)
+        yield running
+    except asyncio.CancelledError:
+        if failed:
+            raise failed[0].exception() from None  # type: ignore[misc]
+        raise
+    finally:
+        for part in running.parts:
+            part.remove_done_callback(ended)
+        await running.stop()

@@ -1,0 +1,182 @@
+"""The composition root for processes on different machines: a server with a door, an agent that dials.
+
+Next: server/agents/endpoint.py and agent/connection/connector.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+from mainspring.agent.connection.connector import Connector, server_urls
+from mainspring.agent.executors.python import Handler
+from mainspring.compose.local import Executors, Settings, identity_of, make_agent, make_server, without_database
+from mainspring.errors import ValidationError
+from mainspring.server.agents.endpoint import Door
+from mainspring.server.planning.scopes import Provider
+from mainspring.store.postgres.database import Database
+
+_TOKEN = re.compile(r"[!-~]{1,500}")
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings, database: Database, app: str | None, providers: Mapping[str, Provider], *, without_tls: bool
+) -> AsyncIterator[str]:
+    """A server that waits for agents; yields its URL. `providers` are those of the application `app`.
+
+    A bug in it ends the block.
+    """
+    host, port = address(settings.listen)
+    tls = server_tls(settings)
+    if tls is None and not without_tls and not is_loopback(host):
+        raise ValidationError(
+            f"listen: {host} is not this machine alone, and tokens would pass in plain text; "
+            "give --tls-cert and --tls-key, or --without-tls if the network is yours",
+            field="listen",
+        )
+    with closing(identity_of(settings)) as identity:
+        server = make_server(settings, database, identity, app, providers)
+        door = Door(
+            database,
+            server.reception,
+            host=host,
+            port=port,
+            tls=tls,
+            why_not_ready=lambda: server.standing.why_not,
+        )
+        await door.bind()  # before it joins: whoever cannot listen must not be given segments
+        await server.start()
+        try:
+            assert server.loops is not None
+            url = await door.open()
+            await server.membership.announce(url)
+            async with ended_by(server.loops):
+                yield url
+        finally:
+            await server.leave()  # before its agents go elsewhere
+            await door.close()
+            await server.stop(patience=settings.stop_patience)
+
+
+@asynccontextmanager
+async def ended_by(part: asyncio.Task[None]) -> AsyncIterator[None]:
+    """The block ends when `part` does, with its error."""
+    owner = asyncio.current_task()
+    assert owner is not None
+
+    def ended(_: asyncio.Task[None]) -> None:
+        owner.cancel()
+
+    part.add_done_callback(ended)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if part.done() and not part.cancelled() and (error := part.exception()) is not None:
+            raise error from None
+        raise
+    finally:
+        part.remove_done_callback(ended)
+
+
+class RemoteAgent:
+    """An agent that connects to servers elsewhere. `database` is the one of the settings, for its handlers, if any."""
+
+    def __init__(self, settings: Settings, handlers: Mapping[str, Handler], app: str | None) -> None:
+        if settings.server is None:
+            raise ValidationError(
+                "server: which one? Give --server ws://host:7070, or MAINSPRING_SERVER", field="server"
+            )
+        if settings.token is None:
+            raise ValidationError(
+                "token: give --token or MAINSPRING_TOKEN; `mainspring token create NAME` makes one", field="token"
+            )
+        if not _TOKEN.fullmatch(settings.token):
+            raise ValidationError("token: not one of ours; `mainspring token create NAME` makes one", field="token")
+        self._settings = settings
+        labels = settings.labels if app is None else {**settings.labels, "app": app}
+        self.database = None if settings.dsn is None else Database(settings.dsn)
+        self._executors = Executors(settings, self.database, handlers)
+        connector = Connector(server_urls(settings.server), settings.token, agent_tls(settings))
+        self.agent = make_agent(settings, labels, self._executors, connector)
+        self._without_database = without_database()
+        self._running: asyncio.Task[None]
+
+    async def __aenter__(self) -> RemoteAgent:
+        self._without_database.__enter__()
+        self._running = asyncio.create_task(self.agent.run(), name="mainspring agent")
+        return self
+
+    async def joined(self, asked: asyncio.Event) -> int | None:
+        """The session, once a server has welcomed us, or None: somebody asked to stop. AccessDenied if none does."""
+        await self._first_of(asked.wait(), self.agent.welcomed.wait())
+        return None if asked.is_set() else self.agent.session
+
+    async def until(self, asked: asyncio.Event) -> None:
+        """Go on until somebody asks to stop, or no server lets us in any more."""
+        await self._first_of(asked.wait())
+
+    async def _first_of(self, *waits: Coroutine[Any, Any, Any]) -> None:
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait([self._running, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if self._running.done():
+            self._running.result()  # says why
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._running.done():
+            await self.agent.drain(self._settings.stop_patience)
+            await self.agent.close()
+        await asyncio.wait([self._running])
+        await self._executors.close()
+        if self.database is not None:
+            await self.database.close()
+        self._without_database.__exit__(None, None, None)
+
+
+def address(text: str) -> tuple[str, int]:
+    """HOST:PORT; the host may be an IPv6 address in brackets."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if port.isdecimal() and int(port) > 65535:
+        raise ValidationError(f"listen: there is no port {port}; 0 to 65535", field="listen")
+    if not colon or not host or not port.isdecimal():
+        raise ValidationError(f"listen: {text!r}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def server_tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None and settings.tls_key is None:
+        return None
+    if settings.tls_cert is None or settings.tls_key is None:
+        raise ValidationError("tls_cert, tls_key: give both, or none", field="tls_cert")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ValidationError(
+            f"tls_cert: {settings.tls_cert} with its key cannot be used: {error}", field="tls_cert"
+        ) from None
+    return context
+
+
+def agent_tls(settings: Settings) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=settings.tls_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ValidationError(f"tls_ca: {settings.tls_ca} cannot be used: {error}", field="tls_ca") from None

@@ -1,0 +1,163 @@
+"""Databases for tests: each a copy of a template with our schema in it, on a server that the process keeps.
+
+A migration takes longer than a copy, and a start of PostgreSQL longer than both: the template stays for the next
+run, and the server runs until the process ends. Any number of processes do this at once. What a process leaves
+behind that was killed is dropped by the next one: each database is known by a lock that its user holds.
+
+Runs    an embedded PostgreSQL for tests alone, which does not wait for the disk; or uses the server that
+        MAINSPRING_TEST_DSN names
+Writes  databases mainspring_template_…, one for each version of our schema, and mainspring_test_…
+Next:   sdk/testing/run.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import secrets
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import asyncpg
+
+from mainspring.compose import local
+from mainspring.store.embedded.server import Embedded
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.postgres.database import Database, translating
+from mainspring.store.postgres.dsn import at_database
+from mainspring.store.postgres.migrate import fingerprint, migrate
+from mainspring.store.tasks import partitions
+
+_LOCKS = 0x74657374  # "test": the class of our advisory locks
+_OF_TEMPLATES = 0
+_TRIES = 5  # another version of ours may drop a template that we are about to copy
+
+_keeping = threading.Lock()
+_kept: dict[tuple[int, Path], Embedded] = {}  # by process: a fork must not use its parent's
+_swept: set[str] = set()  # servers on which we have looked for what others left behind
+
+
+@asynccontextmanager
+async def database() -> AsyncIterator[str]:
+    """A new database with the schema and nothing else in it; yields its DSN, and drops it at the end."""
+    server = os.environ.get("MAINSPRING_TEST_DSN") or await _embedded()
+    name = f"mainspring_test_{secrets.token_hex(6)}"
+    conn = await Database(server).connect()
+    try:
+        with translating:
+            await _lock(conn, name)
+            if server not in _swept:
+                _swept.add(server)
+                await _sweep(conn)
+            await _copy(conn, server, name)
+        try:
+            yield at_database(server, name)
+        finally:
+            with translating:
+                await conn.execute(f'drop database if exists "{name}" with (force)')
+    finally:
+        await conn.close()
+
+
+def stop_servers() -> None:
+    """Leave the embedded servers that this process keeps; the last one out stops them."""
+    with _keeping:
+        for (process, _), embedded in list(_kept.items()):
+            if process == os.getpid():
+                with suppress(OSError):  # its directory is gone, and with it the server soon
+                    embedded.stop()
+        _kept.clear()
+
+
+async def _embedded() -> str:
+    """The DSN of the embedded server for tests. What is in it can be made again, so it need not survive a power cut."""
+    dsn = await asyncio.to_thread(_keep_embedded, local.data_directory(local.load()) / "tests")
+    if dsn not in _swept:
+        conn = await Database(dsn).connect()
+        try:
+            for setting in ("fsync", "full_page_writes"):
+                if await conn.fetchval("select current_setting($1)", setting) != "off":
+                    await conn.execute(f"alter system set {setting} = off")
+            await conn.execute("select pg_reload_conf()")
+        finally:
+            await conn.close()
+    return dsn
+
+
+def _keep_embedded(directory: Path) -> str:
+    with _keeping:
+        if not _kept:
+            atexit.register(stop_servers)
+        embedded = _kept.get((os.getpid(), directory))
+        if embedded is None:
+            embedded = _kept[os.getpid(), directory] = Embedded.start(directory)
+        else:
+            embedded.revive()  # it may have been killed
+        return embedded.dsn
+
+
+async def _lock(conn: Connection, name: str) -> None:
+    """Held until `conn` is closed, which the death of this process does too."""
+    await conn.execute("select pg_advisory_lock($1, hashtext($2))", _LOCKS, name)
+
+
+async def _sweep(conn: Connection) -> None:
+    """Drop the databases of tests that are no more."""
+    for row in await conn.fetch(r"select datname from pg_database where datname like 'mainspring\_test\_%'"):
+        key = (_LOCKS, row["datname"])
+        if await conn.fetchval("select pg_try_advisory_lock($1, hashtext($2))", *key):
+            await conn.execute(f'drop database if exists "{row["datname"]}"')
+            await conn.execute("select pg_advisory_unlock($1, hashtext($2))", *key)
+
+
+async def _copy(conn: Connection, server: str, name: str) -> None:
+    # Copied as files where that can be chosen: quicker for a small database.
+    strategy = "strategy file_copy" if conn.get_server_version().major >= 15 else ""
+    for left in reversed(range(_TRIES)):
+        template = await _template(conn, server)
+        try:
+            await conn.execute(f'create database "{name}" template "{template}" {strategy}')
+            break
+        except asyncpg.InvalidCatalogNameError:
+            if not left:
+                raise
+    # What a test writes need not outlive a power cut.
+    await conn.execute(f'alter database "{name}" set synchronous_commit = off')
+
+
+async def _template(conn: Connection, server: str) -> str:
+    """The name of the database to copy, made by the first who needs it."""
+    name = f"mainspring_template_{fingerprint()}"
+    if await _exists(conn, name):
+        return name
+    await conn.execute("select pg_advisory_lock($1, $2)", _LOCKS, _OF_TEMPLATES)
+    try:
+        if not await _exists(conn, name):
+            for row in await conn.fetch(
+                r"select datname from pg_database where datname like 'mainspring\_template\_%'"
+            ):
+                await conn.execute(f'drop database if exists "{row["datname"]}" with (force)')  # of other versions
+            draft = f"{name}_draft"
+            await conn.execute(f'create database "{draft}"')
+            await _fill(at_database(server, draft))
+            await conn.execute(f'alter database "{draft}" rename to "{name}"')
+    finally:
+        await conn.execute("select pg_advisory_unlock($1, $2)", _LOCKS, _OF_TEMPLATES)
+    return name
+
+
+async def _fill(dsn: str) -> None:
+    database = Database(dsn)
+    await migrate(database)
+    conn = await database.connect()
+    try:
+        await partitions.make_ahead(conn, days=3)
+    finally:
+        await conn.close()
+
+
+async def _exists(conn: Connection, name: str) -> bool:
+    return bool(await conn.fetchval("select exists (select from pg_database where datname = $1)", name))

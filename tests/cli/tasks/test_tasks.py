@@ -1,0 +1,177 @@
+"""`mainspring task …`, `stats` and `migrate` on a real database, where nothing runs yet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from tests.cli.conftest import Cli
+
+from mainspring.store.maintenance import chore_log
+from mainspring.store.maintenance.chore_log import Done
+from mainspring.store.postgres.database import Database
+
+
+@pytest.fixture
+def job(cli: Cli) -> str:
+    assert cli("job", "create", "hello", "--", "echo", "hello").code == 0
+    return "hello"
+
+
+def _submit(cli: Cli, *arguments: str) -> str:
+    outcome = cli("task", "submit", *arguments)
+    assert outcome.code == 0, outcome.err
+    return outcome.out.strip()
+
+
+def test_a_submitted_task_prints_its_number_and_nothing_else(cli: Cli, job: str) -> None:
+    outcome = cli("task", "submit", job)
+    assert outcome == (0, "1\n", "")
+    assert cli("task", "submit", job, "--json").json == {"id": 2}
+
+
+def test_every_option_of_a_submission_is_stored(cli: Cli, job: str) -> None:
+    first = _submit(cli, job, "--run-at", "2199-01-01T09:00:00.250+01:00", "--priority", "critical", "--key", "k")
+    assert _submit(cli, job, "--key", "k") == first
+    second = _submit(cli, job, "--delay", "1h30m", "--arg", "day=mon", "--arg", "force=true", "--after", first)
+    view = cli("task", "show", first, "--json").json
+    assert (view["run_at"], view["priority"], view["key"]) == ("2199-01-01T08:00:00.250000Z", 9, "k")
+    view = cli("task", "show", second, "--json").json
+    assert (view["state"], view["args"], view["waiting_for"]) == (
+        "blocked",
+        {"day": "mon", "force": True},
+        [int(first)],
+    )
+    third = _submit(cli, job, "--args", '{"day": [1, null]}')
+    assert cli("task", "show", third, "--json").json["args"] == {"day": [1, None]}
+
+
+def test_tasks_are_listed_newest_first_by_job_state_and_page(cli: Cli, job: str) -> None:
+    cli("job", "create", "other", "--", "true")
+    for name in (job, "other", job):
+        _submit(cli, name)
+    cli("task", "cancel", "1")
+
+    def ids(*arguments: str) -> list[int]:
+        return [view["id"] for view in cli("task", "list", "--json", *arguments).json]
+
+    assert ids() == [3, 2, 1]
+    assert ids("--job", job) == [3, 1]
+    assert ids("--state", "cancelled") == [1]
+    assert ids("--state", "cancelled", "--state", "pending") == [3, 2, 1]
+    assert ids("--limit", "1", "--before", "3") == [2]
+    assert cli("task", "list", "--limit", "1").err == "there may be more: --before 3\n"
+    lines = cli("task", "list").out.splitlines()
+    assert lines[0].split("\t") == [
+        *("id", "job", "state", "agent", "attempt", "plan_time", "scope", "due", "late_ms", "error", "waits")
+    ]
+    assert lines[3].split("\t")[:3] == ["1", "hello", "cancelled"]
+
+
+def test_a_task_is_cancelled_and_retried(cli: Cli, job: str) -> None:
+    id = _submit(cli, job)
+    assert cli("task", "cancel", id).out == f"{id}\tcancelled\n"
+    assert "cancelled before it started" in cli("task", "show", id).out
+    assert cli("task", "retry", id, "--json").json == [{"id": int(id), "outcome": "pending"}]
+    assert cli("task", "show", id, "--json").json["state"] == "pending"
+
+
+def test_a_bad_one_among_many_is_told_and_does_not_stop_the_others(cli: Cli, job: str) -> None:
+    first, second = _submit(cli, job), _submit(cli, job)
+    outcome = cli("task", "cancel", first, "99", second, first)
+    assert outcome.code == 3
+    assert outcome.out == f"{first}\tcancelled\n{second}\tcancelled\n"
+    assert [line.partition(";")[0] for line in outcome.err.splitlines()] == [
+        "mainspring: no task 99",
+        f"mainspring: task {first} has already ended (cancelled)",
+    ]
+
+
+def test_waiting_for_a_task_that_did_not_succeed_ends_with_seven(cli: Cli, job: str) -> None:
+    id = _submit(cli, job)
+    cli("task", "cancel", id)
+    outcome = cli("task", "wait", id)
+    assert outcome.code == 7
+    assert outcome.err.startswith(f"mainspring: task {id} cancelled: cancelled before it started; ")
+    outcome = cli("task", "wait", id, "--json")
+    assert (outcome.code, outcome.json["state"], json.loads(outcome.err)["code"]) == (7, "cancelled", "task_failed")
+
+
+def test_waiting_too_long_ends_with_124_and_says_that_nobody_runs_tasks(cli: Cli, job: str) -> None:
+    for timeout in ("0", "50ms"):
+        outcome = cli("task", "submit", job, "--wait", "--timeout", timeout)
+        assert outcome.code == 124
+        assert "cannot start yet: no agent is connected; start one with `mainspring up`" in outcome.err
+        assert "it goes on" in outcome.err
+
+
+def test_what_does_not_exist_is_not_found(cli: Cli) -> None:
+    for arguments in (
+        ("task", "submit", "nothing"),
+        ("task", "show", "9223372036854775807"),
+        ("task", "logs", "7"),
+        ("task", "logs", "-f", "7"),
+        ("task", "wait", "7"),
+        ("task", "cancel", "7"),
+        ("task", "retry", "7"),
+        ("task", "list", "--job", "nothing"),
+        ("job", "show", "nothing"),
+        ("job", "delete", "nothing"),
+    ):
+        outcome = cli(*arguments, "--json")
+        assert outcome.code == 3, arguments
+        assert json.loads(outcome.err)["code"] in ("job_not_found", "task_not_found")
+
+
+def test_retrying_a_task_that_has_not_ended_is_a_conflict(cli: Cli, job: str) -> None:
+    assert cli("task", "retry", _submit(cli, job)).code == 4
+
+
+def test_waiting_for_a_task_that_is_not_there_is_refused_at_submission(cli: Cli, job: str) -> None:
+    outcome = cli("task", "submit", job, "--after", "99")
+    assert outcome.code == 2
+    assert cli("task", "list", "--json").json == []
+
+
+def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
+    _submit(cli, job)
+    found = cli("stats", "--json").json
+    [waiting] = found.pop("waiting")
+    assert {"task", "claim", "agent"} <= {table["table"] for table in found.pop("tables")}
+    assert found == {
+        "live": {"pending": 1},
+        "last_hour": {},
+        "lateness_ms": None,
+        "servers": {},
+        "leader": None,
+        "agents": [],
+        "maintenance": [],
+    }
+    assert (waiting["jobs"], waiting["tasks"], waiting["code"]) == ([job], 1, "no_agents")
+    assert cli("stats").out.startswith("live\t1 pending\nlast hour\tnone\n")
+
+
+def test_stats_show_what_the_maintenance_came_to(cli: Cli, dsn: str) -> None:
+    async def tell() -> None:
+        conn = await Database(dsn).connect()
+        await chore_log.tell(conn, [Done("forget keys", 2, 7, 1, 0.25, 3, "LockNotAvailableError: somebody reads")])
+        await chore_log.tell(conn, [Done("forget keys", 1, 1, 0, 0.5, 1, None)])
+        await conn.close()
+
+    asyncio.run(tell())
+    [chore] = cli("stats", "--json").json["maintenance"]
+    assert (chore["runs"], chore["rows"], chore["failures"], chore["last_rows"]) == (3, 8, 1, 1)
+    assert (chore["last_seconds"], chore["last_error"]) == (0.5, None)
+    shown = cli("stats").out
+    assert "maintenance\truns\trows\tfailures\tlast\tms\terror\nforget keys\t3\t8\t1\t" in shown
+    assert "table\tlive\tdead\tin_page_%\tvacuumed\tanalyzed\nagent\t" in shown
+
+
+def test_migrate_shows_its_plan_applies_it_and_has_nothing_left(cli: Cli, empty_dsn: str) -> None:
+    planned = cli("migrate", "--plan", "--json", "--dsn", empty_dsn).json["planned"]
+    assert planned[0] == {"number": 1, "name": "tasks"}
+    assert cli("migrate", "--plan", "--dsn", empty_dsn).out.splitlines()[0] == "0001\ttasks"
+    assert cli("migrate", "--json", "--dsn", empty_dsn).json == {"applied": planned}
+    outcome = cli("migrate", "--dsn", empty_dsn)
+    assert outcome == (0, "", "the schema is up to date\n")

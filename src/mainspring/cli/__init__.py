@@ -1,0 +1,1 @@
+"""The command line: parse, call, print. The rooms hold the commands by what they are about."""

@@ -1,0 +1,10 @@
+"""The loops that plan, dispatch, record and rescue. All state is in store/; agents are reached through wire/.
+
+Each room may import those below it; server.py wires them together:
+
+    dispatch/   claim due tasks and arm agents with them
+    agents/     the agents connected to this server · planning/  plan times, overlap, limits, dependencies
+    recovery/   tasks of agents that are gone
+    recording/  what agents report, written in batches
+    cluster/    membership, the leader and its duties, the clock, the catalogue of jobs
+"""

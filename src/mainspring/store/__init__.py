@@ -1,0 +1,13 @@
+"""All SQL. Functions take a connection; the caller owns the transaction. Imports model/, never a loop.
+
+Each room may import those below it:
+
+    figures/      counts for people
+    maintenance/  backup, restore, retention, vacuum
+    daemons/      replicas of daemons
+    limits/       concurrency and rate limits
+    schedules/    schedules, their plans and the ledger of fires
+    tasks/        jobs and the life of a task: enqueue, claim, transitions, rescue
+    cluster/      servers, agents, segments, the leader, access tokens
+    postgres/     connections, the schema and its migrations · embedded/  the embedded PostgreSQL
+"""

@@ -1,0 +1,1 @@
+"""Attempts on this agent: armed, fired at their instant, stopped, ended, reported. Uses timing/ and executors/."""

@@ -1,0 +1,1 @@
+"""The timing wheel and the timer that turns it, on the clock that follows the database's. Uses no other room."""

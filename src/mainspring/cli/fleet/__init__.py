@@ -1,0 +1,1 @@
+"""Agents, servers, segments, daemons, tokens: `mainspring agents | servers | segments | daemon | token`"""

@@ -1,0 +1,1 @@
+"""Where work goes: which agent takes a task, how early it is armed, which server owns a segment. Uses words/."""

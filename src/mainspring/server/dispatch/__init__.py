@@ -1,0 +1,1 @@
+"""Claim due tasks and arm agents with them; place daemons and broadcasts. Imports agents/, recording/ and cluster/."""

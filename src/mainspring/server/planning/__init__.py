@@ -1,0 +1,1 @@
+"""Decide what may run: plan times, overlap, limits, dependencies. Imports cluster/."""

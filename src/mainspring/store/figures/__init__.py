@@ -1,0 +1,1 @@
+"""Counts for people. Imports any other room."""

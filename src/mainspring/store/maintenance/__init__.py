@@ -1,0 +1,1 @@
+"""Backup, restore, retention, vacuum, and the log of what maintenance did. Imports any room but figures/."""

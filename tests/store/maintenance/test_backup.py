@@ -341,7 +341,7 @@ _HAS_DROPPED = """
 _KILLED = """
 import asyncio, sys, time
 from pathlib import Path
-from mainspring.store import restore as restoring
+from mainspring.store.maintenance import restore as restoring
 from mainspring.store.maintenance.backup import programs_of
 from mainspring.store.postgres.database import Database
 

@@ -273,7 +273,7 @@ async def test_a_schema_that_lacks_something_is_not_brought_up_to_date_through_p
     bouncer: str, empty_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = shop(through(bouncer, empty_dsn))
-    with pytest.raises(SchemaMismatch, match="lacks migrations 1 to .* `mainspring migrate --dsn` .*PostgreSQL itself"):
+    with pytest.raises(SchemaMismatch, match="lacks migration 1, .* `mainspring migrate --dsn` .*PostgreSQL itself"):
         await client.open()
     await migrations.migrate(Database(empty_dsn))
     await client.open()

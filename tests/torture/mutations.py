@@ -142,7 +142,7 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "           and (given.epoch is null\n"
                 "                or (select $13::uuid is not null and g.epoch is not null",
             ),
-            Edit("store/migrations/0005_planning.sql", "    primary key (schedule_id, plan_time, scope),\n", ""),
+            Edit("store/postgres/migrations/0001_schema.sql", "    primary key (schedule_id, plan_time, scope),\n", ""),
         ),
         # One that is slow writes what others have decided long ago.
         (Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.5),),
@@ -230,7 +230,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a key that is not looked at",
         (
             Edit(
-                "store/migrations/0011_limits.sql",
+                "store/postgres/migrations/0001_schema.sql",
                 "        if holder <> task then\n            return holder;\n",
                 "        if holder <> task and false then\n            return holder;\n",
             ),
@@ -245,7 +245,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "a key that several may have",
         (
-            Edit("store/migrations/0011_limits.sql", "create unique index task_key_slot", "create index task_key_slot"),
+            Edit(
+                "store/postgres/migrations/0001_schema.sql",
+                "create unique index task_key_slot",
+                "create index task_key_slot",
+            ),
             Edit(
                 "store/limits/release.py",
                 "where t.concurrency_key = ranked.key and t.key_slot is not null) had",

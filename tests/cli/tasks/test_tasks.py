@@ -170,8 +170,8 @@ def test_stats_show_what_the_maintenance_came_to(cli: Cli, dsn: str) -> None:
 
 def test_migrate_shows_its_plan_applies_it_and_has_nothing_left(cli: Cli, empty_dsn: str) -> None:
     planned = cli("migrate", "--plan", "--json", "--dsn", empty_dsn).json["planned"]
-    assert planned[0] == {"number": 1, "name": "tasks"}
-    assert cli("migrate", "--plan", "--dsn", empty_dsn).out.splitlines()[0] == "0001\ttasks"
+    assert planned[0] == {"number": 1, "name": "schema"}
+    assert cli("migrate", "--plan", "--dsn", empty_dsn).out.splitlines()[0] == "0001\tschema"
     assert cli("migrate", "--json", "--dsn", empty_dsn).json == {"applied": planned}
     outcome = cli("migrate", "--dsn", empty_dsn)
     assert outcome == (0, "", "the schema is up to date\n")

@@ -279,14 +279,15 @@ async def test_an_older_backup_is_brought_up_to_date(
 ) -> None:
     with Primary(server_directory / "a") as primary:
         old = Database(primary.dsn)
-        ours = migrations.known()
-        monkeypatch.setattr(migrations, "known", lambda: ours[:12])  # before there was an id
         await migrations.migrate(old)
-        monkeypatch.undo()
         await save(old, tmp_path / "backup")
         await old.close()
+    ours = migrations.known()
+    newer = migrations.Migration(ours[-1].number + 1, "newer", "create table mainspring.newer ();")
+    monkeypatch.setattr(migrations, "known", lambda *_: [*ours, newer])
     await bring_back(target, tmp_path / "backup")
     assert await migrations.plan(target) == []
+    assert (await contents(target))["newer"] == []
 
 
 async def test_numbers_that_were_given_out_are_not_given_out_again(

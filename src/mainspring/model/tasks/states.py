@@ -5,7 +5,7 @@
                   retry, recall, rescue
 
 Each move is one guarded statement in `store/`: the states it leaves are in its WHERE.
-Next: store/migrations/0001_tasks.sql
+Next: store/postgres/migrations/0001_schema.sql
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ create temporary table mainspring_before (id uuid, {", ".join(f"{name} bigint" f
 do $before$
 declare alive text;
 begin
-    if to_regclass('mainspring.server') is null or to_regclass('mainspring.agent') is null then
+    if to_regclass('mainspring.installation') is null then
         return;
     end if;
     lock table mainspring.server, mainspring.agent in access exclusive mode;
@@ -61,11 +61,9 @@ begin
     if alive is not null then
         raise exception using errcode = '{_LIVES}', message = alive;
     end if;
-    if to_regclass('mainspring.installation') is not null then
-        insert into pg_temp.mainspring_before
-        select id, {", ".join(f"(select last_value from mainspring.{name})" for name in _SEQUENCES)}
-          from mainspring.installation;
-    end if;
+    insert into pg_temp.mainspring_before
+    select id, {", ".join(f"(select last_value from mainspring.{name})" for name in _SEQUENCES)}
+      from mainspring.installation;
 end $before$;
 drop schema if exists mainspring cascade;
 """.encode()
@@ -82,13 +80,10 @@ begin
     if newest > {newest} then
         raise exception using errcode = '{error}', message = newest::text;
     end if;
-    if {renew} and to_regclass('mainspring.installation') is not null then
+    if {renew} then
         update mainspring.installation set id = gen_random_uuid();
     end if;
-    select {nothing} into known;
-    if to_regclass('mainspring.installation') is not null then
-        select before.* into known from pg_temp.mainspring_before before join mainspring.installation using (id);
-    end if;
+    select before.* into known from pg_temp.mainspring_before before join mainspring.installation using (id);
     if known.id is null then
         select max(at) into last_seen
           from (select max(heartbeat_at) from mainspring.server union all select max(created_at) from mainspring.task
@@ -162,7 +157,6 @@ async def restore(
         raise Conflict(f"the database holds {holds}; --force puts the backup in its place")
     after = _AFTER.format(
         newest=migrations.known()[-1].number,
-        nothing=", ".join(("null::uuid as id", *(f"null::bigint as {name}" for name in _SEQUENCES))),
         error=_NEWER,
         renew="true" if renew_id else "false",
         at_least=_AT_LEAST,

@@ -1,6 +1,7 @@
 """Migrations: numbered SQL files, each applied once, under an advisory lock on a pinned connection.
 
-The lock is the session's, so it goes with the connection: a cancelled migration leaves none behind.
+The first file is the whole schema; later ones change what a release has made. The lock belongs to the session, so
+closing the connection frees it: a cancelled migration leaves no lock behind.
 Next: store/tasks/jobs.py
 """
 
@@ -11,6 +12,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 import asyncpg
 
@@ -19,7 +21,8 @@ from mainspring.store.postgres.database import Connection, Database, close, tran
 from mainspring.store.postgres.errors import words
 
 PATIENCE = 3600.0  # seconds, for the lock and for each migration
-LOCK = 0x6D61696E  # "main"; whoever changes the schema as a whole holds it
+LOCK = 0x6D61696E  # "main"; held to change the schema as a whole
+FOLDER = resources.files("mainspring.store.postgres").joinpath("migrations")
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 
 _BOOTSTRAP = """
@@ -44,12 +47,13 @@ class Migration:
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
-def known() -> list[Migration]:
+def known(folder: Traversable = FOLDER) -> list[Migration]:
     """The migrations of this program, in order."""
-    found = []
-    for file in resources.files("mainspring.store").joinpath("migrations").iterdir():
-        if match := _NAME.fullmatch(file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    found = [
+        Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if (match := _NAME.fullmatch(file.name))
+    ]
     return sorted(found, key=lambda migration: migration.number)
 
 
@@ -58,21 +62,21 @@ def fingerprint() -> str:
     return hashlib.sha256("".join(migration.checksum for migration in known()).encode()).hexdigest()[:8]
 
 
-async def plan(database: Database) -> list[Migration]:
+async def plan(database: Database, folder: Traversable = FOLDER) -> list[Migration]:
     """What `migrate` would apply. Changes nothing."""
     async with database.brief() as conn:
         try:
-            return await _missing(conn)
+            return await _missing(conn, folder)
         except asyncpg.InsufficientPrivilegeError as error:
             raise await _not_allowed(conn, error) from error
 
 
-async def migrate(database: Database) -> list[Migration]:
+async def migrate(database: Database, folder: Traversable = FOLDER) -> list[Migration]:
     """Bring the schema up to date; returns what was applied. Any number of callers at once.
 
-    Where nothing is missing, that is all that is asked, which also works through PgBouncer.
+    If nothing is missing it only reads, which also works through PgBouncer.
     """
-    missing = await plan(database)
+    missing = await plan(database, folder)
     if not missing:
         return []
     if database.pooled:
@@ -83,7 +87,7 @@ async def migrate(database: Database) -> list[Migration]:
     conn = await database.connect()
     try:
         with translating:
-            return await _migrate(conn)
+            return await _migrate(conn, folder)
     except asyncpg.InsufficientPrivilegeError as error:
         async with database.brief() as other:
             raise await _not_allowed(other, error) from error
@@ -112,12 +116,12 @@ async def _not_allowed(conn: Connection, error: asyncpg.InsufficientPrivilegeErr
     return AccessDenied(f"the role {role} may not do that in PostgreSQL ({words(error)}); {way_out}")
 
 
-async def _migrate(conn: Connection) -> list[Migration]:
-    """And close the connection."""
+async def _migrate(conn: Connection, folder: Traversable) -> list[Migration]:
+    """Apply what is missing, then close the connection."""
     try:
-        await conn.execute("set statement_timeout = 0")  # others may migrate for long, and so may we
+        await conn.execute("set statement_timeout = 0")  # a migration may take long, and so may the wait for another
         await conn.execute("select pg_advisory_lock($1)", LOCK, timeout=PATIENCE)
-        missing = await _missing(conn)
+        missing = await _missing(conn, folder)
         for migration in missing:
             async with conn.transaction():
                 await conn.execute(_BOOTSTRAP)
@@ -129,19 +133,19 @@ async def _migrate(conn: Connection) -> list[Migration]:
                     migration.checksum,
                 )
     except BaseException:
-        # Closing also cancels the statement that runs; a connection that is merely cut would wait on, with the lock.
+        # close() also cancels the running statement; PostgreSQL would not notice a cut connection and keep the lock.
         await asyncio.shield(close(conn))
         raise
     await close(conn)
     return missing
 
 
-async def _missing(conn: Connection) -> list[Migration]:
-    """Migrations not applied yet; SchemaMismatch if the schema is newer than we are, or was changed."""
+async def _missing(conn: Connection, folder: Traversable) -> list[Migration]:
+    """Migrations not applied yet; SchemaMismatch if the schema is newer than this program, or a migration differs."""
     exists = await conn.fetchval("select to_regclass('mainspring.migration') is not null")
     rows = await conn.fetch("select number, name, checksum from mainspring.migration") if exists else []
     applied = {row["number"]: row for row in rows}
-    ours = known()
+    ours = known(folder)
     newest = max(applied, default=0)
     if newest > ours[-1].number:
         raise SchemaMismatch(

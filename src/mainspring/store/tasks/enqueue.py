@@ -2,7 +2,7 @@
 
 asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions) are told by
 the module of their class; none of them is imported here.
-Next: store/migrations/0011_limits.sql
+Next: store/postgres/migrations/0001_schema.sql
 """
 
 from __future__ import annotations

@@ -1,0 +1,1058 @@
+-- The schema of Mainspring, in reading order:
+--    1 clock and installation      2 jobs and pools     3 tasks       4 history     5 keys and dependencies
+--    6 limits                      7 submission         8 schedules   9 daemons    10 agents and claims
+--   11 servers, segments, leader  12 access            13 settings and maintenance
+--
+-- SQL has no names for numbers. These numbers are part of the schema and do not change:
+--   state         live (mainspring.task): 0 blocked, 1 pending, 2 assigned, 3 running
+--                 final (mainspring.task_history): 10 succeeded, 11 failed, 12 timed out, 13 cancelled, 14 skipped,
+--                 15 lost
+--   priority      0 to 9, higher first: 2 low, 5 normal, 7 high, 9 critical
+--   cancel_mode   null: stop with grace, 1 recall: only if it has not started, 2 kill: stop without grace,
+--                 3 restart: stop and run again, which costs no attempt
+--   pool          the kind of pool that a task is in:
+--                   > 0, target is null      served: agents claim from it
+--                   > 0, target is not null  gated: waits for the limits of its job
+--                   < 0                      blocked: waits for dependencies or its turn; -pool is where it goes next
+--                   0                        daemon: a replica, which no claim of the dispatcher takes
+--                   2147483647               parked: waits for a slot or for the rate of its concurrency key
+--   token         1024 × claim batch + position in the batch
+--   segment       0 to 99; of a schedule: its column; of a task: id modulo 100
+-- model/tasks/states.py names the states, store/schedules/revoke.py the cancel modes.
+
+
+-- 1 Clock and installation ------------------------------------------------------------------------------------------
+
+-- The clock for everything durable. Tests replace this function to move time.
+create function mainspring.now() returns timestamptz
+    language sql volatile parallel safe
+    as 'select clock_timestamp()';
+
+-- The id of this database, part of every idempotency key that a handler sees: task 1 here and task 1 of another
+-- database must have different keys. A dump carries it along; `restore --renew-id` replaces it.
+create table mainspring.installation (
+    id      uuid    not null default gen_random_uuid(),
+    the_one boolean not null default true primary key check (the_one)   -- allows one row
+);
+insert into mainspring.installation default values;
+
+
+-- 2 Jobs and pools --------------------------------------------------------------------------------------------------
+
+-- An interned set of requirements. Jobs that can run on the same agents share a pool, so one claim serves one pool, and
+-- a pool without a fitting agent does not hold up another.
+create table mainspring.pool (
+    id           integer generated always as identity primary key,
+    requirements jsonb   not null unique,
+    target       integer references mainspring.pool    -- set: gated; its tasks move to this pool when they get a slot
+);
+create index pool_gate on mainspring.pool (id) where target is not null;
+
+-- Requirements are labels by name. Names that begin with "@" are no labels: "@needs", "@prefer", "@strategy", "@sticky"
+-- and "@broadcast" hold the placement (model/placement/placement.py), "@gate" marks a gated pool.
+comment on column mainspring.pool.requirements is 'labels, and under names that begin with @ the placement';
+
+-- The labels among a pool's requirements.
+create function mainspring.labels(requirements jsonb) returns jsonb
+    language sql immutable parallel safe
+    as $$
+    select coalesce(jsonb_object_agg(key, value), '{}') from jsonb_each(requirements) where key not like '@%'
+$$;
+
+create table mainspring.job (
+    id         integer     generated always as identity primary key,
+    namespace  text        not null default 'default',
+    name       text        not null,
+    version    integer     not null default 1,
+    pool       integer     not null references mainspring.pool,   -- of its new tasks; gated if the job has limits
+    priority   smallint    not null check (priority between 0 and 9),
+    definition jsonb       not null,
+    created_at timestamptz not null default mainspring.now(),
+    updated_at timestamptz not null default mainspring.now(),
+    unique (namespace, name)
+);
+
+
+-- 3 Tasks -----------------------------------------------------------------------------------------------------------
+
+-- Each claim takes the next batch; its tasks get the tokens 1024 × batch, 1024 × batch + 1, and so on. So the tokens of
+-- a task strictly increase, at the price of one sequence value per claim.
+create sequence mainspring.claim_batch;
+create sequence mainspring.task_id;
+
+-- Live tasks only; an ended task moves to mainspring.task_history. No foreign keys: this is the hot table, every row
+-- would pay for them, and enqueue() looks the job up anyway. Columns of fixed width stand first, widest first, to avoid
+-- padding. Columns that few tasks use are null in all others, which costs nothing.
+create table mainspring.task (
+    id              bigint      not null default nextval('mainspring.task_id') primary key,
+    run_at          timestamptz not null,
+    created_at      timestamptz not null,
+    started_at      timestamptz,
+    cancel_at       timestamptz,                     -- when its cancellation was requested while an agent held it
+    paused_at       timestamptz,                     -- since when its processes are to be paused
+    paused_for      interval,                        -- time spent paused before; does not count towards its timeout
+    token           bigint,                          -- fences the current attempt
+    session         bigint,                          -- the agent session that holds it
+    job_id          integer     not null,
+    pool            integer     not null,            -- see the head of this file
+    waiting_for     integer     not null default 0,  -- unfinished tasks it depends on
+    state           smallint    not null check (state between 0 and 3),       -- blocked to running
+    priority        smallint    not null check (priority between 0 and 9),
+    attempt         smallint    not null default 0,
+    crashes         smallint    not null default 0,  -- attempts that ended with their agent
+    cancel_mode     smallint    check (cancel_mode in (1, 2, 3)),             -- recall, kill, restart
+    args            jsonb       not null,
+    checkpoint      jsonb,
+    progress        jsonb,
+    key             text,                            -- idempotency key of its submission
+
+    -- Planned by a schedule: which plan time it stands for.
+    plan_time       timestamptz,
+    schedule_id     integer,
+    scope           text,                            -- of a replica: its number
+    origin          text        check (origin in ('plan', 'backfill', 'manual', 'daemon')),
+
+    -- Replica of a daemon.
+    generation      integer,                         -- the generation of its schedule that it runs or is about to run
+    restarts        integer,
+    failures        smallint,                        -- short lives in a row; null: none
+    healthy         boolean,                         -- result of its health check; null: not known
+
+    -- Part of a broadcast.
+    parent_id       bigint,                          -- the broadcast
+    target          text,                            -- name of the only agent that may run it
+
+    -- Under a limit. A slot is held by the row itself, so it is freed with the row and cannot leak.
+    gate            integer,                         -- the gated pool that it passed or is parked for; it returns there
+    job_slot        integer,
+    key_slot        smallint,
+    key_given       boolean,                         -- true: the submission named the key; else the job's template did
+    concurrency_key text                             -- see key_within()
+) with (
+    fillfactor = 45,                             -- room in the page for the row that a claim writes, which is larger
+    -- Claims do not scan ended tasks, so vacuum need not hurry; a fast vacuum costs a third of the throughput.
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100000, autovacuum_vacuum_insert_threshold = -1,
+    autovacuum_vacuum_cost_delay = 2, autovacuum_vacuum_cost_limit = 400,
+    autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000
+);
+
+-- A claim changes no indexed column, so PostgreSQL writes the new row into the same page and touches no index (HOT).
+-- Therefore no index of this table contains the state. The next claim skips claimed tasks because they lie below the
+-- floor that it starts from.
+create index task_claim on mainspring.task (pool, priority, run_at, id);
+create index task_cancel on mainspring.task (id) where cancel_at is not null;
+create index task_schedule on mainspring.task (schedule_id, scope, plan_time) where schedule_id is not null;
+-- Tasks that wait for their turn (overlap policy) are in a negative pool.
+create index task_turn on mainspring.task (schedule_id, scope, plan_time) where schedule_id is not null and pool < 0;
+create unique index task_replica on mainspring.task (schedule_id, scope) where origin = 'daemon';
+create index task_paused on mainspring.task (id) where paused_at is not null;
+create index task_parent on mainspring.task (parent_id) where parent_id is not null;
+-- These two enforce the limits, whatever a server believes: no two live tasks hold the same slot.
+create unique index task_job_slot on mainspring.task (job_id, job_slot) where job_slot is not null;
+create unique index task_key_slot on mainspring.task (concurrency_key, key_slot) where key_slot is not null;
+-- Parked tasks by key, in the order in which they are released.
+create index task_lane on mainspring.task (concurrency_key, priority desc, run_at, id) where pool = 2147483647;
+
+
+-- 4 History ---------------------------------------------------------------------------------------------------------
+-- Partitioned by day: retention drops tables and never deletes rows. The janitor makes the partitions of the next days
+-- (store/tasks/partitions.py).
+
+-- Ended tasks. The row holds the attempt that ended the task; earlier attempts are in mainspring.attempt. Partitioned
+-- by outcome first, because failures are kept longer.
+create table mainspring.task_history (
+    id              bigint      not null,
+    run_at          timestamptz not null,
+    created_at      timestamptz not null,
+    started_at      timestamptz,
+    finished_at     timestamptz not null,
+    recorded_at     timestamptz not null,            -- when this row was written; selects the partition
+    token           bigint,
+    session         bigint,
+    job_id          integer     not null,
+    pool            integer     not null,
+    state           smallint    not null check (state >= 10),   -- succeeded or another final state
+    priority        smallint    not null,
+    attempt         smallint    not null,
+    crashes         smallint    not null,
+    args            jsonb       not null,
+    checkpoint      jsonb,
+    progress        jsonb,
+    result          jsonb,
+    -- transaction() completes a task before its handler returns. True: the result is still to come. Null: it will never
+    -- come, because the handler failed after the commit.
+    result_due      boolean     default false,
+    error_code      text,
+    error           text,
+    key             text,
+
+    -- As in mainspring.task.
+    plan_time       timestamptz,
+    schedule_id     integer,
+    scope           text,
+    origin          text,
+    parent_id       bigint,
+    target          text,
+    key_given       boolean,
+    concurrency_key text
+) partition by list (state);
+
+create table mainspring.task_history_succeeded partition of mainspring.task_history
+    for values in (10, 13, 14) partition by range (recorded_at);     -- succeeded, cancelled, skipped
+create table mainspring.task_history_failed partition of mainspring.task_history
+    for values in (11, 12, 15) partition by range (recorded_at);     -- failed, timed out, lost
+create index on mainspring.task_history (id);
+create index task_history_parent on mainspring.task_history (parent_id) where parent_id is not null;
+
+-- Attempts that did not end their task, and reports that came too late (error_code stale_attempt).
+create table mainspring.attempt (
+    task_id     bigint      not null,
+    token       bigint      not null,
+    number      smallint    not null,
+    session     bigint,
+    state       smallint    not null,
+    started_at  timestamptz,
+    finished_at timestamptz not null,
+    recorded_at timestamptz not null,
+    run_at      timestamptz not null,
+    error_code  text,
+    error       text
+) partition by range (recorded_at);
+create index on mainspring.attempt (task_id);
+
+-- Chunks of output. Bytes, because a command may write anything and text cannot hold NUL.
+create table mainspring.output (
+    task_id     bigint      not null,
+    token       bigint      not null,
+    number      integer     not null,
+    stream      smallint    not null check (stream in (0, 1, 2)),    -- a remark of ours, stdout, stderr
+    at          timestamptz not null,
+    recorded_at timestamptz not null,
+    data        bytea       not null
+) partition by range (recorded_at);
+create index on mainspring.output (task_id, token, number);
+
+
+-- 5 Idempotency keys and dependencies -------------------------------------------------------------------------------
+
+-- Rows of both tables come and go, and a search for the oldest walks over the dead ones. So vacuum starts at about what
+-- one round of the janitor or a minute of work leaves behind, not at a fifth of the table (the default).
+create table mainspring.task_key (
+    job_id     integer     not null,
+    key        text        not null,
+    task_id    bigint      not null,
+    expires_at timestamptz not null,
+    primary key (job_id, key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+create index on mainspring.task_key (expires_at);
+
+create table mainspring.dependency (
+    parent bigint not null,
+    child  bigint not null,
+    primary key (parent, child)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+create index on mainspring.dependency (child);
+
+-- Gives `key` to `task` and returns that task, or returns the task that has the key. An expired key is given anew.
+create function mainspring.take_key(job_id integer, key text, ttl interval, task bigint) returns bigint
+    language plpgsql volatile
+as $$
+declare
+    made   timestamptz := mainspring.now();
+    holder bigint;
+begin
+    if length(key) not between 1 and 200 or key ~ '[[:cntrl:]]' then
+        raise exception 'key: 1 to 200 characters, none of them a control character' using errcode = 'MSV01';
+    end if;
+    if ttl is null or ttl <= '0' or ttl > interval '10 years' then
+        raise exception 'key_ttl: % is not between 0 and 10 years', ttl using errcode = 'MSV01';
+    end if;
+    loop
+        insert into mainspring.task_key as k (job_id, key, task_id, expires_at)
+        values (take_key.job_id, take_key.key, task, made + ttl)
+        on conflict on constraint task_key_pkey do update
+            set task_id = excluded.task_id, expires_at = excluded.expires_at
+          where k.expires_at <= made
+        returning k.task_id into holder;
+        if holder is null then
+            select k.task_id into holder from mainspring.task_key k
+             where k.job_id = take_key.job_id and k.key = take_key.key;
+        end if;
+        if holder is not null then     -- null: the key was deleted between the two statements
+            return holder;
+        end if;
+    end loop;
+end
+$$;
+
+-- Makes `child` wait for those of `parents` that have not ended; returns how many. A parent that ends at this very
+-- moment leaves an edge behind, which server/planning/dependencies.py finds.
+create function mainspring.depend(child bigint, parents bigint[]) returns integer
+    language plpgsql volatile
+as $$
+declare
+    waiting integer;
+    unmet   bigint;
+begin
+    if cardinality(parents) > 1000 then
+        raise exception 'after: % tasks; at most 1000', cardinality(parents) using errcode = 'MSV01';
+    end if;
+    if array_position(parents, null) is not null then
+        raise exception 'after: null is not a task' using errcode = 'MSV01';
+    end if;
+    with edge as (
+        insert into mainspring.dependency (parent, child)
+        select distinct t.id, depend.child from mainspring.task t where t.id = any (parents)
+        returning parent
+    )
+    select count(*) into waiting from edge;
+    select given.parent into unmet from unnest(parents) as given(parent)
+     where not exists (select from mainspring.dependency d where d.parent = given.parent and d.child = depend.child)
+       and not exists (select from mainspring.task_history h where h.id = given.parent and h.state = 10 /* succeeded */)
+     limit 1;
+    if unmet is not null then
+        raise exception 'after: task % does not exist or did not succeed', unmet using errcode = 'MSV01';
+    end if;
+    if waiting > 0 then
+        perform pg_notify('mainspring', 'dependency');
+    end if;
+    return waiting;
+end
+$$;
+
+
+-- 6 Limits ----------------------------------------------------------------------------------------------------------
+-- Tasks of a job with limits wait in a gated pool, which no claim serves. With a slot they move to the target of that
+-- pool, from where they are claimed like any others. A task whose concurrency key has no slot or no rate left is
+-- parked, so that it does not block the tasks behind it.
+
+-- Rates (GCRA). The key is empty where the rate is that of the whole job.
+create table mainspring.throttle (
+    job_id  integer     not null,
+    key     text        not null,
+    until   timestamptz not null,                -- the starts so far have used up the rate until then
+    wake_at timestamptz,                         -- when to look again at the tasks parked for this key
+    primary key (job_id, key)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+create index throttle_wake on mainspring.throttle (wake_at) where wake_at is not null;
+create index throttle_until on mainspring.throttle (until) where wake_at is null;
+
+-- The gated pool of a job before the pool `target`; made if it does not exist. A server of an older version does not
+-- know gated pools: for it, "@gate" is an amount that no agent offers, so it never claims from one.
+create function mainspring.gate(namespace text, job text, target integer) returns integer
+    language plpgsql volatile
+as $$
+declare
+    wanted jsonb;
+    found  integer;
+begin
+    select requirements || jsonb_build_object(
+               '@gate', jsonb_build_array(namespace, job),
+               '@needs', coalesce(requirements->'@needs', '{}') || '{"@gate": 1}')
+      into strict wanted from mainspring.pool p where p.id = gate.target;
+    loop
+        select p.id into found from mainspring.pool p where p.requirements = wanted;
+        if found is not null then
+            return found;
+        end if;
+        insert into mainspring.pool (requirements, target) values (wanted, gate.target)
+        on conflict (requirements) do nothing;
+    end loop;
+end
+$$;
+
+-- The concurrency key as stored. The jobs of a namespace share keys, so a namespace other than default is part of it.
+create function mainspring.key_within(namespace text, key text) returns text
+    language sql immutable parallel safe
+    as $$ select case when namespace = 'default' then key else namespace || e'\x1f' || key end $$;
+
+-- A key from the template of its job: {name} stands for that argument, else for its default, else for nothing. A key
+-- that is too long is cut and ends in a hash.
+create function mainspring.fill_key(template text, args jsonb, defaults jsonb) returns text
+    language sql immutable parallel safe
+    as $$
+    select case when length(whole) <= 200 then whole else left(whole, 160) || '#' || md5(whole) end
+      from (select regexp_replace(string_agg(part.text || coalesce(
+                       case when args ? name.match[1] then coalesce(args->>name.match[1], 'null')
+                            else defaults->>name.match[1] end, ''), '' order by part.n), '[[:cntrl:]]', '?', 'g') as whole
+              from regexp_split_to_table(template, '\{\w+\}') with ordinality as part(text, n)
+              left join regexp_matches(template, '\{(\w+)\}', 'g') with ordinality as name(match, n) on name.n = part.n
+           ) filled
+$$;
+
+-- Releases up to `most` tasks parked for `key` into their gated pool, first ones first; returns how many. There they
+-- compete in the order of that pool. The settings force the index task_lane whatever the statistics say.
+create function mainspring.wake_lane(key text, most integer, job integer default null) returns integer
+    language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off
+as $$
+declare
+    moved integer;
+begin
+    update mainspring.task t set pool = t.gate
+     where t.ctid = any (array(
+               select l.ctid from mainspring.task l
+                where l.pool = 2147483647 -- parked
+                  and l.concurrency_key = wake_lane.key and (job is null or l.job_id = job)
+                order by l.priority desc, l.run_at, l.id
+                limit most
+                  for update skip locked))
+       and t.pool + 0 = 2147483647;              -- `+ 0`: no index; the row is locked, so it is where it was found
+    get diagnostics moved = row_count;
+    return moved;
+end
+$$;
+
+-- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next.
+create function mainspring.free_slots() returns trigger
+    language plpgsql
+as $$
+begin
+    if old.key_slot is not null then
+        perform mainspring.wake_lane(old.concurrency_key, 1);
+    end if;
+    perform pg_notify('mainspring', 'gate');
+    return null;
+end
+$$;
+create trigger free_slots after delete on mainspring.task
+    for each row when (old.job_slot is not null or old.key_slot is not null)
+    execute function mainspring.free_slots();
+
+create function mainspring.check_concurrency_key(key text) returns void
+    language plpgsql immutable parallel safe
+as $$
+begin
+    if length(key) not between 1 and 200 or key ~ '[[:cntrl:]]' then
+        raise exception 'concurrency_key: 1 to 200 characters, none of them a control character'
+            using errcode = 'MSV01';
+    end if;
+end
+$$;
+
+-- Checks the concurrency key of a submission and returns the gated pool in which its task waits.
+create function mainspring.keyed_gate(namespace text, job text, pool integer, gated boolean, key text) returns integer
+    language plpgsql volatile
+as $$
+begin
+    perform mainspring.check_concurrency_key(key);
+    if gated then
+        return pool;
+    end if;
+    if exists (select from mainspring.pool p where p.id = keyed_gate.pool and p.requirements->'@broadcast' = 'true') then
+        raise exception 'concurrency_key: % is a broadcast, which runs on all agents at once; leave the key out',
+            quote_literal(job) using errcode = 'MSV01';
+    end if;
+    return mainspring.gate(namespace, job, pool);
+end
+$$;
+
+
+-- 7 Submission ------------------------------------------------------------------------------------------------------
+-- From any language: select mainspring.enqueue('report', '{"day": "2026-11-15"}', priority => 'high').
+-- Errors have a SQLSTATE of ours, and then nothing is written: MSV01 invalid input, MSJ01 no such job.
+
+create function mainspring.no_such_job(job text) returns void
+    language plpgsql immutable
+as $$
+begin
+    raise exception 'no job named %; jobs are registered when their application starts, or by `mainspring job create`',
+        coalesce(quote_literal(left(job, 200)), 'null') using errcode = 'MSJ01';
+end
+$$;
+
+-- Arguments are a JSON object of at most 1 MB (1048576 bytes) and 64 levels. Integers stay within ±2^53
+-- (9007199254740992), which every language reads exactly.
+create function mainspring.check_args(args jsonb) returns void
+    language plpgsql immutable parallel safe
+as $$
+declare
+    plain text := args::text;
+    depth integer;
+begin
+    if args is null or jsonb_typeof(args) <> 'object' then
+        raise exception 'args: must be a JSON object of named arguments, such as {"day": "2026-11-15"}'
+            using errcode = 'MSV01';
+    end if;
+    if octet_length(plain) > 1048576 then
+        raise exception 'args: % bytes of JSON; at most 1 MB. Store the data elsewhere and pass a reference',
+            octet_length(plain) using errcode = 'MSV01';
+    end if;
+    -- Less than 128 bytes cannot be nested deeper than 64 levels.
+    if octet_length(plain) >= 128 then
+        with recursive node(value, level) as (
+            select args, 1
+            union all
+            select child.value, node.level + 1
+              from node cross join lateral (
+                  select value from jsonb_each(case when jsonb_typeof(node.value) = 'object' then node.value end)
+                  union all
+                  select value from jsonb_array_elements(
+                      case when jsonb_typeof(node.value) = 'array' then node.value end)
+              ) child
+             where node.level < 66 and jsonb_typeof(child.value) in ('object', 'array')
+        )
+        select max(level) into depth from node;
+        if depth > 64 then
+            raise exception 'args: JSON nested deeper than 64 levels' using errcode = 'MSV01';
+        end if;
+    end if;
+    if plain ~ '\d{16}' and exists (
+        select from jsonb_path_query(args, 'strict $.**') as leaf(value)
+         where case when jsonb_typeof(leaf.value) = 'number' then
+                   abs((leaf.value)::numeric) > 9007199254740992 and (leaf.value)::numeric % 1 = 0
+               end
+    ) then
+        raise exception 'args: an integer beyond ±2^53 loses digits in other languages; pass it as a string'
+            using errcode = 'MSV01';
+    end if;
+end
+$$;
+
+-- Cheap test for arguments that need check_args(); almost none do. 24 bytes or less cannot break a rule. Only stable,
+-- because pg_column_size is; otherwise PostgreSQL would not inline it.
+create function mainspring.is_suspect(args jsonb) returns boolean
+    language sql stable parallel safe
+    as $$
+    select args is null or jsonb_typeof(args) <> 'object'
+        or (pg_column_size(args) > 24 and (octet_length(args::text) >= 128 or args::text ~ '[0-9]{16}'))
+$$;
+
+-- The instant that run_at or delay means, checked; now if both are null.
+create function mainspring.due_at(run_at timestamptz, delay interval, made timestamptz) returns timestamptz
+    language plpgsql immutable parallel safe
+as $$
+declare
+    at timestamptz;
+begin
+    if run_at is not null and delay is not null then
+        raise exception 'run_at, delay: give one of them, not both' using errcode = 'MSV01';
+    end if;
+    if delay < '0' or delay > interval '230 years' then
+        raise exception 'delay: % is negative, or beyond the year 2200', delay using errcode = 'MSV01';
+    end if;
+    at := coalesce(run_at, made + coalesce(delay, '0'));
+    if not isfinite(at) or at < '1970-01-01Z' or at >= '2200-01-01Z' then
+        raise exception 'run_at: % is outside 1970 to 2200', at using errcode = 'MSV01';
+    end if;
+    return at;
+end
+$$;
+
+create function mainspring.check_priority(priority text) returns smallint
+    language plpgsql immutable parallel safe
+as $$
+declare
+    level smallint := case
+        when priority ~ '^[0-9]$' then priority::smallint
+        when priority = 'low' then 2
+        when priority = 'normal' then 5
+        when priority = 'high' then 7
+        when priority = 'critical' then 9
+    end;
+begin
+    if level is null then
+        raise exception 'priority: %; use low, normal, high, critical or 0 to 9', quote_literal(left(priority, 40))
+            using errcode = 'MSV01';
+    end if;
+    return level;
+end
+$$;
+
+-- Many tasks of one job in one statement. Returns the ids in the order of the arguments.
+create function mainspring.enqueue_many(
+    job       text,
+    args      jsonb[],
+    priority  text        default null,
+    run_at    timestamptz default null,
+    delay     interval    default null,
+    namespace text        default 'default',
+    hint      boolean     default true,          -- false: the caller wakes the dispatcher itself
+    concurrency_key text  default null
+) returns bigint[]
+    language plpgsql volatile
+as $$
+declare
+    definition record;
+    level      smallint;
+    made       timestamptz := mainspring.now();
+    due        timestamptz := made;
+    ids        bigint[];
+begin
+    select j.id, j.pool, j.priority, j.definition ? 'gate' as gated into definition from mainspring.job j
+     where j.namespace = enqueue_many.namespace and j.name = enqueue_many.job;
+    if not found then
+        perform mainspring.no_such_job(job);
+    end if;
+    level := definition.priority;
+    if priority is not null then
+        level := mainspring.check_priority(priority);
+    end if;
+    if run_at is not null or delay is not null then
+        due := mainspring.due_at(run_at, delay, made);
+    end if;
+    perform mainspring.check_args(given) from unnest(args) given where mainspring.is_suspect(given);
+    if concurrency_key is null then
+        with inserted as (
+            insert into mainspring.task as t (run_at, created_at, job_id, pool, state, priority, args)
+            select due, made, definition.id, definition.pool, 1 /* pending */, level, given
+              from unnest(enqueue_many.args) given
+            returning t.id
+        )
+        select coalesce(array_agg(inserted.id order by inserted.id), '{}') into ids from inserted;
+    else
+        definition.pool := mainspring.keyed_gate(namespace, job, definition.pool, definition.gated, concurrency_key);
+        definition.gated := true;
+        with inserted as (
+            insert into mainspring.task as t
+                (run_at, created_at, job_id, pool, state, priority, args, concurrency_key, key_given)
+            select due, made, definition.id, definition.pool, 1 /* pending */, level, given,
+                   mainspring.key_within(enqueue_many.namespace, enqueue_many.concurrency_key), true
+              from unnest(enqueue_many.args) given
+            returning t.id
+        )
+        select coalesce(array_agg(inserted.id order by inserted.id), '{}') into ids from inserted;
+    end if;
+    if hint and due <= made + interval '5 seconds' then      -- the default lead
+        perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
+    end if;
+    return ids;
+end
+$$;
+
+-- One task; returns its id.
+-- key: a second submission with the same key returns the first task until the key expires.
+-- after: the task waits until those tasks have succeeded, and is skipped if one of them does not succeed.
+-- claimer: for servers: a session of theirs that claims the task in the same transaction, which saves a commit. If
+-- claimer_server is given too, the id is drawn until it falls into a segment of that server; if that fails, the task is
+-- pending like any other. The setting mainspring.batch returns the batch of the claim, or is empty.
+create function mainspring.enqueue(
+    job       text,
+    args      jsonb       default '{}',
+    priority  text        default null,
+    run_at    timestamptz default null,
+    delay     interval    default null,
+    key       text        default null,
+    key_ttl   interval    default '1 day',
+    after     bigint[]    default null,
+    namespace text        default 'default',
+    hint      boolean     default true,
+    claimer   bigint      default null,
+    concurrency_key text  default null,
+    claimer_server  uuid  default null
+) returns bigint
+    language plpgsql volatile
+as $$
+declare
+    definition record;
+    level      smallint;
+    made       timestamptz := mainspring.now();
+    due        timestamptz := made;
+    task       bigint      := nextval('mainspring.task_id');
+    holder     bigint;
+    waiting    integer     := 0;
+    batch      bigint;
+    owned      smallint[];
+    can_claim  boolean     := claimer is not null;
+begin
+    -- Most submissions have only a job and arguments: they cost one look-up and one insert.
+    select j.id, j.pool, j.priority, j.definition ? 'gate' as gated into definition from mainspring.job j
+     where j.namespace = enqueue.namespace and j.name = enqueue.job;
+    if not found then
+        perform mainspring.no_such_job(job);
+    end if;
+    level := definition.priority;
+    if priority is not null then
+        level := mainspring.check_priority(priority);
+    end if;
+    if run_at is not null or delay is not null then
+        due := mainspring.due_at(run_at, delay, made);
+    end if;
+    if mainspring.is_suspect(args) then
+        perform mainspring.check_args(args);
+    end if;
+    if concurrency_key is not null then
+        definition.pool := mainspring.keyed_gate(namespace, job, definition.pool, definition.gated, concurrency_key);
+        definition.gated := true;
+    end if;
+    can_claim := can_claim and not definition.gated;
+    if can_claim and claimer_server is not null then
+        owned := array(select s.id from mainspring.segment s where s.owner = claimer_server);
+        for draw in 1..200 loop                  -- ids mostly follow each other: 100 of them meet every segment
+            can_claim := (task % 100)::smallint = any (owned);
+            exit when can_claim or cardinality(owned) = 0;
+            task := nextval('mainspring.task_id');
+        end loop;
+    end if;
+    if key is not null then
+        holder := mainspring.take_key(definition.id, key, key_ttl, task);
+        if holder <> task then
+            return holder;
+        end if;
+    end if;
+    if after is not null then
+        waiting := mainspring.depend(task, after);
+    end if;
+    if can_claim and waiting = 0 and due <= made then
+        batch := nextval('mainspring.claim_batch');
+        insert into mainspring.claim (session, batch, tasks) values (claimer, batch, array[task]);
+    end if;
+    if claimer is not null then
+        perform set_config('mainspring.batch', coalesce(batch::text, ''), true);
+    end if;
+    insert into mainspring.task
+        (id, run_at, created_at, job_id, pool, state, waiting_for, priority, args, key, token, session, attempt,
+         concurrency_key, key_given)
+    values (task, due, made, definition.id, case when waiting > 0 then -definition.pool else definition.pool end,
+            case when waiting > 0 then 0 /* blocked */ when batch is null then 1 /* pending */
+                 else 2 /* assigned */ end,
+            waiting, level, enqueue.args, enqueue.key,
+            batch * 1024 /* token */, case when batch is not null then claimer end,
+            case when batch is null then 0 else 1 end,
+            mainspring.key_within(enqueue.namespace, enqueue.concurrency_key),
+            case when enqueue.concurrency_key is not null then true end);
+    if (hint or claimer is not null) and batch is null and waiting = 0
+       and due <= made + interval '5 seconds' then           -- the default lead
+        perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
+    end if;
+    return task;
+end
+$$;
+
+-- Submissions that agents made through a server. An agent that lost the answer repeats the submission with the same id
+-- and gets the first answer.
+create table mainspring.submission (
+    id    uuid        not null primary key,
+    tasks bigint[],                              -- null only inside the transaction that submits them
+    at    timestamptz not null default mainspring.now()
+);
+create index on mainspring.submission (at);
+
+
+-- 8 Schedules -------------------------------------------------------------------------------------------------------
+
+-- fillfactor: the planner moves the cursors of many rows.
+create table mainspring.schedule (
+    id           integer     generated always as identity primary key,
+    namespace    text        not null default 'default',
+    name         text        not null,
+    job_id       integer     not null references mainspring.job,
+    kind         text        not null check (kind in ('cron', 'every', 'once', 'daemon')),
+    expression   text        not null,
+    timezone     text        not null default 'UTC',
+    policies     jsonb       not null default '{}',
+    enabled      boolean     not null default false,
+    segment      smallint    not null check (segment between 0 and 99),
+    version      integer     not null default 1,
+    since        timestamptz not null default mainspring.now(),   -- from when this version is in force
+    generation   integer     not null default 1,        -- of a daemon; replicas of an earlier generation are outdated
+
+    -- The planner's state.
+    next_plan_at timestamptz,                           -- the cursor; null: nothing more to plan
+    look_at      timestamptz,                           -- when the planner looks at it next; null: nothing to plan
+    runs         bigint      not null default 0,        -- plan times that got a task
+    problem      text,                                  -- why it cannot be planned at present
+
+    -- Defined by the code of an application.
+    app          text,                                  -- the application; null: made by hand
+    app_version  integer     not null default 0,
+    code         jsonb,                                 -- what the code defined last; differs if edited by hand since
+    synced_at    timestamptz,                           -- when the application last named it
+    provider_app text,                                  -- the application that provides its scopes
+
+    created_at   timestamptz not null default mainspring.now(),
+    updated_at   timestamptz not null default mainspring.now(),
+    unique (namespace, name)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+create index schedule_look on mainspring.schedule (look_at) where look_at is not null;
+create index schedule_job on mainspring.schedule (job_id);
+create index schedule_daemon on mainspring.schedule (id) where kind = 'daemon';
+comment on column mainspring.schedule.next_plan_at is 'all plan times from here on are undecided';
+
+-- When each application last named its schedules: one of its schedules with an earlier synced_at is gone from its code.
+create table mainspring.app (
+    name      text        primary key,
+    synced_at timestamptz not null
+);
+
+-- Earlier versions, so that `explain` can say for a past plan time what was in force then.
+create table mainspring.schedule_version (
+    schedule_id integer     not null references mainspring.schedule on delete cascade,
+    version     integer     not null,
+    since       timestamptz not null,
+    until       timestamptz not null,
+    enabled     boolean     not null,
+    kind        text        not null,
+    expression  text        not null,
+    timezone    text        not null,
+    policies    jsonb       not null,
+    primary key (schedule_id, version)
+);
+
+create function mainspring.keep_version() returns trigger
+    language plpgsql
+as $$
+begin
+    insert into mainspring.schedule_version
+        (schedule_id, version, since, until, enabled, kind, expression, timezone, policies)
+    values (old.id, old.version, old.since, new.since, old.enabled, old.kind, old.expression, old.timezone,
+            old.policies);
+    return new;
+end
+$$;
+create trigger keep_version before update on mainspring.schedule
+    for each row when (new.version <> old.version) execute function mainspring.keep_version();
+
+-- Excluded days.
+create table mainspring.calendar (
+    namespace  text        not null default 'default',
+    name       text        not null,
+    days       text[]      not null,                    -- 2026-12-25, 12-25 of every year, sun
+    is_spread  boolean     not null default false,      -- whether all schedules that use it have been given these days
+    updated_at timestamptz not null default mainspring.now(),
+    primary key (namespace, name)
+);
+
+-- The ledger of decided plan times: a task, or the reason why there is none. The primary key makes double planning
+-- impossible. Partitioned by day of the plan time; plan times outside the existing days, such as a backfill of long
+-- ago, go to the default partition.
+create table mainspring.fire (
+    schedule_id integer     not null,
+    plan_time   timestamptz not null,
+    scope       text        not null default '',
+    task_id     bigint,
+    reason      text        check (reason in ('overlap', 'paused', 'misfire', 'coalesced', 'no_scopes')),
+    origin      text        not null default 'plan' check (origin in ('plan', 'backfill', 'manual')),
+    decided_at  timestamptz not null default mainspring.now(),
+    primary key (schedule_id, plan_time, scope),
+    check ((task_id is null) <> (reason is null))
+) partition by range (plan_time);
+create table mainspring.fire_default partition of mainspring.fire default;
+
+
+-- 9 Daemons ---------------------------------------------------------------------------------------------------------
+-- A daemon is a schedule of kind 'daemon': its replicas are kept running. A replica is one live task (origin 'daemon',
+-- scope: its number); each life of the replica is an attempt of that task. It is in pool 0, from which the dispatcher
+-- does not claim: server/dispatch/daemons.py places it.
+--
+-- These triggers start a new generation whenever the replicas must be restarted. Triggers, because a server of an older
+-- version changes jobs and schedules too.
+
+create function mainspring.renew_daemon() returns trigger
+    language plpgsql
+as $$
+begin
+    new.generation := old.generation + 1;
+    return new;
+end
+$$;
+create trigger renew_daemon before update on mainspring.schedule
+    for each row when (
+        new.kind = 'daemon'
+        and (new.job_id, new.policies->'args') is distinct from (old.job_id, old.policies->'args'))
+    execute function mainspring.renew_daemon();
+
+create function mainspring.renew_daemons_of_job() returns trigger
+    language plpgsql
+as $$
+begin
+    update mainspring.schedule set generation = generation + 1 where job_id = new.id and kind = 'daemon';
+    if found then
+        perform pg_notify('mainspring', 'schedule');
+    end if;
+    return null;
+end
+$$;
+create trigger renew_daemons after update on mainspring.job
+    for each row when (new.version <> old.version) execute function mainspring.renew_daemons_of_job();
+
+
+-- 10 Agents and claims ----------------------------------------------------------------------------------------------
+
+create sequence mainspring.session;
+
+-- One row per agent session. Its lease covers all tasks that the session holds, so a heartbeat costs one row however
+-- many tasks run. fillfactor: every renewal writes the row again, into the same page.
+create table mainspring.agent (
+    session      bigint      not null default nextval('mainspring.session') primary key,
+    name         text        not null,
+    instance     text,                           -- hash of the agent process's secret
+    successor    bigint,                         -- the session that took over the tasks of this one
+    server       uuid,                           -- the server that it is connected to
+    token_id     integer,                        -- the token it authenticated with; null: inside a server's process
+    host         text,
+    version      text,
+    process      text,                           -- its process: others on the same machine see that it died
+    slots        integer     not null,
+    labels       jsonb       not null default '{}',
+    offers       jsonb       not null default '{}',     -- amounts, for the "@needs" of a pool
+    connected_at timestamptz not null default mainspring.now(),
+    lease_until  timestamptz not null,
+    ended_at     timestamptz,
+
+    -- From its last heartbeat, as of the last renewal.
+    heard_at     timestamptz,
+    running      integer,
+    cpu          real,
+    memory       real,
+    skew         real,                           -- seconds by which its wall clock is ahead of the database's
+    round_trip   real,                           -- seconds, of a heartbeat
+    ack_time     real,                           -- seconds until it acknowledges a dispatch
+    reliability  real,                           -- share of dispatches that arrived at the first try
+    lead         real                            -- seconds before its time that a task is armed on it
+) with (
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000
+);
+create index on mainspring.agent (instance);
+create index on mainspring.agent (name, session);       -- `agents list` and `agents show`: the last session of a name
+-- Not on lease_until: with that column indexed, every renewal had to write all indexes. Living sessions are few enough
+-- to scan. Decision 20 has the figures.
+create index agent_living on mainspring.agent (session) where ended_at is null;
+
+-- Agents that take no new tasks. By name, so that an agent that reconnects or restarts stays drained until undrained.
+create table mainspring.draining (
+    name  text        primary key,
+    since timestamptz not null default mainspring.now()
+);
+
+-- The tasks that a session has claimed, one row per claim. Finds an agent's tasks without an index that every task
+-- would pay for. May name tasks that have ended since; the task's row is authoritative. No fillfactor: all its updates
+-- stay in their page anyway, and more room only made it larger.
+create table mainspring.claim (
+    session bigint   not null,
+    batch   bigint   not null,
+    tasks   bigint[] not null,
+    untold  boolean  not null default false,     -- made by another server: the session's own has yet to send it
+    primary key (session, batch)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+alter table mainspring.claim alter column tasks set storage external;   -- inline only since PostgreSQL 16
+create index claim_untold on mainspring.claim (session) where untold;
+
+-- Attempts that an agent is to stop, because their task was taken from it while its session lives. The session's server
+-- sends the order; an agent that returns in another session learns it from what it may keep.
+create table mainspring.stop_order (
+    session bigint      not null,
+    task_id bigint      not null,
+    token   bigint      not null,
+    at      timestamptz not null default mainspring.now(),
+    primary key (session, token)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+
+-- 11 Servers, segments, leader --------------------------------------------------------------------------------------
+
+-- fillfactor: every heartbeat writes the row again, into the same page.
+create table mainspring.server (
+    id           uuid        primary key,
+    name         text        not null,
+    incarnation  bigint      not null default 1,   -- grows with each start; fences off earlier ones
+    version      text        not null,
+    host         text        not null default '',
+    url          text,                             -- where agents connect; null: nowhere
+    app          text,                             -- the application whose code it has
+    process      text,                             -- its process: others on the same machine see that it died
+    status       text        not null check (status in ('active', 'draining', 'stopped', 'dead')),
+    started_at   timestamptz not null default mainspring.now(),
+    heartbeat_at timestamptz not null default mainspring.now(),
+    lease_until  timestamptz not null default mainspring.now(),
+    ended_at     timestamptz,                      -- since when it is stopped or dead
+    agents       integer     not null default 0,   -- connected to it
+
+    -- Since its start.
+    scanned      bigint      not null default 0,   -- schedules that its planner looked at
+    planned      bigint      not null default 0,   -- plan times that it decided
+    dispatched   bigint      not null default 0,   -- tasks that it claimed for agents
+    recorded     bigint      not null default 0,   -- ends of tasks that it wrote
+    scanned_at   timestamptz,                      -- last scan of its planner
+    scan_seconds real                              -- duration of that scan
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- Slices of the schedules and tasks, each owned by one server at a time, under an epoch.
+create table mainspring.segment (
+    id    smallint    primary key check (id between 0 and 99),
+    owner uuid        references mainspring.server,
+    epoch bigint      not null default 0,
+    since timestamptz not null default mainspring.now()
+);
+insert into mainspring.segment (id) select generate_series(0, 99);
+create index segment_owner on mainspring.segment (owner);
+
+-- How segments changed hands, for people to read.
+create table mainspring.segment_move (
+    id        bigint      generated always as identity primary key,
+    at        timestamptz not null default mainspring.now(),
+    term      bigint      not null,                -- of the leader that moved them; 0: the owner released them
+    old_owner uuid,
+    new_owner uuid,
+    reason    text        not null check (reason in ('free', 'dead', 'stopped', 'balance', 'released')),
+    segments  smallint[]  not null
+);
+create index on mainspring.segment_move (at);
+
+create table mainspring.leader (
+    id          boolean     primary key default true check (id),   -- allows one row
+    owner       uuid,
+    term        bigint      not null default 0,
+    lease_until timestamptz not null default mainspring.now(),
+    backend     integer,                           -- of the connection that holds the advisory lock
+    elected_at  timestamptz
+);
+insert into mainspring.leader default values;
+
+-- Pools that have tasks in the segments of `server` but no agent with room there: other servers may claim them.
+create table mainspring.open_pool (
+    server uuid    not null references mainspring.server on delete cascade,
+    pool   integer not null,
+    primary key (pool, server)
+);
+
+
+-- 12 Access ---------------------------------------------------------------------------------------------------------
+
+create table mainspring.token (
+    id         integer     generated always as identity primary key,
+    name       text        not null,
+    role       text        not null check (role in ('viewer', 'operator', 'admin', 'agent')),
+    hash       bytea       not null unique,
+    parent     integer     references mainspring.token,   -- the one-time token that this credential came from
+    once       boolean     not null default false,   -- admits one agent, which gets a credential in exchange
+    used_by    text,                                 -- hash of the instance that it admitted
+    used_at    timestamptz,
+    created_at timestamptz not null default mainspring.now(),
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+create index on mainspring.token (parent);
+
+create table mainspring.audit (
+    id      bigint      generated always as identity primary key,
+    at      timestamptz not null default mainspring.now(),
+    actor   text        not null,
+    action  text        not null,
+    subject text,
+    detail  jsonb
+);
+create index on mainspring.audit (at);
+
+
+-- 13 Settings and maintenance ---------------------------------------------------------------------------------------
+
+-- Settings of the whole cluster that can be changed at run time.
+create table mainspring.setting (
+    name       text        primary key,
+    value      jsonb       not null,
+    updated_at timestamptz not null default mainspring.now()
+);
+
+-- What each chore of the janitor has done, since the schema was made and in its last run.
+create table mainspring.chore (
+    name         text        primary key,
+    runs         bigint      not null default 0,
+    rows         bigint      not null default 0,
+    failures     bigint      not null default 0,
+    last_at      timestamptz not null,
+    last_seconds real        not null,
+    last_rows    bigint      not null,
+    last_error   text                              -- of the last run; null: it succeeded
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);

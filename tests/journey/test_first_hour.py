@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journey.pages import ROOT, Page, clone, run
+from tests.journey.pages import Page, clone, run
 
 PAGE = Page("docs/tutorial/first-hour.md")
 
@@ -32,11 +32,6 @@ def test_the_first_hour_runs_as_written(tmp_path: Path, server_directory: Path) 
     assert len(listed) == 2, "as made, and as restored; not between"
     assert said.count('{"exit_code":0}') == 4, "disk, sync after its repair, index before and after the restore"
     assert "connected to wss://" in (tmp_path / "rack-7" / "agent.log").read_text()
-
-
-def test_every_page_that_is_linked_exists() -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", PAGE.text):
-        assert (ROOT / "docs/tutorial" / link).exists(), link
 
 
 def test_every_command_of_the_page_fits_a_line_of_100_columns() -> None:

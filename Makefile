@@ -28,7 +28,8 @@ test: check
 	./scripts/debian-network
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# Kills, stops, partitions and wrong clocks, and what must hold after them: docs/torture.md. A seed replays a run.
+# Kills, stops, partitions and wrong clocks, and what must hold after them; a seed replays a run.
+# docs/explanation/torture.md
 SEED ?= 1
 SECONDS ?= 120
 

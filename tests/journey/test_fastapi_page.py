@@ -1,4 +1,4 @@
-"""docs/fastapi.md, followed word by word."""
+"""docs/how-to/fastapi.md, followed word by word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.journey.pages import Page, clone, run, type_check
 
-PAGE = Page("docs/fastapi.md")
+PAGE = Page("docs/how-to/fastapi.md")
 RUNNING, TESTING = PAGE.of("bash")
 
 

@@ -2,7 +2,7 @@
 
 One that fails does not keep the others from being done. Two janitors at once share the work.
 Writes  store.partitions, store.forgetting, store.upkeep; what each came to: store.chores
-Next:   docs/maintenance.md
+Next:   docs/reference/maintenance.md
 """
 
 from __future__ import annotations

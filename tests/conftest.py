@@ -27,6 +27,7 @@ from mainspring.store.postgres.migrate import migrate
 from mainspring.store.tasks import jobs, partitions
 from tests.cluster import DISOWN_ALL, OWN_ALL
 from tests.places import memory
+from tests.rollback import RolledBack
 
 _TEMPLATE = "mainspring_template"
 
@@ -167,10 +168,31 @@ async def database(dsn: str) -> AsyncIterator[Database]:
     await database.close()
 
 
+# What needs a database of its own: it connects a second time, or says so with `pytestmark = usefixtures("dsn")`.
+_OWN = {"dsn", "database"}
+
+
+@pytest.fixture(scope="session")
+def shared_dsn(server_dsn: str, template: str) -> Iterator[str]:
+    """One database for all tests that use a single connection: what they write is rolled back."""
+    name = f"mainspring_{os.getpid()}_shared"
+    asyncio.run(_copy(server_dsn, template, name))
+    yield at_database(server_dsn, name)
+    asyncio.run(_execute(server_dsn, f"drop database if exists {name} with (force)"))
+
+
 @pytest.fixture
-async def conn(dsn: str) -> AsyncIterator[Connection]:
+def _conn_dsn(request: pytest.FixtureRequest) -> tuple[str, bool]:
+    is_shared = not _OWN & set(request.fixturenames)
+    return request.getfixturevalue("shared_dsn" if is_shared else "dsn"), is_shared
+
+
+@pytest.fixture
+async def conn(_conn_dsn: tuple[str, bool]) -> AsyncIterator[Connection]:
+    """A connection, to the test's own database if it has one, else in a transaction that is rolled back."""
+    dsn, is_shared = _conn_dsn
     conn = await Database(dsn).connect()
-    yield conn
+    yield await RolledBack.begin(conn) if is_shared else conn
     await conn.close()
 
 

@@ -87,6 +87,7 @@ async def test_a_disabled_daemon_and_other_schedules_get_none(conn: Connection) 
     assert await daemons.make(conn) == 0
 
 
+@pytest.mark.usefixtures("dsn")
 async def test_the_cost_grows_with_the_daemons_and_not_with_the_schedules(conn: Connection) -> None:
     await create(conn, daemon=1)
     await conn.execute("""
@@ -427,6 +428,7 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.usefixtures("dsn")
 @pytest.mark.parametrize("analysed", [False, True])
 async def test_no_statement_reads_all_tasks_or_all_schedules(conn: Connection, analysed: bool) -> None:
     await create(conn, daemon=1)

@@ -14,6 +14,8 @@ from mainspring.store.limits import parked, release
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import jobs
 
+pytestmark = pytest.mark.usefixtures("dsn")  # statistics and pages of the test's own database
+
 MANY = 20_000
 
 STATEMENTS = {

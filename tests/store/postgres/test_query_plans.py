@@ -20,6 +20,8 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs, sticky, transitions
 
+pytestmark = pytest.mark.usefixtures("dsn")  # statistics and pages of the test's own database
+
 FULL = 20_000
 FROM_BOTTOM: list[Floor] = [BOTTOM] * len(PRIORITY_LEVELS)
 

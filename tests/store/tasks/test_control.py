@@ -180,6 +180,7 @@ async def test_the_next_task_of_a_schedule_stops_one_that_is_being_restarted(con
 # ── plans ───────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("dsn")
 @pytest.mark.parametrize(
     ("query", "arguments", "index"),
     [

@@ -262,6 +262,7 @@ async def test_a_parent_that_has_failed_is_refused(conn: Connection) -> None:
 # ── hints ───────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("dsn")
 @pytest.mark.parametrize(
     ("call", "hinted"),
     [
@@ -308,6 +309,7 @@ async def test_a_claim_at_birth_takes_a_number_of_the_servers_own_segments(conn:
     assert await conn.fetchval("select count(*) from mainspring.claim") == 5
 
 
+@pytest.mark.usefixtures("dsn")
 async def test_a_server_without_segments_claims_nothing_at_birth_and_others_are_told(conn: Connection) -> None:
     server = await owner_of(conn)
     heard: list[object] = []

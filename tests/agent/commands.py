@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 
 DEADLINE = 15.0
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
+from mainspring.agent.attempt import Executor
 from mainspring.agent.connection.connection import Session
 from mainspring.agent.connection.lease import Lease
 from mainspring.agent.connection.outbox import Outbox
-from mainspring.agent.executors.base import Executor
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.runner import Runner
 from mainspring.agent.timing.timers import Timers

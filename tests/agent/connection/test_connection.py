@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.conftest import eventually
 
+from mainspring.agent import attempt as base
 from mainspring.agent.agent import Agent
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.connection import Session
-from mainspring.agent.executors import base
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Hello, ServerMessage, Welcome
 from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.wire.channel import Channel, memory_pair

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.outbox import ENDINGS, FRAME, START_DELAY, Outbox
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import (
     AgentMessage,
     Armed,

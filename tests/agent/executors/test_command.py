@@ -18,7 +18,7 @@ import pytest
 import uvloop
 from tests.agent.commands import DEADLINE, Make, Recording, alive, eventually, python
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.capture import PIECE
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.program import INHERITED

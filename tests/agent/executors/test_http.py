@@ -17,11 +17,10 @@ import uvloop
 from aiohttp import web
 from tests.conftest import Eventually
 
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.executors import http_client
-from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.http_body import EXCERPT, HEAD
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Definition, Http, Job
 from mainspring.model.tasks.retry import Retry

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from tests.agent.commands import Make, Recording, eventually
 
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.executors import prewarm
-from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.jobs import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
@@ -281,7 +280,7 @@ async def test_one_that_might_not_find_its_gate_is_not_started_ahead(
 
 AGENT = """
 import asyncio, sys
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.tasks.jobs import Command, Definition, Job
 from mainspring.model.messages import Armed

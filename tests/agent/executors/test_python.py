@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import Attempt, AttemptFailed
+from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze, TaskCancelled, current_task
 from mainspring.agent.executors.python import Handler, PythonExecutor
-from mainspring.agent.run.attempt import Attempt
-from mainspring.agent.run.context import TaskCancelled, current_task
-from mainspring.agent.run.control import CancelTask, Control, Fail, RetryAfter, Snooze
 from mainspring.errors import ValidationError
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Definition, Job, Python

@@ -22,7 +22,7 @@ DEADLINE = 20.0
 
 AGENT = """
 import asyncio, os, signal, sys
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.tasks.jobs import Command, Definition, Job
 from mainspring.model.messages import Armed

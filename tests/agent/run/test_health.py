@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually
 
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.agent.run.attempt import Attempt
 from mainspring.agent.run.health import ask, watch
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Command, Definition, Health, Job

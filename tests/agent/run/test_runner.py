@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from tests.conftest import eventually
 
+from mainspring.agent import attempt as base
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.connection.outbox import Outbox
-from mainspring.agent.executors import base
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt
-from mainspring.agent.run.control import CancelTask, Control, Fail, RetryAfter, Snooze
+from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
 from mainspring.agent.run.runner import PATIENCE, Runner
 from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Armed, Ending, Finished, Held, Refused, Started

@@ -14,8 +14,8 @@ from itertools import accumulate, takewhile
 
 from msgspec.structs import replace
 
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.submissions import Submissions, size_of
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import (
     AgentMessage,
     Armed,

@@ -14,7 +14,7 @@ import asyncio
 import resource
 from collections.abc import Callable, Collection
 
-from mainspring.agent.executors.base import AttemptFailed, Executor
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor
 from mainspring.agent.executors.capture import HEAD, TAIL, Capture
 from mainspring.agent.executors.command_policy import Access
 from mainspring.agent.executors.failures import failure, not_startable
@@ -22,7 +22,6 @@ from mainspring.agent.executors.output_limit import Flow
 from mainspring.agent.executors.prewarm import SOON, NotWarm, Warming, can_wait, gated
 from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseOver, Program
 from mainspring.agent.executors.program import program_of
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.jobs import Command
 from mainspring.wire.clock import boottime
 

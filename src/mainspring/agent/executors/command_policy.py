@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.process import Program
 from mainspring.model.tasks.jobs import Command
 

@@ -9,7 +9,7 @@ import errno
 import re
 import signal
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.process import Program
 from mainspring.model.limits.process_limits import in_words
 from mainspring.model.tasks.jobs import NO_LIMITS, Limits

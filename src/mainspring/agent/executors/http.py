@@ -14,10 +14,9 @@ from email.utils import parsedate_to_datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mainspring.agent.executors.base import AttemptFailed, Executor
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor
 from mainspring.agent.executors.http_body import Body
 from mainspring.agent.executors.http_request import REDIRECTS, Request, first_request, next_request
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.tasks.define_http import is_expected
 from mainspring.model.tasks.jobs import Http

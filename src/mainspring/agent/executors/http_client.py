@@ -19,7 +19,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.http_request import Request
 from mainspring.model.tasks.addresses import Address, Allowed, literal
 

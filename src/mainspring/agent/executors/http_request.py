@@ -11,8 +11,7 @@ import json
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.define_http import check_url
 from mainspring.model.tasks.jobs import Http

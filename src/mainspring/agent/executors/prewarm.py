@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.process import Child, GuardianLost, Program
 
 AHEAD = 1.0  # seconds before the instant at which the interpreter is started

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.executors.process import Program
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.jobs import Command
 
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")

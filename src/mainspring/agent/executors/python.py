@@ -16,10 +16,8 @@ from typing import Any
 
 import msgspec
 
-from mainspring.agent.executors.base import AttemptFailed, Executor
-from mainspring.agent.run.attempt import Attempt, Transactions
-from mainspring.agent.run.context import TaskCancelled, running
-from mainspring.agent.run.control import Control
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Transactions
+from mainspring.agent.context import Control, TaskCancelled, running
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.jobs import Python
 

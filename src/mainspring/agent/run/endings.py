@@ -5,9 +5,8 @@ Next: agent/connection/outbox.py
 
 from __future__ import annotations
 
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt, StopReason
-from mainspring.agent.run.control import CancelTask, Control, RetryAfter, Snooze
+from mainspring.agent.attempt import Attempt, AttemptFailed, StopReason
+from mainspring.agent.context import CancelTask, Control, RetryAfter, Snooze
 from mainspring.model.messages import Armed, Ending
 from mainspring.model.tasks.payload import cut
 from mainspring.model.tasks.states import TaskState

@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.run.hooks import FailureHook, Hooks
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.states import TaskState

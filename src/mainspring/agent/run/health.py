@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.executors.capture import REMARK
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.jobs import Health
 from mainspring.wire.clock import boottime
 

@@ -1,6 +1,6 @@
 """Runner: fires armed attempts at their instant, as many at a time as there are slots.
 
-Next: agent/executors/base.py
+Next: agent/attempt.py
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, StopReason
 from mainspring.agent.connection.outbox import Outbox
-from mainspring.agent.executors.base import AttemptFailed, Executor
+from mainspring.agent.context import Control, TaskCancelled
 from mainspring.agent.run import endings
-from mainspring.agent.run.attempt import Attempt, StopReason
-from mainspring.agent.run.context import TaskCancelled
-from mainspring.agent.run.control import Control
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.health import watched
 from mainspring.agent.run.slots import Slots
@@ -184,7 +182,7 @@ class Runner:
 
     def _stop(self, attempt: Attempt, reason: StopReason) -> None:
         attempt.stop(reason)
-        attempt.left = None
+        attempt.timeout_left = None
         if attempt.timer is not None:
             self._durations.disarm(attempt.timer)
         attempt.timer = self._durations.after(attempt.grace + 1.0, self._insist, attempt)
@@ -244,11 +242,11 @@ class Runner:
                     log.info("task %d cannot be paused: only commands can", held.task)
                 continue
             attempt.paused = not resume
-            if resume and attempt.left is not None:
-                attempt.timer = self._durations.after(max(attempt.left, 0.0), self._time_out, attempt)
-                attempt.left = None
+            if resume and attempt.timeout_left is not None:
+                attempt.timer = self._durations.after(max(attempt.timeout_left, 0.0), self._time_out, attempt)
+                attempt.timeout_left = None
             elif not resume and attempt.timer is not None:
-                attempt.left = self._durations.left(attempt.timer)
+                attempt.timeout_left = self._durations.left(attempt.timer)
                 self._durations.disarm(attempt.timer)
                 attempt.timer = None
 

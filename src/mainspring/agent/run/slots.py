@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 from mainspring.wire.clock import boottime
 
 BURST = 0.001  # seconds that a slot goes from one attempt to the next before it lets the loop look around

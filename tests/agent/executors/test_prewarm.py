@@ -37,13 +37,13 @@ print(json.dumps(told, indent=1))
 
 
 async def waiting(executor: CommandExecutor, attempt: Attempt, recording: Recording) -> None:
-    """Prepare the attempt, and wait until its interpreter waits at the gate."""
+    """Prepare the attempt, and wait until its interpreter waits on its start pipe."""
     attempt.lead = LEAD
     executor.prepare(attempt)
-    await eventually(lambda: any(is_at_gate(pid) for pid in recording.processes()))
+    await eventually(lambda: any(waits_to_start(pid) for pid in recording.processes()))
 
 
-def is_at_gate(pid: int) -> bool:
+def waits_to_start(pid: int) -> bool:
     try:
         return "pipe" in Path(f"/proc/{pid}/wchan").read_text() or syscall(pid) == 0
     except OSError:
@@ -260,7 +260,7 @@ async def test_no_more_wait_than_the_machine_can_bear_and_the_others_run_all_the
     for attempt in attempts:
         attempt.lead = LEAD
         executor.prepare(attempt)
-    await eventually(lambda: sum(is_at_gate(pid) for pid in recording.processes()) == 2)
+    await eventually(lambda: sum(waits_to_start(pid) for pid in recording.processes()) == 2)
     await asyncio.gather(*(executor.run(attempt) for attempt in attempts))
     assert recording.bytes(1) == b"ran\n" * 4
 
@@ -302,7 +302,7 @@ async def test_one_that_waits_dies_with_its_agent(recording: Recording, script: 
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     agent = subprocess.Popen([sys.executable, "-c", AGENT, recording.job_name, str(script)], env=environment)
     try:
-        await eventually(lambda: any(is_at_gate(pid) for pid in recording.processes()))
+        await eventually(lambda: any(waits_to_start(pid) for pid in recording.processes()))
     finally:
         agent.send_signal(signal.SIGKILL)
         agent.wait()

@@ -8,7 +8,7 @@ that instant nothing that was started is left either, even if the agent is stopp
 
 A process of its own (`python -I -S`): it imports the standard library and its own few modules only.
 One JSON list a line:
-  in   ["spawn", number, program] with descriptors for stdout and stderr, and for the gate if it has one
+  in   ["spawn", number, program] with descriptors for stdout and stderr, and for the start pipe if it has one
        ["stop", number, grace]  ["pause", number, resume]  ["until", boot time]
   out  ["started", number, pid]  ["refused", number, errno, reason, path]  ["expired", number]
        ["ended", number, exit code, whether the lease was over]
@@ -118,12 +118,12 @@ class Guardian:
 
     def spawn(self, number: int, program: dict[str, Any]) -> None:
         stdout, stderr = self.descriptors.popleft(), self.descriptors.popleft()
-        gate = self.descriptors.popleft() if program["gated"] else None
+        start_pipe = self.descriptors.popleft() if program["prewarmed"] else None
         try:
             if self.is_over():
                 self.say("expired", number)
                 return
-            process = launch(program, stdout, stderr, gate)
+            process = launch(program, stdout, stderr, start_pipe)
         except OSError as error:
             self.say("refused", number, error.errno or 0, error.strerror or str(error), error.filename)
         except (ValueError, subprocess.SubprocessError) as error:  # a NUL, a lone surrogate, a "=" in a variable's name
@@ -132,7 +132,7 @@ class Guardian:
             self.groups[number] = self.leaders[process.pid] = Group(number, process, program["marks"])
             self.say("started", number, process.pid)
         finally:
-            for descriptor in (stdout, stderr, gate):
+            for descriptor in (stdout, stderr, start_pipe):
                 if descriptor is not None:
                     os.close(descriptor)
 

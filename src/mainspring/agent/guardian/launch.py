@@ -16,10 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 CPU_WARNING = 2  # seconds from SIGXCPU, which a program may handle, to SIGKILL
-GATE = "MAINSPRING_GATE"  # which descriptor a warm interpreter waits on
+START_PIPE = "MAINSPRING_START_PIPE"  # the descriptor that a prewarmed interpreter waits on
 
 
-def launch(program: dict[str, Any], stdout: int, stderr: int, gate: int | None) -> subprocess.Popen[bytes]:
+def launch(program: dict[str, Any], stdout: int, stderr: int, start_pipe: int | None) -> subprocess.Popen[bytes]:
     """Start it in a session of its own. Text for stdin goes through a file: a command that never reads it
     then blocks nobody. Raises OSError, ValueError or SubprocessError."""
     stdin: str | None = program["stdin"]
@@ -32,12 +32,12 @@ def launch(program: dict[str, Any], stdout: int, stderr: int, gate: int | None) 
         options["user"] = user
         for stream in (stdout, stderr):
             os.fchown(stream, user, -1)  # so that it can open /dev/stdout
-    if gate is not None:
-        env = {**env, GATE: str(gate)}
-        options["pass_fds"] = (gate,)
+    if start_pipe is not None:
+        env = {**env, START_PIPE: str(start_pipe)}
+        options["pass_fds"] = (start_pipe,)
     with tempfile.TemporaryFile() if stdin is not None else open(os.devnull, "rb") as source:
         if stdin is not None:
-            source.write(stdin.encode("utf-8", "surrogateescape"))
+            source.write(stdin.encode("utf-8", "surrostart_pipeescape"))
             source.seek(0)
         return subprocess.Popen(
             program["argv"],

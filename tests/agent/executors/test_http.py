@@ -539,7 +539,7 @@ async def test_names_are_those_of_the_system(server: Server, call: Call) -> None
 async def test_what_slips_past_the_first_look_is_refused_where_it_is_dialled(
     server: Server, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_client.Gate, "pass_literal", lambda self, url: url)
+    monkeypatch.setattr(http_client.CheckedResolver, "check_literal", lambda self, url: url)
     executor = HttpExecutor()
     server.on("/ping")
     assert (await failure_of(executor, call(server.url("/ping")))).code == "address_refused"

@@ -19,7 +19,7 @@ from mainspring.agent.executors.command_policy import CommandPolicy
 from mainspring.agent.executors.prewarm import SOON, Prewarm, prewarmed
 from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseExpired
 from mainspring.agent.executors.program import Program, failure, not_startable, program_of
-from mainspring.model.tasks.jobs import Command
+from mainspring.model.tasks.jobs import Command, Health
 from mainspring.wire.clock import boottime
 
 OPEN_FILES = 10_240  # two for each running command; macOS grants no more
@@ -114,9 +114,9 @@ class CommandExecutor(Executor):
             return OutputLimit(attempt.output, boottime)
         return Capture(attempt.output, head=self._head, tail=self._tail)
 
-    async def check(self, attempt: Attempt, argv: tuple[str, ...]) -> str | None:
-        """A health check: run argv with the daemon's variables, in its directory; None if it exits with 0."""
-        run = attempt.job.definition.run
+    async def check(self, attempt: Attempt, health: Health) -> str | None:
+        """A health check: run a command with the daemon's variables, in its directory; None if it exits with 0."""
+        run, argv = attempt.job.definition.run, health.argv
         asked = Command(argv, cwd=run.cwd, env=run.env, user=run.user) if isinstance(run, Command) else Command(argv)
         program = program_of(attempt, asked)
         self._checks += 1

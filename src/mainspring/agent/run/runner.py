@@ -20,7 +20,7 @@ from mainspring.agent.run.slots import Slots
 from mainspring.agent.run.token_filter import Seen
 from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Armed, Held, Holding
-from mainspring.model.tasks.jobs import Command, Job, Run
+from mainspring.model.tasks.jobs import Job, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock
 
@@ -158,7 +158,7 @@ class Runner:
         self._outbox.ended(ending)
 
     async def _run_watched(self, attempt: Attempt) -> str | None:
-        with watched(attempt, self._executors.get(Command), partial(self._stop, reason="unhealthy")):
+        with watched(attempt, self._executors, partial(self._stop, reason="unhealthy")):
             return await self._executor(attempt).run(attempt)
 
     def _executor(self, attempt: Attempt) -> Executor:

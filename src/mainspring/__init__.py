@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TaskCancelled,
         current_task,
     )
-    from mainspring.agent.run.failures import Failure
+    from mainspring.agent.run.hooks import Failure
     from mainspring.errors import (
         AccessDenied,
         Conflict,
@@ -75,7 +75,7 @@ _ELSEWHERE = {
     "CancelTask": "mainspring.agent.context",
     "CurrentTask": "mainspring.agent.context",
     "Fail": "mainspring.agent.context",
-    "Failure": "mainspring.agent.run.failures",
+    "Failure": "mainspring.agent.run.hooks",
     "Job": "mainspring.sdk.job",
     "LogContext": "mainspring.agent.context",
     "RetryAfter": "mainspring.agent.context",

@@ -15,7 +15,7 @@ from mainspring.agent import attempt as base
 from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
-from mainspring.agent.run.runner import PATIENCE, Runner
+from mainspring.agent.run.runner import REFUSE_AFTER, Runner, TokenFilter
 from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Armed, Ending, Finished, Held, Refused, Started
 from mainspring.model.tasks.jobs import Definition, Health, Job, Python
@@ -220,7 +220,7 @@ async def test_an_attempt_that_comes_twice_runs_once(bench: Bench) -> None:
 
 async def test_an_attempt_too_old_to_know_is_given_back_unless_it_is_here(bench: Bench) -> None:
     here = bench.arm(1)
-    bench.runner._seen._floor = 1000
+    bench.runner._tokens._floor = 1000
     bench.arm(1)
     unknown = bench.arm(2)
     await bench.settle()
@@ -243,7 +243,7 @@ async def test_a_newer_attempt_never_runs_beside_an_older_one(bench: Bench) -> N
     await bench.settle()
     newer = bench.arm(1, token=11)
     await bench.settle()
-    bench.pass_time(PATIENCE + 0.1)
+    bench.pass_time(REFUSE_AFTER + 0.1)
     await bench.until(bench.refused)
     assert bench.refused() == {"its last attempt is not over": [newer]}
     assert [(ending.token, ending.state) for ending in bench.endings()] == [(10, TaskState.LOST)]
@@ -519,9 +519,9 @@ async def test_what_waits_too_long_for_a_slot_may_find_one_elsewhere(bench: Benc
     for task in (1, 2, 3, 4):
         bench.arm(task)
     await bench.settle()
-    bench.runner.give_back_overdue(boottime())
+    bench.runner.refuse_overdue(boottime())
     assert bench.refused() == {}
-    bench.runner.give_back_overdue(boottime() + PATIENCE + 0.5)
+    bench.runner.refuse_overdue(boottime() + REFUSE_AFTER + 0.5)
     assert bench.refused() == {"full": [Held(4, 40)]}
     bench.executor.let_go(1, 2, 3)
     await bench.until(bench.runner.empty.is_set)
@@ -687,3 +687,16 @@ async def test_only_a_daemon_is_asked_whether_it_is_well_and_stopped_if_not(benc
     assert bench.ended() == [(1, "failed", "unhealthy")]
     assert bench.endings()[0].error == "its health check failed 2 times in a row"
     assert bench.runner.running == 1
+
+
+def test_a_token_is_new_once() -> None:
+    tokens = TokenFilter()
+    assert [tokens.add(token) for token in (5, 3, 5, 4, 3)] == [True, True, False, True, False]
+
+
+def test_a_token_that_is_forgotten_counts_as_seen() -> None:
+    tokens = TokenFilter(limit=10)
+    assert all(tokens.add(token) for token in range(1, 101))
+    assert not any(tokens.add(token) for token in range(1, 101))
+    assert tokens.add(101)
+    assert len(tokens._tokens) <= 10

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from mainspring.agent.timing import timers as timers_module
-from mainspring.agent.timing.alarm import Alarm, ThreadAlarm, TimerfdAlarm, make_alarm
+from mainspring.agent.timing.timerfd import ThreadTimer, TimerfdTimer, WakeTimer, make_wake_timer
 from mainspring.agent.timing.timers import Timers
 from mainspring.wire.clock import Clock, boottime
 
-KINDS: list[type[ThreadAlarm] | type[TimerfdAlarm]] = [ThreadAlarm]
+KINDS: list[type[ThreadTimer] | type[TimerfdTimer]] = [ThreadTimer]
 if sys.platform == "linux":
-    KINDS.append(TimerfdAlarm)
+    KINDS.append(TimerfdTimer)
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -41,7 +41,7 @@ class Rings:
 
 
 @kinds
-async def test_an_alarm_rings_once_at_its_instant_and_not_before(kind: Callable[..., Alarm]) -> None:
+async def test_an_alarm_rings_once_at_its_instant_and_not_before(kind: Callable[..., WakeTimer]) -> None:
     rings = Rings()
     alarm = kind(asyncio.get_running_loop(), rings)
     at = boottime() + 0.02
@@ -56,7 +56,7 @@ async def test_an_alarm_rings_once_at_its_instant_and_not_before(kind: Callable[
 
 
 @kinds
-async def test_setting_an_alarm_anew_replaces_what_was_set(kind: Callable[..., Alarm]) -> None:
+async def test_setting_an_alarm_anew_replaces_what_was_set(kind: Callable[..., WakeTimer]) -> None:
     rings = Rings()
     alarm = kind(asyncio.get_running_loop(), rings)
     alarm.set(boottime() + 3600)
@@ -75,7 +75,7 @@ async def test_setting_an_alarm_anew_replaces_what_was_set(kind: Callable[..., A
 
 
 @kinds
-async def test_a_closed_alarm_does_not_ring_and_can_still_be_set(kind: Callable[..., Alarm]) -> None:
+async def test_a_closed_alarm_does_not_ring_and_can_still_be_set(kind: Callable[..., WakeTimer]) -> None:
     """A runner that is being stopped may still arm something; no other alarm may be touched by it."""
     rings, others = Rings(), Rings()
     alarm = kind(asyncio.get_running_loop(), rings)
@@ -96,20 +96,20 @@ async def test_a_closed_alarm_does_not_ring_and_can_still_be_set(kind: Callable[
 async def test_linux_has_a_timerfd_and_another_system_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     before = len(os.listdir("/proc/self/fd"))
-    alarm = make_alarm(loop, Rings())
-    assert isinstance(alarm, TimerfdAlarm)
+    alarm = make_wake_timer(loop, Rings())
+    assert isinstance(alarm, TimerfdTimer)
     alarm.close()
     assert len(os.listdir("/proc/self/fd")) == before
     monkeypatch.setattr(sys, "platform", "darwin")
-    alarm = make_alarm(loop, Rings())
-    assert isinstance(alarm, ThreadAlarm)
+    alarm = make_wake_timer(loop, Rings())
+    assert isinstance(alarm, ThreadTimer)
     alarm.close()
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
 def timers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Clock], Timers]]:
     made: list[Timers] = []
-    monkeypatch.setattr(timers_module, "make_alarm", request.param)
+    monkeypatch.setattr(timers_module, "make_wake_timer", request.param)
 
     def make(clock: Clock) -> Timers:
         made.append(Timers(clock))

@@ -1,7 +1,6 @@
-"""Failures: an attempt that failed leaves a record in the log, and the application's hooks are told.
+"""Failures: logs each attempt that failed, and calls the application's hooks.
 
 Neither touches the attempt or its report. The log of one job is bounded: a burst, then one line that counts the rest.
-Hooks run beside the attempts, one failure after another, each in bounded time.
 Next: agent/run/hooks.py
 """
 
@@ -11,17 +10,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
 from mainspring.agent.attempt import Attempt, AttemptFailed
-from mainspring.agent.run.hooks import FailureHook, Hooks
+from mainspring.agent.run.hooks import Failure, FailureHook, Hooks
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import after_attempt
-
-__all__ = ["Failure", "FailureHook", "Failures"]
 
 log = logging.getLogger("mainspring.job")
 
@@ -30,25 +26,11 @@ WINDOW = 60.0  # seconds
 
 _WITH_TRACEBACK = {"handler_error", "executor_error"}
 _EXECUTOR = "mainspring.agent.executors.python"
-_NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the attempt was stopped, and runs again
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """An attempt that failed, as `@app.on_failure` is given it."""
-
-    job: str
-    task_id: int
-    attempt: int  # from 1
-    attempts: int  # that its job allows
-    error_code: str  # handler_error, timeout, exit_code, http_status, …
-    message: str  # the first line says what happened
-    exception: BaseException | None  # what a handler raised, with its traceback
-    args: dict[str, Any]
-    final: bool  # False: by its job's policy another attempt follows
+_NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the agent stopped the attempt; it runs again
 
 
 class _Window:
-    """What one job has had logged since the window began."""
+    """What was logged for one job since the window began."""
 
     __slots__ = ("left_out", "logged", "timer")
 
@@ -65,8 +47,8 @@ class Failures:
         self._hooks = Hooks()
         self.hooks: Sequence[FailureHook] = ()  # of the application
 
-    def tell(self, attempt: Attempt, ending: Ending, error: BaseException) -> Ending:
-        """Log the ending if it is a failure, and tell the hooks; returns it. Never raises: the report comes next."""
+    def report(self, attempt: Attempt, ending: Ending, error: BaseException) -> Ending:
+        """Log the ending if it is a failure, and call the hooks; returns it. Never raises: the ending must be sent."""
         if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.code in _NOT_FAILURES:
             return ending
         try:
@@ -77,7 +59,7 @@ class Failures:
             if self.hooks and not attempt.committed:
                 self._hooks.put(self.hooks, _failure(attempt, ending, raised, final))
         except Exception:
-            log.exception("task %d: its failure could not be told", ending.task)
+            log.exception("task %d: its failure could not be logged", ending.task)
         return ending
 
     def _may_log(self, job: str) -> bool:
@@ -102,7 +84,7 @@ class Failures:
             )
 
     async def close(self) -> None:
-        """Say what was left out, and let the hooks end in bounded time."""
+        """Log what was left out, and let the hooks end in bounded time."""
         for job in list(self._windows):
             self._end(job)
         await self._hooks.close()
@@ -130,7 +112,7 @@ def _attempts(attempt: Attempt) -> int:
 
 
 def _raised(attempt: Attempt, error: BaseException) -> BaseException | None:
-    """What the handler, or our own executor, raised; None for a command, a call, or one that was told to stop."""
+    """What the handler or the executor raised; None for a command, an HTTP call, or an attempt that was stopped."""
     if isinstance(error, AttemptFailed):
         return error.__cause__
     return None if attempt.stopping is not None else error
@@ -142,7 +124,7 @@ def _exc_info(
     if raised is None:
         return None
     trace = above = raised.__traceback__
-    while above is not None:  # the handler's own frames are those below the last of its executor's
+    while above is not None:  # the handler's frames are those below the last one of its executor
         if above.tb_frame.f_globals.get("__name__") == _EXECUTOR:
             trace = above.tb_next
         above = above.tb_next

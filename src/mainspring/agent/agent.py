@@ -74,10 +74,10 @@ class Agent:
         )
         self.credential: str | None = None
         self._connection: ServerConnection | None = None
-        self._closing = False
+        self.closing = False  # do not reconnect
         self._warned = ("", 0.0)  # the last warning, and when
         self.welcomed = asyncio.Event()  # set while a server has welcomed this agent
-        self._was_welcomed = False  # since the last attempt to connect
+        self._wait = FIRST_WAIT  # seconds before the next reconnect
 
     async def run(self) -> None:
         """Until `close`, or until every server refuses this agent. Then stops the attempts and waits for them."""
@@ -95,8 +95,7 @@ class Agent:
             await self.failures.close()
 
     async def _keep_connected(self) -> None:
-        wait = FIRST_WAIT
-        while not self._closing:
+        while not self.closing:
             try:
                 await self._serve(await self._connect(self.credential))
             except ChannelClosed as error:
@@ -105,12 +104,9 @@ class Agent:
                 if not self.lease.length:
                     raise
                 log.error("%s; trying again as long as the lease holds", error)
-            if self._was_welcomed:
-                wait = FIRST_WAIT
-                self._was_welcomed = False
-            if not self._closing:
-                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-                wait = min(2 * wait, LONGEST_WAIT)
+            if not self.closing:
+                await asyncio.sleep(self._wait * random.uniform(0.5, 1.0))
+                self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _warn(self, message: str) -> None:
         """Log a message; the same one again only after a while."""
@@ -120,7 +116,7 @@ class Agent:
             log.warning("%s", message)
 
     async def _serve(self, channel: Channel[AgentMessage, ServerMessage]) -> None:
-        if self._closing:  # since the dial began
+        if self.closing:  # since the dial began
             await channel.close()
             return
         self._connection = ServerConnection(self, channel)
@@ -144,7 +140,7 @@ class Agent:
     def session_began(self, session: int) -> None:
         self._hello.session = session
         self.welcomed.set()
-        self._was_welcomed = True
+        self._wait = FIRST_WAIT
         self.outbox.submissions.resend()
 
     def lease_renewed(self, sent: float, seconds: float) -> None:
@@ -214,17 +210,12 @@ class Agent:
                 await self._confirm()
         self.stay_away()
 
-    @property
-    def is_leaving(self) -> bool:
-        """Whether the connection is meant to close."""
-        return self._closing
-
     def stay_away(self) -> None:
         """Do not reconnect when this connection closes."""
-        self._closing = True
+        self.closing = True
 
     async def close(self) -> None:
         """End the connection, and `run`."""
-        self._closing = True
+        self.closing = True
         if self._connection is not None:
             await self._connection.link.close()

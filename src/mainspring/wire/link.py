@@ -44,7 +44,7 @@ class Link(Generic[Out, In]):
 
     def __init__(self, channel: Channel[Out, In]) -> None:
         self._channel = channel
-        self._sent = 0
+        self.sent = 0  # the number of the last frame
         self._unacknowledged: deque[Frame[Out]] = deque()
         self._in_flight: deque[_InFlight[Out]] = deque()
         self._posted: deque[Frame[Out]] = deque()
@@ -74,8 +74,8 @@ class Link(Generic[Out, In]):
         self._write(self._number(messages, 0))
 
     def _number(self, messages: list[Out], size: int) -> Frame[Out]:
-        self._sent += 1
-        frame = Frame(self._sent, 0, messages)
+        self.sent += 1
+        frame = Frame(self.sent, 0, messages)
         self._unacknowledged.append(frame)
         self._in_flight.append(_InFlight(frame, size, boottime()))
         self.bytes_in_flight += size
@@ -203,11 +203,6 @@ class Link(Generic[Out, In]):
             item.sent = boottime()
             await self._transmit(item.frame)
         return len(lost)
-
-    @property
-    def sent(self) -> int:
-        """The number of the last frame."""
-        return self._sent
 
     @property
     def in_flight(self) -> int:

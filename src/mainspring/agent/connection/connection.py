@@ -88,7 +88,7 @@ class ServerConnection:
                 raise AccessDenied(f"the server does not take this agent: {refused.message}") from None
             log.warning("the server ended the connection: %s", refused.message)
         except ChannelClosed as closed:
-            if not self._agent.is_leaving:
+            if not self._agent.closing:
                 log.warning("%s", closed.message)
 
     def _handle(self, message: ServerMessage) -> None:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +72,6 @@ class Child:
         self.exit.add_done_callback(lambda exit: exit.exception())  # retrieved, so that asyncio does not log it
 
 
-@dataclass
-class _Line:
-    data: memoryview
-    descriptors: list[int] = field(default_factory=list)
-
-
 class GuardianProcess:
     """A guardian and the channel to it. Messages are queued at once and handled in order, so a stop that follows a
     spawn always finds the command: a cancelled caller leaks nothing."""
@@ -87,7 +81,7 @@ class GuardianProcess:
         self._children: dict[int, Child] = {}
         self._last_number = 0
         self._starts = asyncio.Semaphore(STARTS)
-        self._lines: deque[_Line] = deque()
+        self._lines: deque[tuple[bytearray, list[int]]] = deque()  # with the descriptors that go along
         self._buffer = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
@@ -130,17 +124,17 @@ class GuardianProcess:
         await asyncio.to_thread(self._process.wait)
 
     def send(self, message: list[object], *descriptors: int) -> None:
-        self._lines.append(_Line(memoryview(json.dumps(message).encode() + b"\n"), list(descriptors)))
+        self._lines.append((bytearray(json.dumps(message).encode() + b"\n"), list(descriptors)))
         self._flush()
 
     def _flush(self) -> None:
         try:
             while self.alive and self._lines:
-                line = self._lines[0]
-                sent = socket.send_fds(self._channel, [line.data], line.descriptors)
-                _close(line.descriptors)
-                line.data = line.data[sent:]
-                if not line.data:
+                line, descriptors = self._lines[0]
+                sent = socket.send_fds(self._channel, [line], descriptors)
+                _close(descriptors)
+                del line[:sent]
+                if not line:
                     self._lines.popleft()
         except BlockingIOError:
             self._loop.add_writer(self._channel, self._flush)
@@ -190,8 +184,8 @@ class GuardianProcess:
         self._loop.remove_reader(self._channel)
         self._loop.remove_writer(self._channel)
         self._channel.close()
-        for line in self._lines:
-            _close(line.descriptors)
+        for _, descriptors in self._lines:
+            _close(descriptors)
         for child in self._children.values():
             if child.pid is not None:
                 with suppress(ProcessLookupError, PermissionError):

@@ -29,21 +29,10 @@ _EXECUTOR = "mainspring.agent.executors.python"
 _NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the agent stopped the attempt; it runs again
 
 
-class _Window:
-    """What was logged for one job since the window began."""
-
-    __slots__ = ("left_out", "logged", "timer")
-
-    def __init__(self, timer: asyncio.TimerHandle) -> None:
-        self.timer = timer
-        self.logged = 0
-        self.left_out = 0
-
-
 class Failures:
     def __init__(self, window: float = WINDOW) -> None:
         self._length = window
-        self._windows: dict[str, _Window] = {}
+        self._counts: dict[str, int] = {}  # failures of each job since its window began
         self._hooks = Hooks()
         self.hooks: Sequence[FailureHook] = ()  # of the application
 
@@ -63,30 +52,24 @@ class Failures:
         return ending
 
     def _may_log(self, job: str) -> bool:
-        window = self._windows.get(job)
-        if window is None:
-            timer = asyncio.get_running_loop().call_later(self._length, self._end, job)
-            window = self._windows[job] = _Window(timer)
-        if window.logged < BURST:
-            window.logged += 1
-            return True
-        window.left_out += 1
-        return False
+        count = self._counts[job] = self._counts.get(job, 0) + 1
+        if count == 1:
+            asyncio.get_running_loop().call_later(self._length, self._end_window, job)
+        return count <= BURST
 
-    def _end(self, job: str) -> None:
-        window = self._windows.pop(job)
-        window.timer.cancel()
-        if window.left_out:
+    def _end_window(self, job: str) -> None:
+        left_out = self._counts.pop(job, 0) - BURST  # none if `close` has ended the window
+        if left_out > 0:
             log.error(
                 "%s: %d more failures in the last %g s were not logged",
-                *(job, window.left_out, self._length),
+                *(job, left_out, self._length),
                 extra={"job": job, "task": None, "attempt": None},
             )
 
     async def close(self) -> None:
         """Log what was left out, and let the hooks end in bounded time."""
-        for job in list(self._windows):
-            self._end(job)
+        for job in list(self._counts):
+            self._end_window(job)
         await self._hooks.close()
 
 

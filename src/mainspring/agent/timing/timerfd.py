@@ -14,20 +14,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from mainspring.wire.clock import boottime
 
 _CLOCK_BOOTTIME = 7
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
-
-
-class WakeTimer(Protocol):
-    def set(self, at: float | None) -> None:
-        """Call back at `at` (boot time), or never; replaces the previous instant."""
-
-    def close(self) -> None: ...
 
 
 class TimerfdTimer:
@@ -41,6 +33,7 @@ class TimerfdTimer:
         loop.add_reader(self._fd, self._ready)
 
     def set(self, at: float | None) -> None:
+        """Call back at `at` (boot time), or never; replaces the previous instant."""
         if self._fd < 0:
             return  # closed; the descriptor may belong to another file by now
         seconds, nanoseconds = 0, 0  # disarms
@@ -93,6 +86,9 @@ class ThreadTimer:
             self._closed = True
             self._changed.notify()
         self._thread.join()
+
+
+WakeTimer = TimerfdTimer | ThreadTimer
 
 
 def make_wake_timer(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> WakeTimer:

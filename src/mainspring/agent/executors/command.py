@@ -4,7 +4,7 @@ A program gets its argv unchanged; the task's arguments come as JSON in MAINSPRI
 argv[0] is a script for /bin/sh, and the rest of argv is its $1, $2, ... With `python`, argv is a script for this
 interpreter, which is started ahead of the instant.
 Sends   output, through the attempt
-Next:   agent/executors/process.py
+Next:   agent/executors/program.py
 """
 
 from __future__ import annotations

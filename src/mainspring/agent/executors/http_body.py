@@ -1,7 +1,7 @@
 """Body: what the agent keeps of an HTTP response: its first bytes, uncompressed, and a count of the rest.
 
 Pure: the caller feeds it. Memory and work are bounded, whatever the size, before and after decompression.
-Next: agent/executors/http.py
+Next: agent/run/endings.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Prewarm: start a Python interpreter before the instant; it imports modules and waits on its start pipe.
 
 Starting one takes longer than most scripts may be late; importing what they need takes longer still. Any error before
-the instant is ignored: the script is then started afresh, and meets the error itself.
+the instant is ignored: the script is then started at its instant, and meets the error itself.
 Next: agent/executors/warm/sitecustomize.py
 """
 

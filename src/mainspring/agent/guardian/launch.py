@@ -70,7 +70,7 @@ def _limiter(limits: dict[str, float]) -> Callable[[], None]:
 
 def _capped(kind: int, soft: int, more: int) -> tuple[int, int, int]:
     """A limit above the guardian's own is capped to it."""
-    ours = resource.getrlimit(kind)[1]
-    if ours == resource.RLIM_INFINITY:
+    own = resource.getrlimit(kind)[1]
+    if own == resource.RLIM_INFINITY:
         return kind, soft, soft + more
-    return kind, min(soft, ours), min(soft + more, ours)
+    return kind, min(soft, own), min(soft + more, own)

@@ -25,7 +25,7 @@ def leave_no_trace() -> None:
 
 
 def place_of_script() -> list[str]:
-    """What Python will put in front of sys.path, unless told not to."""
+    """What Python will put in front of sys.path, unless -P is given."""
     if sys.flags.safe_path:
         return []
     script = sys.orig_argv[1]

@@ -84,7 +84,7 @@ class Link(Generic[Out, In]):
 
     def _write(self, frame: Frame[Out]) -> None:
         self._posted.append(frame)
-        if self._writing is None or self._writing.done():
+        if not self._is_writing:
             self._writing = asyncio.create_task(self._write_out())
 
     async def _write_out(self) -> None:

@@ -70,7 +70,7 @@ def links(pair: Pair) -> Links:
 
 
 async def soon(awaitable: asyncio.Task[object]) -> bool:
-    """Whether it ends once all that can go on has gone on; over a network that takes a moment."""
+    """Whether it ends once everything has run that can; over a network that takes a moment."""
     await asyncio.wait([awaitable], timeout=0.05)
     return awaitable.done()
 
@@ -318,7 +318,7 @@ async def test_every_frame_comes_once_and_in_order_whatever_the_network_does(
             sequence, messages = await server.receive()
             come += messages
             server.settle_later(sequence)
-        listening = asyncio.ensure_future(server.receive())  # goes on hearing acknowledgements
+        listening = asyncio.ensure_future(server.receive())  # keeps processing acknowledgements
         while agent.unacknowledged or agent.in_flight or server.in_flight:
             await asyncio.sleep(0.01)
     assert come == [Heartbeat(number) for number in range(100)]

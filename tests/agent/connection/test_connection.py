@@ -1,4 +1,4 @@
-"""Session: what comes on a connection counts for the session that the agent has, and for no other."""
+"""ServerConnection: a dispatch counts only for the session that the agent has."""
 
 from __future__ import annotations
 

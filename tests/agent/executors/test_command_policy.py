@@ -1,4 +1,4 @@
-"""What an agent lets commands be, and as whom they run."""
+"""CommandPolicy: which commands an agent runs, and as which user."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LOOPBACK = ("127.0.0.1", "shop.example", "other.example")
 
 
 class Server:
-    """Answers each path as it is told to, and keeps the requests."""
+    """Answers each path as the test says, and keeps the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}

@@ -1,4 +1,4 @@
-"""Interpreters that are started before the instant: the script must not be able to tell, and nobody else either."""
+"""Prewarm: an interpreter started before its instant behaves in every way like one started at it."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ async def test_modules_are_imported_ahead_also_those_beside_the_script(
     attempt = attempt_of(str(script), python=True, warm=("no_such_module", "beside"))
     await waiting(executor, attempt, recording)
     assert await executor.run(attempt_of("true"))  # whatever can be read by now is read
-    assert recording.chunks == []  # nobody is told of a run that has not begun
+    assert recording.chunks == []  # a run that has not begun reports nothing
     await executor.run(attempt)
     assert recording.bytes(1) == b"x" * 65536 + b"True False\n"
 

@@ -24,7 +24,7 @@ colour: ContextVar[str] = ContextVar("colour", default="none")
 
 
 class Notes:
-    """Reports that keep what they are told."""
+    """Records reports."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[str | None, str | None]] = []
@@ -375,7 +375,7 @@ async def test_a_handler_can_ask_whether_it_is_to_stop(bench: Bench) -> None:
     attempt = bench.attempt(asks)
     running = bench.start(attempt)
     await asyncio.to_thread(began.wait, 5)
-    attempt.stopping = "shutdown"  # told, and not interrupted
+    attempt.stopping = "shutdown"  # stopped, and not interrupted
     asked.set()
     with pytest.raises(TaskCancelled):
         await running

@@ -91,7 +91,7 @@ class Agent:
                 os.kill(pid, signal.SIGKILL)
 
     def processes(self, *, of_commands: bool = False) -> list[int]:
-        """Alive, and started by this agent, whoever their parent is now."""
+        """Alive, and started by this agent, whatever their parent is now."""
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):

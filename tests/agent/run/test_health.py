@@ -1,4 +1,4 @@
-"""Health: what counts as well, when it is told, and when enough is enough."""
+"""Health: what counts as healthy, when it is reported, and when the daemon is stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Recording:
 
 
 class Checks:
-    """Answers what the test says, then the last of it for ever."""
+    """Answers what the test says; the last answer is repeated."""
 
     def __init__(self, *answers: str | None) -> None:
         self.answers = list(answers)

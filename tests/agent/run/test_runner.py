@@ -118,7 +118,7 @@ class Bench:
         return Held(task, armed.token)
 
     async def settle(self) -> None:
-        """Let all that can go on go on."""
+        """Let everything run that can."""
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -171,7 +171,7 @@ async def test_no_more_run_than_there_are_slots_and_the_next_follows_at_once(ben
     bench.executor.let_go(*range(1, 9))
     await bench.until(bench.runner.empty.is_set)
     assert bench.executor.most == 3
-    assert sorted(bench.executor.began) == list(range(1, 9))  # a slot that stands back may be overtaken
+    assert sorted(bench.executor.began) == list(range(1, 9))  # a worker that yields may be overtaken
     assert sorted(bench.ended()) == [(task, "succeeded", None) for task in range(1, 9)]
     assert bench.runner.running == 0
 
@@ -593,7 +593,7 @@ async def test_what_was_prepared_is_forgotten_however_an_attempt_is_withdrawn(be
 
 async def test_an_attempt_that_is_stopped_before_it_begins_is_forgotten_too(bench: Bench) -> None:
     held = bench.arm(1)
-    bench.runner.cancel([held])  # it has a slot, and its turn of the loop has not come
+    bench.runner.cancel([held])  # it has a worker, which has not run yet
     await bench.settle()
     assert bench.executor.began == []
     assert bench.executor.forgotten == [1]

@@ -51,7 +51,7 @@ class Outbox:
         self._thread = threading.get_ident()
         self._starts: dict[int, Attempt] = {}  # by token, not yet sent
         self._endings: list[Ending] = []
-        self._notes: dict[int, Note] = {}  # by token: a later one is merged into an earlier one
+        self._notes: dict[int, Note] = {}  # by token: a later one includes the earlier one
         self._chunks: deque[tuple[Attempt, Chunk]] = deque()  # numbered when taken: large ones are split
         self._refused: dict[str, list[Held]] = {}
         self._unacknowledged: list[AgentMessage] = []  # of the previous connection
@@ -66,7 +66,7 @@ class Outbox:
             self._delayed = self._loop.call_later(START_DELAY, self.hurry)
 
     def hurry(self) -> None:
-        """Send now, starts too."""
+        """Send now, including starts."""
         if self._delayed is not None:
             self._delayed.cancel()
             self._delayed = None

@@ -82,7 +82,7 @@ class Runner:
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return
-        if armed.task in self._held:  # two attempts never overlap; refused late, so that it is not sent back at once
+        if armed.task in self._held:  # attempts never overlap; refused late, or it would be dispatched again at once
             reason = "its last attempt is not over"
             self._durations.after(REFUSE_AFTER, lambda late: self._outbox.refused(late.armed, reason), attempt)
             return

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 from mainspring.version import VERSION
 
 if TYPE_CHECKING:
-    from mainspring.agent.run.context import CurrentTask, TaskCancelled, current_task
-    from mainspring.agent.run.control import CancelTask, Fail, RetryAfter, Snooze
-    from mainspring.agent.run.failures import Failure
-    from mainspring.agent.run.log_context import LogContext
+    from mainspring.agent.context import (
+        CancelTask,
+        CurrentTask,
+        Fail,
+        LogContext,
+        RetryAfter,
+        Snooze,
+        TaskCancelled,
+        current_task,
+    )
+    from mainspring.agent.run.hooks import Failure
     from mainspring.errors import (
         AccessDenied,
         Conflict,
@@ -65,17 +72,17 @@ __all__ = [
 _ELSEWHERE = {
     "App": "mainspring.sdk.app",
     "Call": "mainspring.sdk.job",
-    "CancelTask": "mainspring.agent.run.control",
-    "CurrentTask": "mainspring.agent.run.context",
-    "Fail": "mainspring.agent.run.control",
-    "Failure": "mainspring.agent.run.failures",
+    "CancelTask": "mainspring.agent.context",
+    "CurrentTask": "mainspring.agent.context",
+    "Fail": "mainspring.agent.context",
+    "Failure": "mainspring.agent.run.hooks",
     "Job": "mainspring.sdk.job",
-    "LogContext": "mainspring.agent.run.log_context",
-    "RetryAfter": "mainspring.agent.run.control",
-    "Snooze": "mainspring.agent.run.control",
+    "LogContext": "mainspring.agent.context",
+    "RetryAfter": "mainspring.agent.context",
+    "Snooze": "mainspring.agent.context",
     "Task": "mainspring.sdk.task",
-    "TaskCancelled": "mainspring.agent.run.context",
-    "current_task": "mainspring.agent.run.context",
+    "TaskCancelled": "mainspring.agent.context",
+    "current_task": "mainspring.agent.context",
 }
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and reports a name that is not among them

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 
 DEADLINE = 15.0
 
@@ -17,7 +17,7 @@ Make = Callable[..., Attempt]
 
 
 class Recording:
-    """Reports that keep what they are told; its attempts are those of a job with a name of its own."""
+    """Records reports; its attempts belong to a job with a unique name."""
 
     def __init__(self) -> None:
         self.job_name = f"nightly-{uuid4()}"
@@ -33,7 +33,7 @@ class Recording:
         return b"".join(data for stream, data in self.chunks if stream in streams)
 
     def processes(self) -> list[int]:
-        """Those of its attempts that are alive, whoever their parent is now."""
+        """Those of its attempts that are alive, whatever their parent is now."""
         mark = f"MAINSPRING_JOB={self.job_name}\0".encode()
         found = []
         for entry in Path("/proc").iterdir():

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Command, Definition, Job
 from tests.agent.commands import Make, Recording

@@ -110,8 +110,8 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "agent/agent.py",
-                "        return self.lease.is_over(boottime())",
-                "        return self.lease.is_over(self.clock._wall())",
+                "        return self.lease.has_expired(boottime())",
+                "        return self.lease.has_expired(self.clock._wall())",
             ),
         ),
         # Half a minute behind: the lease seems to hold so much longer.
@@ -264,8 +264,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a handler that goes on past its lease",
         (
             Edit(
-                "agent/run/slots.py",
-                "        if not self._lapsed():\n            return False\n",
+                "agent/run/workers.py",
+                "        if not self._lease_expired():\n            return False\n",
                 "        return False\n",
             ),
             Edit("agent/agent.py", "                await self._lose_session()\n", "                pass\n"),

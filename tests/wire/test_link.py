@@ -70,7 +70,7 @@ def links(pair: Pair) -> Links:
 
 
 async def soon(awaitable: asyncio.Task[object]) -> bool:
-    """Whether it ends once all that can go on has gone on; over a network that takes a moment."""
+    """Whether it ends once everything has run that can; over a network that takes a moment."""
     await asyncio.wait([awaitable], timeout=0.05)
     return awaitable.done()
 
@@ -306,7 +306,7 @@ async def test_every_frame_comes_once_and_in_order_whatever_the_network_does(
     random = Random(seed)
     agent: Link[AgentMessage, ServerMessage] = Link(Unruly(pair[0], random))
     server: Link[ServerMessage, AgentMessage] = Link(Unruly(pair[1], random))
-    tending = [asyncio.ensure_future(link.tend()) for link in (agent, server)]
+    tending = [asyncio.ensure_future(link.maintain()) for link in (agent, server)]
     pumping = asyncio.ensure_future(pump(agent))
     come: list[AgentMessage] = []
     for number in range(100):
@@ -318,8 +318,8 @@ async def test_every_frame_comes_once_and_in_order_whatever_the_network_does(
             sequence, messages = await server.receive()
             come += messages
             server.settle_later(sequence)
-        listening = asyncio.ensure_future(server.receive())  # goes on hearing acknowledgements
-        while agent.unacknowledged or agent.flying or server.flying:
+        listening = asyncio.ensure_future(server.receive())  # keeps processing acknowledgements
+        while agent.unacknowledged or agent.in_flight or server.in_flight:
             await asyncio.sleep(0.01)
     assert come == [Heartbeat(number) for number in range(100)]
     assert agent.reliability < 1.0
@@ -338,21 +338,21 @@ async def test_what_was_never_acknowledged_is_taken_along_to_the_next_connection
     while agent.unacknowledged == 3:
         await asyncio.sleep(0.001)
     assert agent.take_unacknowledged() == [Heartbeat(1), Heartbeat(2)]
-    assert (agent.unacknowledged, agent.flying) == (0, 0)
+    assert (agent.unacknowledged, agent.in_flight) == (0, 0)
     receiving.cancel()
 
 
 async def test_a_message_out_of_turn_is_neither_kept_nor_numbered(links: Links) -> None:
     agent, server = links
-    await agent.say([Heartbeat(7)])
+    await agent.send_unnumbered([Heartbeat(7)])
     assert await server.receive() == (0, [Heartbeat(7)])
-    assert (agent.unacknowledged, agent.flying) == (0, 0)
+    assert (agent.unacknowledged, agent.in_flight) == (0, 0)
     assert await agent.send([Heartbeat(8)]) == 1
 
 
 async def test_an_acknowledgement_that_finds_nothing_to_ride_on_is_sent_a_moment_later(links: Links) -> None:
     agent, server = links
-    tending = asyncio.ensure_future(server.tend())
+    tending = asyncio.ensure_future(server.maintain())
     await agent.send([Heartbeat(1)])
     sequence, _ = await server.receive()
     server.settle_later(sequence)
@@ -368,18 +368,18 @@ async def test_an_acknowledgement_that_finds_nothing_to_ride_on_is_sent_a_moment
 async def test_on_a_slow_line_the_patience_grows_and_stays(links: Links) -> None:
     agent, server = links
     await agent.send([Heartbeat(1)], 100)
-    agent._patience = 4.0  # it has been sent again a few times
+    agent._resend_after = 4.0  # it has been sent again a few times
     await agent.resend()
-    assert agent.under_way == 100
+    assert agent.bytes_in_flight == 100
     landed: list[int] = []
-    agent.on_landed = lambda size, _: landed.append(size)
+    agent.on_arrival = lambda size, _: landed.append(size)
     hearing = asyncio.ensure_future(pump(agent))
     sequence, _ = await server.receive()
     await server.settle(sequence)
     async with asyncio.timeout(5):
-        while agent.flying:
+        while agent.in_flight:
             await asyncio.sleep(0.001)
-    assert (agent._patience, agent.under_way, landed) == (4.0, 0, [100])
+    assert (agent._resend_after, agent.bytes_in_flight, landed) == (4.0, 0, [100])
     hearing.cancel()
 
 
@@ -395,7 +395,7 @@ async def test_who_posts_does_not_wait_for_one_who_does_not_read(links: Links, m
     for _ in range(3):
         server.post([Drain()])
     server.settle_now(0)
-    assert server.flying == 3
+    assert server.in_flight == 3
     gate.set()
     assert [await asyncio.wait_for(agent.receive(), 5) for _ in range(3)] == [(n, [Drain()]) for n in (1, 2, 3)]
 

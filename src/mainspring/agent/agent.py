@@ -1,8 +1,8 @@
-"""Agent: what outlives a connection: the attempts it holds, its clock, its reports, its lease.
+"""Agent: what outlives a connection: attempts, clock, reports, lease.
 
-It connects, and connects again when the connection is lost; what runs goes on meanwhile, as long as the lease
-holds. An agent that cannot renew it stops what runs before the lease ends, and begins afresh.
-Next: agent/connection/connection.py, then agent/run/runner.py
+It reconnects whenever the connection is lost; attempts continue meanwhile, as long as the lease holds. An agent that
+cannot renew its lease stops its attempts before the lease expires, and begins a new session.
+Next: agent/connection/connection.py
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from mainspring.agent.connection.connection import Session
+from mainspring.agent.attempt import Executor
+from mainspring.agent.connection.connection import ServerConnection
 from mainspring.agent.connection.lease import Lease
 from mainspring.agent.connection.outbox import Outbox
-from mainspring.agent.executors.base import Executor
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.runner import Runner
 from mainspring.agent.timing.timers import Timers
@@ -32,12 +32,12 @@ from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
-Connect = Callable[[str | None], Awaitable[Channel[AgentMessage, ServerMessage]]]  # given its credential, if it has one
+Connect = Callable[[str | None], Awaitable[Channel[AgentMessage, ServerMessage]]]  # takes the credential, if any
 
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before connecting again
-LAST_WORDS = 5.0  # seconds for the last reports to be acknowledged
-COMPLAIN_EVERY = 60.0  # seconds
-WATCH = 0.5  # seconds between two looks at the lease, or less where it is short
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds before reconnecting
+FLUSH_WITHIN = 5.0  # seconds for the last reports to be acknowledged
+WARN_EVERY = 60.0  # seconds, with the same message
+WATCH_EVERY = 0.5  # seconds between two checks of the lease; less if the lease is short
 
 
 class Agent:
@@ -53,7 +53,7 @@ class Agent:
         hold_until: Callable[[float], None] = lambda at: None,
     ) -> None:
         self._connect = connect
-        self._hold_until = hold_until  # told until when processes may live, in boot time
+        self._hold_until = hold_until  # takes the boot time until which processes may live
         self._hello = replace(hello, instance=secrets.token_hex(16))
         self.clock = Clock(wall=wall)
         self.timers = Timers(self.clock)
@@ -69,18 +69,18 @@ class Agent:
             self.outbox,
             executors,
             self._confirm,
-            self._lapsed,
+            self._lease_expired,
             self.failures,
         )
         self.credential: str | None = None
-        self._session: Session | None = None
-        self._closing = False
-        self._complaint = ("", 0.0)  # the last, and when
-        self.welcomed = asyncio.Event()  # a server knows us now
-        self._was_welcomed = asyncio.Event()
+        self._connection: ServerConnection | None = None
+        self.closing = False  # do not reconnect
+        self._warned = ("", 0.0)  # the last warning, and when
+        self.welcomed = asyncio.Event()  # set while a server has welcomed this agent
+        self._wait = FIRST_WAIT  # seconds before the next reconnect
 
     async def run(self) -> None:
-        """Until `close`, or until no server lets us in. What runs then is stopped, and waited for."""
+        """Until `close`, or until every server refuses this agent. Then stops the attempts and waits for them."""
         watching = asyncio.create_task(self._watch_lease())
         try:
             await self._keep_connected()
@@ -88,72 +88,68 @@ class Agent:
             watching.cancel()
             self.runner.drain()
             self.runner.stop_all("lost")
-            await self.runner.settled()
+            await self.runner.wait_until_stopped()
             self.runner.close()
             self.timers.close()
             self._durations.close()
             await self.failures.close()
 
     async def _keep_connected(self) -> None:
-        wait = FIRST_WAIT
-        while not self._closing:
+        while not self.closing:
             try:
-                await self._converse(await self._connect(self.credential))
+                await self._serve(await self._connect(self.credential))
             except ChannelClosed as error:
-                self._complain(f"no server: {error.message}; trying again")
+                self._warn(f"no server: {error.message}; trying again")
             except AccessDenied as error:
                 if not self.lease.length:
                     raise
-                log.error("%s; trying again as long as the lease holds", error)  # what runs need not die for it
-            if self._was_welcomed.is_set():
-                wait = FIRST_WAIT
-                self._was_welcomed.clear()
-            if not self._closing:
-                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
-                wait = min(2 * wait, LONGEST_WAIT)
+                log.error("%s; trying again as long as the lease holds", error)
+            if not self.closing:
+                await asyncio.sleep(self._wait * random.uniform(0.5, 1.0))
+                self._wait = min(2 * self._wait, LONGEST_WAIT)
 
-    def _complain(self, message: str) -> None:
-        """Say it, and again only after a while, or if it is something else."""
-        said, at = self._complaint
-        if message != said or boottime() - at > COMPLAIN_EVERY:
-            self._complaint = (message, boottime())
+    def _warn(self, message: str) -> None:
+        """Log a message; the same one again only after a while."""
+        last, at = self._warned
+        if message != last or boottime() - at > WARN_EVERY:
+            self._warned = (message, boottime())
             log.warning("%s", message)
 
-    async def _converse(self, channel: Channel[AgentMessage, ServerMessage]) -> None:
-        if self._closing:  # somebody asked to stop while we dialled
+    async def _serve(self, channel: Channel[AgentMessage, ServerMessage]) -> None:
+        if self.closing:  # since the dial began
             await channel.close()
             return
-        self._session = Session(self, channel)
+        self._connection = ServerConnection(self, channel)
         try:
-            await self._session.run()
+            await self._connection.run()
         finally:
             self.welcomed.clear()
-            self.outbox.put_back(self._session.link.take_unacknowledged())
-            self._session = None
+            self.outbox.put_back(self._connection.link.take_unacknowledged())
+            self._connection = None
 
-    # ── what a session asks ─────────────────────────────────────────────────────────────────────
+    # ── for a connection ────────────────────────────────────────────────────────────────────────
 
     def hello(self) -> Hello:
-        """Who we are, and what we hold of the session before."""
+        """Identity, and the attempts still held from the previous connection."""
         return replace(self._hello, held=[*self.runner.holdings(), *self.outbox.holdings()])
 
     @property
     def session(self) -> int | None:
         return self._hello.session
 
-    def begin(self, session: int) -> None:
+    def session_began(self, session: int) -> None:
         self._hello.session = session
         self.welcomed.set()
-        self._was_welcomed.set()
-        self.outbox.submissions.ask_again()
+        self._wait = FIRST_WAIT
+        self.outbox.submissions.resend()
 
-    def renewed(self, sent: float, seconds: float) -> None:
+    def lease_renewed(self, sent: float, seconds: float) -> None:
         """The lease holds for `seconds` from `sent`."""
         self.lease.renew(sent, seconds)
         self._hold_until(self.lease.kill_at)
 
-    def follow(self, sent: float, now: float) -> None:
-        """A message that we sent at `sent` (boot time) found the database's time to be `now`."""
+    def clock_measured(self, sent: float, now: float) -> None:
+        """The answer to a message sent at `sent` (boot time) says that the database's time was `now`."""
         if self.clock.measured(sent, boottime(), now):
             self.timers.clock_changed()
 
@@ -161,32 +157,32 @@ class Agent:
 
     async def _watch_lease(self) -> None:
         while True:
-            await asyncio.sleep(min(WATCH, self.lease.length / 30) if self.lease.length else WATCH)
-            self.runner.give_back_overdue(boottime())
+            await asyncio.sleep(min(WATCH_EVERY, self.lease.length / 30) if self.lease.length else WATCH_EVERY)
+            self.runner.refuse_overdue(boottime())
             if self.lease.is_ending(boottime()):
                 await self._lose_session()
 
-    def _lapsed(self) -> bool:
-        return self.lease.is_over(boottime())
+    def _lease_expired(self) -> bool:
+        return self.lease.has_expired(boottime())
 
     async def _lose_session(self) -> None:
-        """What we hold goes elsewhere when the lease ends: it must have ended here before."""
+        """The server requeues the attempts when the lease expires: they must have ended here before that."""
         log.error("the lease could not be renewed; what runs is stopped, and the agent begins afresh")
         grace = self.lease.grace(boottime())
         self._hello.session = None
         self.lease.forget()
-        self.runner.lose(grace)
-        if self._session is not None:
-            await self._session.link.close()
+        self.runner.lose_all(grace)
+        if self._connection is not None:
+            await self._connection.link.close()
 
     async def _confirm(self) -> None:
-        """Wait until all that was reported so far is durable, on whichever connection."""
+        """Wait until everything reported so far is durable, across reconnects."""
         while True:
             await self.welcomed.wait()
-            session = self._session
-            if session is not None:
+            connection = self._connection
+            if connection is not None:
                 try:
-                    return await session.confirm()
+                    return await connection.confirm()
                 except ChannelClosed:
                     pass
             await asyncio.sleep(0.05)
@@ -199,32 +195,27 @@ class Agent:
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self, patience: float) -> None:
-        """Take nothing new; let what runs end within `patience` seconds, then stop it; see that it is all told."""
+        """Accept nothing new; let attempts end within `patience` seconds, then stop them; flush the reports."""
         self.runner.drain()
-        if self._session is not None:
-            await self._session.tell_draining()
+        if self._connection is not None:
+            await self._connection.report_draining()
         try:
             async with asyncio.timeout(patience):
                 await self.runner.empty.wait()
         except TimeoutError:
             self.runner.stop_all("shutdown")
-            await self.runner.settled()
+            await self.runner.wait_until_stopped()
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS):
+            async with asyncio.timeout(FLUSH_WITHIN):
                 await self._confirm()
         self.stay_away()
 
-    @property
-    def is_leaving(self) -> bool:
-        """Whether the end of the connection is what we want."""
-        return self._closing
-
     def stay_away(self) -> None:
-        """Do not connect again once this connection is over."""
-        self._closing = True
+        """Do not reconnect when this connection closes."""
+        self.closing = True
 
     async def close(self) -> None:
         """End the connection, and `run`."""
-        self._closing = True
-        if self._session is not None:
-            await self._session.link.close()
+        self.closing = True
+        if self._connection is not None:
+            await self._connection.link.close()

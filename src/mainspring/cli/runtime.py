@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from mainspring.agent.run.log_context import LogContext
+from mainspring.agent.context import LogContext
 from mainspring.cli.render import note
 
 T = TypeVar("T")

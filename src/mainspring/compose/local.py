@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mainspring.agent.agent import Agent, Connect
-from mainspring.agent.executors.base import Executor
+from mainspring.agent.attempt import Attempt, Executor, Transactions
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.python import Handler, PythonExecutor
-from mainspring.agent.run.attempt import Attempt, Transactions
 from mainspring.config import Settings, load
 from mainspring.errors import StaleAttempt, StoreUnavailable, ValidationError
 from mainspring.model.messages import AgentMessage, Ending, Hello, ServerMessage

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 import msgspec
 
 from mainspring.agent.executors.python import Handler
-from mainspring.agent.run.failures import FailureHook
+from mainspring.agent.run.hooks import FailureHook
 from mainspring.compose import local
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.tasks.define_http import UNSET, http

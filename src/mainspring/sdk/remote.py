@@ -11,9 +11,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from mainspring.agent.connection.submissions import Submissions as Through
-from mainspring.agent.run.attempt import Attempt
-from mainspring.agent.run.context import running
+from mainspring.agent.attempt import Attempt, Submitter
+from mainspring.agent.context import running
 from mainspring.compose import local
 from mainspring.model.messages import Submit
 from mainspring.store.tasks.enqueue import Submission, Submissions
@@ -52,7 +51,7 @@ def loop_of(attempt: Attempt) -> asyncio.AbstractEventLoop:
     return _submissions(attempt).loop
 
 
-def _submissions(attempt: Attempt) -> Through:
+def _submissions(attempt: Attempt) -> Submitter:
     assert attempt.submissions is not None  # a runner has armed it
     return attempt.submissions
 

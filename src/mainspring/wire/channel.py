@@ -1,5 +1,5 @@
-"""Channel: all that server and agent know of each other. In one process it is a pair of queues,
-between machines a WebSocket (wire/websocket.py).
+"""Channel: how server and agent exchange frames. In one process it is a pair of queues, between machines a WebSocket
+(wire/websocket.py).
 
 Next: wire/link.py
 """
@@ -17,13 +17,13 @@ In = TypeVar("In")
 
 
 class ChannelClosed(MainspringError):
-    """The other side has gone; what it has not acknowledged is still ours."""
+    """The connection is closed; frames that the peer has not acknowledged stay with the sender."""
 
     code = "channel_closed"
 
 
 class ChannelRefused(ChannelClosed):
-    """The other side does not want us; the message is its reason."""
+    """The peer refused the connection; the message is its reason."""
 
     code = "channel_refused"
 
@@ -34,12 +34,12 @@ class Channel(Protocol[Out, In]):
     async def receive(self) -> Frame[In]: ...
 
     async def refuse(self, reason: str) -> None:
-        """Close, and say why."""
+        """Close, with a reason for the peer."""
 
     async def close(self) -> None: ...
 
     def abort(self) -> None:
-        """Close without a word: the other side has fallen silent, and would answer none."""
+        """Close without a handshake: the peer is silent, and would not answer it."""
 
 
 class MemoryChannel(Generic[Out, In]):
@@ -69,7 +69,7 @@ class MemoryChannel(Generic[Out, In]):
         self.abort()
 
     def abort(self) -> None:
-        """Both ends see it, after the frames that are under way."""
+        """Both ends see it, after the frames in flight."""
         if not self._closed:
             self._closed = True
             self._outgoing.put_nowait(None)
@@ -77,7 +77,7 @@ class MemoryChannel(Generic[Out, In]):
 
 
 def memory_pair() -> tuple[Channel[AgentMessage, ServerMessage], Channel[ServerMessage, AgentMessage]]:
-    """(the agent's end, the server's end)."""
+    """(the agent's end, the server's end)"""
     up: asyncio.Queue[Frame[AgentMessage] | None] = asyncio.Queue()
     down: asyncio.Queue[Frame[ServerMessage] | None] = asyncio.Queue()
     return MemoryChannel(up, down), MemoryChannel(down, up)

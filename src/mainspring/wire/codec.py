@@ -1,29 +1,27 @@
-"""Codec: frames as bytes (MessagePack), one per WebSocket message. What is not understood is counted, never fatal.
+"""Codec: frames as bytes (MessagePack), one per WebSocket message. Unknown messages are counted, never fatal.
 
 Next: wire/websocket.py
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import msgspec
 
 from mainspring.errors import MainspringError
 from mainspring.model.messages import AgentMessage, Frame, ServerMessage
-
-Out = TypeVar("Out")
-In = TypeVar("In")
+from mainspring.wire.channel import In, Out
 
 
 class BadFrame(MainspringError):
-    """The other side sent something that is no frame of ours."""
+    """The peer sent something that is not a frame."""
 
     code = "bad_frame"
 
 
 class _Envelope(msgspec.Struct, array_like=True):
-    """A frame whose messages are still to be read: one that we do not know must not spoil the others."""
+    """A frame whose messages are not decoded yet: an unknown one must not spoil the others."""
 
     sequence: int
     ack: int
@@ -40,13 +38,13 @@ class Codec(Generic[Out, In]):
 
     def __init__(self, incoming: Any) -> None:
         self._read = msgspec.msgpack.Decoder(incoming).decode
-        self.not_understood = 0
+        self.unknown = 0
 
     def encode(self, frame: Frame[Out]) -> bytes:
         return _encode(frame)
 
     def decode(self, data: bytes) -> Frame[In]:
-        """BadFrame if it is no frame; a message in it that is of no known type, or malformed, is left out."""
+        """Raises BadFrame if it is not a frame; leaves out messages of unknown type or malformed ones."""
         try:
             envelope = _open(data)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -58,7 +56,7 @@ class Codec(Generic[Out, In]):
             try:
                 messages.append(self._read(raw))
             except (msgspec.DecodeError, RecursionError):
-                self.not_understood += 1
+                self.unknown += 1
         return Frame(envelope.sequence, envelope.ack, messages, envelope.received)
 
 

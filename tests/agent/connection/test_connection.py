@@ -1,4 +1,4 @@
-"""Session: what comes on a connection counts for the session that the agent has, and for no other."""
+"""ServerConnection: a dispatch counts only for the session that the agent has."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.conftest import eventually
 
+from mainspring.agent import attempt as base
 from mainspring.agent.agent import Agent
-from mainspring.agent.connection.connection import Session
-from mainspring.agent.executors import base
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
+from mainspring.agent.connection.connection import ServerConnection
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Hello, ServerMessage, Welcome
 from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.wire.channel import Channel, memory_pair
@@ -37,7 +37,7 @@ class Bench:
         ours, theirs = memory_pair()
         self.executor = Executor()
         self.agent = Agent(self._dial, hello=Hello("agent", 3, {}), executors={Python: self.executor})
-        self.session = Session(self.agent, ours)
+        self.connection = ServerConnection(self.agent, ours)
         self.server: Link[ServerMessage, AgentMessage] = Link(theirs)
 
     async def _dial(self, _: str | None) -> Channel[AgentMessage, ServerMessage]:
@@ -51,7 +51,7 @@ class Bench:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     bench = Bench()
-    running = asyncio.create_task(bench.session.run())
+    running = asyncio.create_task(bench.connection.run())
     await bench.server.send([Welcome(session=7, lease=15.0, now=bench.agent.clock.now())])
     async with asyncio.timeout(5):
         await bench.agent.welcomed.wait()
@@ -72,7 +72,7 @@ async def test_a_dispatch_for_a_session_that_the_agent_has_given_up_runs_nothing
     await eventually(began)
     await bench.agent._lose_session()
     await bench.dispatch(2, session=7)
-    bench.agent.begin(8)
+    bench.agent.session_began(8)
     await bench.dispatch(3, session=7)
     await bench.dispatch(4, session=8)
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.outbox import ENDINGS, FRAME, START_DELAY, Outbox
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -181,7 +181,7 @@ async def test_without_room_only_what_weighs_nothing_goes_and_the_rest_waits(out
     outbox.ended(ending(1))
     outbox.ended(replace(ending(2), result="[1]"))
     assert outbox.take(0) == [Finished([ending(1)])]
-    assert not outbox.ready.is_set(), "it is told when there is room"
+    assert not outbox.ready.is_set(), "it is set when there is room"
     assert outbox.take(1) == [Finished([replace(ending(2), result="[1]")])]
 
 

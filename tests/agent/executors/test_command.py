@@ -18,7 +18,7 @@ import pytest
 import uvloop
 from tests.agent.commands import DEADLINE, Make, Recording, alive, eventually, python
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.capture import PIECE
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.program import INHERITED
@@ -108,7 +108,7 @@ async def test_signals_umask_and_limits_are_the_defaults_whatever_ours_are(
         await executor.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     _, blocked, _, ignoring, mask, files = recording.bytes(1).split()
-    of_libc = 0b11 << 31  # 32 and 33 are the C library's own: whoever inherits them ignored cannot change it
+    of_libc = 0b11 << 31  # 32 and 33 are the C library's: a process that inherits them ignored cannot change that
     assert (int(blocked, 16), int(ignoring, 16) & ~of_libc, mask, files) == (0, 0, b"0022", b"512")
     assert raised > 512
 
@@ -436,7 +436,7 @@ async def test_past_the_lease_commands_are_killed_and_none_starts_until_it_is_re
     running = asyncio.create_task(executor.run(attempt_of("echo up; exec sleep 60", shell=True)))
     await eventually(lambda: recording.bytes(1) == b"up\n")
     executor.hold_until(boottime())
-    for late in (running, executor.run(attempt_of("no-such-program"))):  # nobody even looks for it
+    for late in (running, executor.run(attempt_of("no-such-program"))):  # the program is not even looked up
         with pytest.raises(AttemptFailed) as failed:
             await late
         assert (failed.value.code, failed.value.final) == ("lease_over", False)

@@ -1,4 +1,4 @@
-"""What an agent lets commands be, and as whom they run."""
+"""CommandPolicy: which commands an agent runs, and as which user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.agent.commands import DEADLINE, Make, Recording, eventually
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs commands as another user")

@@ -17,11 +17,10 @@ import uvloop
 from aiohttp import web
 from tests.conftest import Eventually
 
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.executors import http_client
-from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.http_body import EXCERPT, HEAD
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Definition, Http, Job
 from mainspring.model.tasks.retry import Retry
@@ -31,7 +30,7 @@ LOOPBACK = ("127.0.0.1", "shop.example", "other.example")
 
 
 class Server:
-    """Answers each path as it is told to, and keeps the requests."""
+    """Answers each path as the test says, and keeps the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Answer] = {}
@@ -540,7 +539,7 @@ async def test_names_are_those_of_the_system(server: Server, call: Call) -> None
 async def test_what_slips_past_the_first_look_is_refused_where_it_is_dialled(
     server: Server, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_client.Gate, "pass_literal", lambda self, url: url)
+    monkeypatch.setattr(http_client.CheckedResolver, "check_literal", lambda self, url: url)
     executor = HttpExecutor()
     server.on("/ping")
     assert (await failure_of(executor, call(server.url("/ping")))).code == "address_refused"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from mainspring.agent.executors.capture import PIECE, REMARK, STDERR, STDOUT
-from mainspring.agent.executors.output_limit import Flow
+from mainspring.agent.executors.capture import PIECE, REMARK, STDERR, STDOUT, OutputLimit
 
 
 class Bench:
     def __init__(self) -> None:
         self.now = 100.0
         self.emitted: list[tuple[int, bytes]] = []
-        self.flow = Flow(lambda stream, data: self.emitted.append((stream, data)), lambda: self.now, rate=10, burst=100)
+        self.flow = OutputLimit(
+            lambda stream, data: self.emitted.append((stream, data)), lambda: self.now, rate=10, burst=100
+        )
 
     def write(self, data: bytes, stream: int = STDOUT) -> list[tuple[int, bytes]]:
         self.emitted.clear()
@@ -34,7 +35,7 @@ def test_what_is_beyond_the_rate_is_left_out_with_a_remark() -> None:
     bench.now += 5.0
     told = "… 100 bytes left out: too fast …".encode()
     assert bench.write(b"w" * 50) == [(REMARK, told), (STDOUT, b"w" * 50)]
-    assert bench.flow.last_words == b"z" * 50, "for the message of a failure"
+    assert bench.flow.stderr_tail == b"z" * 50, "for the message of a failure"
 
 
 def test_a_quiet_time_gives_no_more_than_a_burst() -> None:
@@ -53,7 +54,7 @@ def test_the_end_tells_what_was_left_out() -> None:
 
 def test_pieces_are_no_larger_than_may_be_emitted() -> None:
     emitted: list[bytes] = []
-    flow = Flow(lambda _stream, data: emitted.append(data), lambda: 0.0)
+    flow = OutputLimit(lambda _stream, data: emitted.append(data), lambda: 0.0)
     flow.write(STDOUT, b"x" * (PIECE * 2 + 1))
     flow.close()
     assert [len(piece) for piece in emitted] == [PIECE, PIECE, 1]

@@ -1,4 +1,4 @@
-"""Interpreters that are started before the instant: the script must not be able to tell, and nobody else either."""
+"""Prewarm: an interpreter started before its instant behaves in every way like one started at it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from tests.agent.commands import Make, Recording, eventually
 
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.executors import prewarm
-from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.jobs import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
@@ -38,13 +37,13 @@ print(json.dumps(told, indent=1))
 
 
 async def waiting(executor: CommandExecutor, attempt: Attempt, recording: Recording) -> None:
-    """Prepare the attempt, and wait until its interpreter waits at the gate."""
+    """Prepare the attempt, and wait until its interpreter waits on its start pipe."""
     attempt.lead = LEAD
     executor.prepare(attempt)
-    await eventually(lambda: any(is_at_gate(pid) for pid in recording.processes()))
+    await eventually(lambda: any(waits_to_start(pid) for pid in recording.processes()))
 
 
-def is_at_gate(pid: int) -> bool:
+def waits_to_start(pid: int) -> bool:
     try:
         return "pipe" in Path(f"/proc/{pid}/wchan").read_text() or syscall(pid) == 0
     except OSError:
@@ -184,7 +183,7 @@ async def test_modules_are_imported_ahead_also_those_beside_the_script(
     attempt = attempt_of(str(script), python=True, warm=("no_such_module", "beside"))
     await waiting(executor, attempt, recording)
     assert await executor.run(attempt_of("true"))  # whatever can be read by now is read
-    assert recording.chunks == []  # nobody is told of a run that has not begun
+    assert recording.chunks == []  # a run that has not begun reports nothing
     await executor.run(attempt)
     assert recording.bytes(1) == b"x" * 65536 + b"True False\n"
 
@@ -261,7 +260,7 @@ async def test_no_more_wait_than_the_machine_can_bear_and_the_others_run_all_the
     for attempt in attempts:
         attempt.lead = LEAD
         executor.prepare(attempt)
-    await eventually(lambda: sum(is_at_gate(pid) for pid in recording.processes()) == 2)
+    await eventually(lambda: sum(waits_to_start(pid) for pid in recording.processes()) == 2)
     await asyncio.gather(*(executor.run(attempt) for attempt in attempts))
     assert recording.bytes(1) == b"ran\n" * 4
 
@@ -281,7 +280,7 @@ async def test_one_that_might_not_find_its_gate_is_not_started_ahead(
 
 AGENT = """
 import asyncio, sys
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.tasks.jobs import Command, Definition, Job
 from mainspring.model.messages import Armed
@@ -303,7 +302,7 @@ async def test_one_that_waits_dies_with_its_agent(recording: Recording, script: 
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     agent = subprocess.Popen([sys.executable, "-c", AGENT, recording.job_name, str(script)], env=environment)
     try:
-        await eventually(lambda: any(is_at_gate(pid) for pid in recording.processes()))
+        await eventually(lambda: any(waits_to_start(pid) for pid in recording.processes()))
     finally:
         agent.send_signal(signal.SIGKILL)
         agent.wait()

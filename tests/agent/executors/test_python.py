@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import Attempt, AttemptFailed
+from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze, TaskCancelled, current_task
 from mainspring.agent.executors.python import Handler, PythonExecutor
-from mainspring.agent.run.attempt import Attempt
-from mainspring.agent.run.context import TaskCancelled, current_task
-from mainspring.agent.run.control import CancelTask, Control, Fail, RetryAfter, Snooze
 from mainspring.errors import ValidationError
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Definition, Job, Python
@@ -26,7 +24,7 @@ colour: ContextVar[str] = ContextVar("colour", default="none")
 
 
 class Notes:
-    """Reports that keep what they are told."""
+    """Records reports."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[str | None, str | None]] = []
@@ -377,7 +375,7 @@ async def test_a_handler_can_ask_whether_it_is_to_stop(bench: Bench) -> None:
     attempt = bench.attempt(asks)
     running = bench.start(attempt)
     await asyncio.to_thread(began.wait, 5)
-    attempt.stopping = "shutdown"  # told, and not interrupted
+    attempt.stopping = "shutdown"  # stopped, and not interrupted
     asked.set()
     with pytest.raises(TaskCancelled):
         await running

@@ -22,7 +22,7 @@ DEADLINE = 20.0
 
 AGENT = """
 import asyncio, os, signal, sys
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.tasks.jobs import Command, Definition, Job
 from mainspring.model.messages import Armed
@@ -91,7 +91,7 @@ class Agent:
                 os.kill(pid, signal.SIGKILL)
 
     def processes(self, *, of_commands: bool = False) -> list[int]:
-        """Alive, and started by this agent, whoever their parent is now."""
+        """Alive, and started by this agent, whatever their parent is now."""
         found = []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Commands that are stopped where they are, and go on."""
+"""Pause: commands are stopped and resumed, with all their processes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_all_processes_of_a_paused_command_stop_and_then_go_on(
     running = await started(executor, attempt, recording)
     assert executor.pause(attempt, resume=False)
     await eventually(lambda: is_paused(recording))
-    assert len(recording.processes()) >= 4  # also what left the group, and what is nobody's child any more
+    assert len(recording.processes()) >= 4  # also those that left the group, and orphans
     assert executor.pause(attempt, resume=True)
     await eventually(lambda: not is_paused(recording))
     await over(running)

@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.agent.commands import Make, Recording, python
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.model.tasks.jobs import Limits
 

@@ -1,4 +1,4 @@
-"""Health: what counts as well, when it is told, and when enough is enough."""
+"""Health: what counts as healthy, when it is reported, and when the daemon is stopped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually
 
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.run.health import ask, watch
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.jobs import Command, Definition, Health, Job
@@ -31,13 +32,13 @@ class Recording:
 
 
 class Checks:
-    """Answers what the test says, then the last of it for ever."""
+    """Answers what the test says; the last answer is repeated."""
 
     def __init__(self, *answers: str | None) -> None:
         self.answers = list(answers)
         self.asked = 0
 
-    async def check(self, attempt: Attempt, argv: tuple[str, ...]) -> str | None:
+    async def check(self, attempt: Attempt, health: Health) -> str | None:
         self.asked += 1
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -56,6 +57,13 @@ def attempt(recording: Recording) -> Attempt:
 @pytest.fixture
 async def executor() -> AsyncIterator[CommandExecutor]:
     executor = CommandExecutor()
+    yield executor
+    await executor.close()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[HttpExecutor]:
+    executor = HttpExecutor()
     yield executor
     await executor.close()
 
@@ -97,18 +105,22 @@ async def serving(answer: bytes | None) -> AsyncIterator[str]:
         (None, "no answer within 0.2 s"),
     ],
 )
-async def test_a_url_is_well_if_it_answers_with_2xx(attempt: Attempt, answer: bytes | None, wrong: str | None) -> None:
+async def test_a_url_is_well_if_it_answers_with_2xx(
+    attempt: Attempt, http: HttpExecutor, answer: bytes | None, wrong: str | None
+) -> None:
     async with serving(answer) as url:
-        assert await ask(attempt, Health(url=url, timeout=0.2 if answer is None else 5.0), None) == wrong
+        assert await ask(attempt, Health(url=url, timeout=0.2 if answer is None else 5.0), http) == wrong
 
 
-async def test_a_url_where_nobody_listens_is_not_well(attempt: Attempt) -> None:
-    assert await ask(attempt, Health(url="http://127.0.0.1:1/"), None) is not None
+async def test_a_url_where_nobody_listens_is_not_well(attempt: Attempt, http: HttpExecutor) -> None:
+    assert await ask(attempt, Health(url="http://127.0.0.1:1/"), http) is not None
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 64])
-async def test_a_host_that_cannot_be_one_is_not_well_and_the_watch_goes_on(attempt: Attempt, host: str) -> None:
-    assert "label" in str(await ask(attempt, Health(url=f"http://{host}/"), None))
+async def test_a_host_that_cannot_be_one_is_not_well_and_the_watch_goes_on(
+    attempt: Attempt, http: HttpExecutor, host: str
+) -> None:
+    assert "label" in str(await ask(attempt, Health(url=f"http://{host}/"), http))
 
 
 async def test_a_paused_daemon_is_not_asked(attempt: Attempt, recording: Recording) -> None:
@@ -150,7 +162,7 @@ async def test_a_check_that_ends_leaves_its_daemon_alone(
 
     await eventually(is_up)
     pid = int((tmp_path / "pid").read_text())
-    assert await executor.check(daemon, ("true",)) is None
+    assert await executor.check(daemon, Health(argv=("true",))) is None
     assert Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     assert not running.done()
     running.cancel()

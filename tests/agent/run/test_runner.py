@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from tests.conftest import eventually
 
+from mainspring.agent import attempt as base
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.connection.outbox import Outbox
-from mainspring.agent.executors import base
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt
-from mainspring.agent.run.control import CancelTask, Control, Fail, RetryAfter, Snooze
-from mainspring.agent.run.runner import PATIENCE, Runner
+from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
+from mainspring.agent.run.runner import REFUSE_AFTER, Runner, TokenFilter
 from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Armed, Ending, Finished, Held, Refused, Started
 from mainspring.model.tasks.jobs import Definition, Health, Job, Python
@@ -119,7 +118,7 @@ class Bench:
         return Held(task, armed.token)
 
     async def settle(self) -> None:
-        """Let all that can go on go on."""
+        """Let everything run that can."""
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -172,7 +171,7 @@ async def test_no_more_run_than_there_are_slots_and_the_next_follows_at_once(ben
     bench.executor.let_go(*range(1, 9))
     await bench.until(bench.runner.empty.is_set)
     assert bench.executor.most == 3
-    assert sorted(bench.executor.began) == list(range(1, 9))  # a slot that stands back may be overtaken
+    assert sorted(bench.executor.began) == list(range(1, 9))  # a worker that yields may be overtaken
     assert sorted(bench.ended()) == [(task, "succeeded", None) for task in range(1, 9)]
     assert bench.runner.running == 0
 
@@ -221,7 +220,7 @@ async def test_an_attempt_that_comes_twice_runs_once(bench: Bench) -> None:
 
 async def test_an_attempt_too_old_to_know_is_given_back_unless_it_is_here(bench: Bench) -> None:
     here = bench.arm(1)
-    bench.runner._seen._floor = 1000
+    bench.runner._tokens._floor = 1000
     bench.arm(1)
     unknown = bench.arm(2)
     await bench.settle()
@@ -244,7 +243,7 @@ async def test_a_newer_attempt_never_runs_beside_an_older_one(bench: Bench) -> N
     await bench.settle()
     newer = bench.arm(1, token=11)
     await bench.settle()
-    bench.pass_time(PATIENCE + 0.1)
+    bench.pass_time(REFUSE_AFTER + 0.1)
     await bench.until(bench.refused)
     assert bench.refused() == {"its last attempt is not over": [newer]}
     assert [(ending.token, ending.state) for ending in bench.endings()] == [(10, TaskState.LOST)]
@@ -520,9 +519,9 @@ async def test_what_waits_too_long_for_a_slot_may_find_one_elsewhere(bench: Benc
     for task in (1, 2, 3, 4):
         bench.arm(task)
     await bench.settle()
-    bench.runner.give_back_overdue(boottime())
+    bench.runner.refuse_overdue(boottime())
     assert bench.refused() == {}
-    bench.runner.give_back_overdue(boottime() + PATIENCE + 0.5)
+    bench.runner.refuse_overdue(boottime() + REFUSE_AFTER + 0.5)
     assert bench.refused() == {"full": [Held(4, 40)]}
     bench.executor.let_go(1, 2, 3)
     await bench.until(bench.runner.empty.is_set)
@@ -594,7 +593,7 @@ async def test_what_was_prepared_is_forgotten_however_an_attempt_is_withdrawn(be
 
 async def test_an_attempt_that_is_stopped_before_it_begins_is_forgotten_too(bench: Bench) -> None:
     held = bench.arm(1)
-    bench.runner.cancel([held])  # it has a slot, and its turn of the loop has not come
+    bench.runner.cancel([held])  # it has a worker, which has not run yet
     await bench.settle()
     assert bench.executor.began == []
     assert bench.executor.forgotten == [1]
@@ -688,3 +687,16 @@ async def test_only_a_daemon_is_asked_whether_it_is_well_and_stopped_if_not(benc
     assert bench.ended() == [(1, "failed", "unhealthy")]
     assert bench.endings()[0].error == "its health check failed 2 times in a row"
     assert bench.runner.running == 1
+
+
+def test_a_token_is_new_once() -> None:
+    tokens = TokenFilter()
+    assert [tokens.add(token) for token in (5, 3, 5, 4, 3)] == [True, True, False, True, False]
+
+
+def test_a_token_that_is_forgotten_counts_as_seen() -> None:
+    tokens = TokenFilter(limit=10)
+    assert all(tokens.add(token) for token in range(1, 101))
+    assert not any(tokens.add(token) for token in range(1, 101))
+    assert tokens.add(101)
+    assert len(tokens._tokens) <= 10

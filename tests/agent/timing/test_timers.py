@@ -1,4 +1,4 @@
-"""Timers and alarms: calls on the loop, at the instant, on either kind of alarm."""
+"""Timers and wake timers: calls on the loop, at the instant, with either kind of wake timer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from mainspring.agent.timing import timers as timers_module
-from mainspring.agent.timing.alarm import Alarm, ThreadAlarm, TimerfdAlarm, make_alarm
+from mainspring.agent.timing.timerfd import ThreadTimer, TimerfdTimer, WakeTimer, make_wake_timer
 from mainspring.agent.timing.timers import Timers
 from mainspring.wire.clock import Clock, boottime
 
-KINDS: list[type[ThreadAlarm] | type[TimerfdAlarm]] = [ThreadAlarm]
+KINDS: list[type[ThreadTimer] | type[TimerfdTimer]] = [ThreadTimer]
 if sys.platform == "linux":
-    KINDS.append(TimerfdAlarm)
+    KINDS.append(TimerfdTimer)
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -41,51 +41,51 @@ class Rings:
 
 
 @kinds
-async def test_an_alarm_rings_once_at_its_instant_and_not_before(kind: Callable[..., Alarm]) -> None:
+async def test_an_alarm_rings_once_at_its_instant_and_not_before(kind: Callable[..., WakeTimer]) -> None:
     rings = Rings()
-    alarm = kind(asyncio.get_running_loop(), rings)
+    timer = kind(asyncio.get_running_loop(), rings)
     at = boottime() + 0.02
-    alarm.set(at)
+    timer.set(at)
     assert await rings.next() >= at - 1e-6
-    alarm.set(boottime() - 100)  # past: at once
+    timer.set(boottime() - 100)  # past: at once
     await rings.next()
-    alarm.set(-5.0)
+    timer.set(-5.0)
     await rings.next()
     assert len(rings.at) == 3
-    alarm.close()
+    timer.close()
 
 
 @kinds
-async def test_setting_an_alarm_anew_replaces_what_was_set(kind: Callable[..., Alarm]) -> None:
+async def test_setting_an_alarm_anew_replaces_what_was_set(kind: Callable[..., WakeTimer]) -> None:
     rings = Rings()
-    alarm = kind(asyncio.get_running_loop(), rings)
-    alarm.set(boottime() + 3600)
-    alarm.set(boottime() + 0.01)
+    timer = kind(asyncio.get_running_loop(), rings)
+    timer.set(boottime() + 3600)
+    timer.set(boottime() + 0.01)
     await rings.next()
-    alarm.set(boottime() + 0.005)
-    alarm.set(None)
-    alarm.set(boottime() + 3600)
+    timer.set(boottime() + 0.005)
+    timer.set(None)
+    timer.set(boottime() + 3600)
     later = boottime() + 0.03
     marker = kind(asyncio.get_running_loop(), marked := Rings())
     marker.set(later)
     await marked.next()
-    assert len(rings.at) == 1, "neither the one taken back nor the one in an hour"
-    alarm.close()
+    assert len(rings.at) == 1, "neither the cancelled one nor the one in an hour"
+    timer.close()
     marker.close()
 
 
 @kinds
-async def test_a_closed_alarm_does_not_ring_and_can_still_be_set(kind: Callable[..., Alarm]) -> None:
-    """A runner that is being stopped may still arm something; no other alarm may be touched by it."""
+async def test_a_closed_alarm_does_not_ring_and_can_still_be_set(kind: Callable[..., WakeTimer]) -> None:
+    """A runner that is being stopped may still arm something; no other descriptor may be touched by it."""
     rings, others = Rings(), Rings()
-    alarm = kind(asyncio.get_running_loop(), rings)
-    alarm.close()
+    timer = kind(asyncio.get_running_loop(), rings)
+    timer.close()
     other = kind(asyncio.get_running_loop(), others)  # likely in the descriptor that became free
     other.set(boottime() + 0.02)
-    alarm.set(boottime() + 3600)
-    alarm.set(None)
+    timer.set(boottime() + 3600)
+    timer.set(None)
     await others.next()
-    alarm.close()
+    timer.close()
     other.set(boottime() + 0.01)
     await others.next()
     assert rings.at == []
@@ -96,20 +96,20 @@ async def test_a_closed_alarm_does_not_ring_and_can_still_be_set(kind: Callable[
 async def test_linux_has_a_timerfd_and_another_system_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     before = len(os.listdir("/proc/self/fd"))
-    alarm = make_alarm(loop, Rings())
-    assert isinstance(alarm, TimerfdAlarm)
-    alarm.close()
+    timer = make_wake_timer(loop, Rings())
+    assert isinstance(timer, TimerfdTimer)
+    timer.close()
     assert len(os.listdir("/proc/self/fd")) == before
     monkeypatch.setattr(sys, "platform", "darwin")
-    alarm = make_alarm(loop, Rings())
-    assert isinstance(alarm, ThreadAlarm)
-    alarm.close()
+    timer = make_wake_timer(loop, Rings())
+    assert isinstance(timer, ThreadTimer)
+    timer.close()
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
 def timers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Clock], Timers]]:
     made: list[Timers] = []
-    monkeypatch.setattr(timers_module, "make_alarm", request.param)
+    monkeypatch.setattr(timers_module, "make_wake_timer", request.param)
 
     def make(clock: Clock) -> Timers:
         made.append(Timers(clock))

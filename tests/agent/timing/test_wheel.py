@@ -87,7 +87,7 @@ class AgainstAList(RuleBasedStateMachine):
         assert {id(timer) for timer in due} == {id(timer) for timer in expected}
         assert [timer.at for timer in due] == sorted(timer.at for timer in expected)
         for timer in due:
-            timer.call = None  # as who fires them does
+            timer.call = None  # as Timers does
             self.over.append(timer)
         self.armed = [timer for timer in self.armed if timer.at > self.now]
 
@@ -194,7 +194,7 @@ def test_a_crowded_slot_is_moved_in_bundles_before_its_time(ahead: float) -> Non
         fired += len(wheel.expire(now))
         most = max(most, wheel.placed)
     assert fired == len(instants)
-    assert most <= 5 * 50, "a bundle, and what was left of a slot on each level"
+    assert most <= 5 * 50, "a bundle, and the rest of a bucket on each level"
 
 
 def test_turns_ahead_of_time_are_asked_for_only_by_a_crowded_slot() -> None:
@@ -216,7 +216,7 @@ def test_turns_ahead_of_time_are_asked_for_only_by_a_crowded_slot() -> None:
 
 
 def test_a_timer_lets_go_of_its_argument_when_it_is_over() -> None:
-    """The garbage collector does not look at timers, so an argument that knows its timer would stay for ever."""
+    """The garbage collector does not track timers, so an argument that refers to its timer would leak."""
     wheel = Wheel(EPOCH)
     disarmed, cleared = wheel.arm(EPOCH + 1, nothing, object()), wheel.arm(EPOCH + 500, nothing, object())
     past = wheel.arm(EPOCH - 1, nothing, object())

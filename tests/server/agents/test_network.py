@@ -333,7 +333,7 @@ async def test_what_is_confirmed_includes_what_is_being_sent_at_that_moment(
     shop: Shop, database: Database, dsn: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with server(shop, database, dsn) as url, agent(shop, dsn, url, await token(conn)) as remote:
-        session = remote.agent._session
+        session = remote.agent._connection
         assert session is not None
         transmit, gate = session.link._transmit, asyncio.Event()
 
@@ -486,7 +486,7 @@ async def rogue(url: str, secret: str) -> AsyncIterator[Rogue]:
             while True:
                 found.heard += (await link.receive())[1]
 
-    listening = [asyncio.ensure_future(listen()), asyncio.ensure_future(link.tend())]
+    listening = [asyncio.ensure_future(listen()), asyncio.ensure_future(link.maintain())]
     yield found
     await link.close()
     for task in listening:
@@ -592,7 +592,7 @@ async def test_an_old_dispatch_that_comes_again_runs_nothing(
     """Whatever reaches the agent twice, on this connection or a later one, has one run."""
     shop.gate.set()
     async with server(shop, database, dsn) as url, agent(shop, dsn, url, await token(conn)) as remote:
-        session = remote.agent._session
+        session = remote.agent._connection
         assert session is not None
         dispatches: list[Dispatch] = []
         handle = session._handle

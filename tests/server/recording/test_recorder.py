@@ -61,7 +61,7 @@ class Agent:
         for _ in range(5):
             await asyncio.sleep(0)
         receiving.cancel()
-        return self.near._sent - self.near.unacknowledged
+        return self.near.sent - self.near.unacknowledged
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""The link to a server: connect, hello, heartbeat, lease, and reports kept until they are acknowledged."""
+"""The connection to a server: connect, hello, heartbeat, lease, reports kept until acknowledged. Uses attempt.py."""

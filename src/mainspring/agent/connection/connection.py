@@ -1,7 +1,7 @@
-"""Session: the agent's side of one connection, from hello until it closes.
+"""ServerConnection: the agent's side of one connection, from hello until it closes.
 
 Reads   Welcome, Configure, Dispatch, Cancel, Recall, Pause, Drain, Submitted
-Sends   Hello, Heartbeat, and what the outbox has
+Sends   Hello, Heartbeat, and the reports of the outbox
 Next:   agent/run/runner.py
 """
 
@@ -12,9 +12,10 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mainspring.agent.connection.host_load import vitals
+import psutil
+
 from mainspring.agent.connection.outbox import weight
-from mainspring.agent.connection.send_window import Window
+from mainspring.agent.connection.send_window import SendWindow
 from mainspring.errors import AccessDenied
 from mainspring.model.messages import (
     AgentMessage,
@@ -40,36 +41,36 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring")
 
 WELCOME_WITHIN = 20.0  # seconds
-FIRST_BEATS, FIRST_BEAT_EVERY = 8, 0.03  # to know the time well before the first task is due
+FIRST_BEATS, FIRST_BEAT_EVERY = 8, 0.03  # to measure the clock before the first task is due
 
 
-class Session:
+class ServerConnection:
     def __init__(self, agent: Agent, channel: Channel[AgentMessage, ServerMessage]) -> None:
         self._agent = agent
         self.link: Link[AgentMessage, ServerMessage] = Link(channel)
-        self._window = Window()
-        self.link.on_landed = self._landed
+        self._window = SendWindow()
+        self.link.on_arrival = self._arrived
         self._jobs: dict[int, Job] = {}
-        self._number = 0  # of the session, once the server has said it
+        self._session = 0  # its number, from the welcome on
         self._hello_at = self._heard_at = boottime()
         self._welcome = asyncio.Event()
 
     async def run(self) -> None:
-        """Until the connection closes, or falls silent."""
+        """Until the connection closes, or the server falls silent."""
         with suppress(ChannelClosed):
             await self.link.send([self._agent.hello()])
-        receiving = asyncio.create_task(self._receive())
-        helpers = [asyncio.create_task(part) for part in (self.link.tend(), self._keep_alive(), self._tell())]
+        parts = (self._receive(), self.link.maintain(), self._keep_alive(), self._send_reports())
+        tasks = [asyncio.create_task(part) for part in parts]
         try:
-            await asyncio.wait([receiving, *helpers], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (receiving, *helpers):
+            for task in tasks:
                 task.cancel()
-            await asyncio.wait([receiving, *helpers])
+            await asyncio.wait(tasks)
             await self.link.close()
-        for task in (receiving, *helpers):
+        for task in tasks:
             if not task.cancelled() and (error := task.exception()) is not None:
-                raise error  # a bug, or no server wants us
+                raise error  # a bug, or AccessDenied
 
     # ── receiving ───────────────────────────────────────────────────────────────────────────────
 
@@ -83,18 +84,18 @@ class Session:
                 if sequence:
                     self.link.settle_later(sequence)
         except ChannelRefused as refused:
-            if not self._number:
+            if not self._session:
                 raise AccessDenied(f"the server does not take this agent: {refused.message}") from None
             log.warning("the server ended the connection: %s", refused.message)
         except ChannelClosed as closed:
-            if not self._agent.is_leaving:
+            if not self._agent.closing:
                 log.warning("%s", closed.message)
 
     def _handle(self, message: ServerMessage) -> None:
         runner = self._agent.runner
         match message:
             case Dispatch(jobs, tasks, session):
-                if session != self._agent.session:  # also one that we have given up, and whose frames still come
+                if session != self._agent.session:  # frames of a session that was lost may still arrive
                     log.warning("a dispatch for session %d came to session %s; ignored", session, self._agent.session)
                     return
                 for job in jobs:
@@ -102,8 +103,8 @@ class Session:
                 for armed in tasks:
                     runner.arm(armed, self._jobs.get(armed.job))
             case Configure(lease, now, echo):
-                self._agent.follow(echo, now)
-                self._agent.renewed(echo, lease)
+                self._agent.clock_measured(echo, now)
+                self._agent.lease_renewed(echo, lease)
             case Welcome():
                 self._begin(message)
             case Cancel(attempts, kill, restart):
@@ -118,23 +119,23 @@ class Session:
                 self._agent.outbox.submissions.answered(message)
 
     def _begin(self, welcome: Welcome) -> None:
-        if self._number:
-            return  # an echo
-        self._number = welcome.session
+        if self._session:
+            return  # a repeated welcome
+        self._session = welcome.session
         self._agent.runner.database = welcome.database
-        self._agent.runner.keep_only(welcome.kept)  # first: what is another's must not live by the new lease
-        self._agent.follow(self._hello_at, welcome.now)
-        self._agent.renewed(self._hello_at, welcome.lease)
+        self._agent.runner.keep_only(welcome.kept)  # first: the new lease covers only these
+        self._agent.clock_measured(self._hello_at, welcome.now)
+        self._agent.lease_renewed(self._hello_at, welcome.lease)
         self._agent.credential = welcome.credential or self._agent.credential
-        self._agent.begin(welcome.session)
+        self._agent.session_began(welcome.session)
         self._welcome.set()
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _tell(self) -> None:
-        """Send what the outbox has, beginning with what the connection before did not get acknowledged."""
+    async def _send_reports(self) -> None:
+        """Send the outbox, beginning with what the previous connection left unacknowledged."""
         await self._welcome.wait()
-        self._agent.outbox.ready.set()  # it may have waited for room on the connection before
+        self._agent.outbox.ready.set()  # it may have waited for room on the previous connection
         with suppress(ChannelClosed):
             await self._agent.outbox.run(self._send, lambda: self._agent.runner.crowded, self._room)
 
@@ -142,22 +143,22 @@ class Session:
         await self.link.send(messages, weight(messages))
 
     def _room(self) -> int:
-        """Bytes of output and results that may be sent now; heartbeats must not wait behind too much of them."""
-        return self._window.size - self.link.under_way
+        """Bytes of output and results that may be sent now."""
+        return self._window.size - self.link.bytes_in_flight
 
-    def _landed(self, size: int, seconds: float) -> None:
+    def _arrived(self, size: int, seconds: float) -> None:
         if size:
-            self._window.landed(size, seconds - self._agent.clock.round_trip)
+            self._window.arrived(size, seconds - self._agent.clock.round_trip)
             self._agent.outbox.ready.set()
 
     async def confirm(self) -> None:
-        """Wait until all that was reported so far is durable."""
+        """Wait until everything reported so far is durable."""
         while messages := self._agent.outbox.take():
             await self._send(messages)
-        await self.link.acknowledged(self.link.sent)  # also what somebody else is sending at this moment
+        await self.link.acknowledged(self.link.sent)  # includes a frame that another task is sending now
 
     async def _keep_alive(self) -> None:
-        """Heartbeats; if nothing is heard any more, the connection is given up, and another one is tried."""
+        """Send heartbeats; abort the connection once the server has been silent for half a lease."""
         with suppress(ChannelClosed):
             try:
                 async with asyncio.timeout(WELCOME_WITHIN):
@@ -171,19 +172,19 @@ class Session:
             lease = self._agent.lease.length
             while (left := self._heard_at + lease / 2 - boottime()) > 0:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(left):  # not longer: another server is to be found within the lease
-                        await self._beat()  # which waits where nobody reads
+                    async with asyncio.timeout(left):  # half a lease is left to find another server
+                        await self._beat()  # blocks while the server does not read
                         await asyncio.sleep(lease / 4)
-            log.warning("nothing was heard from the server; connecting again")
+            log.warning("the server is silent; connecting again")
             self.link.abort()
 
     async def _beat(self) -> None:
         clock, runner = self._agent.clock, self._agent.runner
-        cpu, memory = vitals()
+        cpu, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100  # of the whole machine, 0 to 1
         beat = Heartbeat(runner.running, boottime(), cpu, memory, clock.skew, clock.round_trip, runner.draining)
-        await self.link.say([beat])
+        await self.link.send_unnumbered([beat])
 
-    async def tell_draining(self) -> None:
-        """Say at once that nothing new is taken."""
+    async def report_draining(self) -> None:
+        """Tell the server at once that the agent accepts nothing new."""
         with suppress(ChannelClosed):
             await self._beat()

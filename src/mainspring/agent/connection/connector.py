@@ -1,4 +1,4 @@
-"""Connector: dials the servers it knows, each time the next one.
+"""Connector: connects to the servers of the list in turn.
 
 Next: wire/websocket.py
 """
@@ -28,7 +28,7 @@ _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 
 
 def server_urls(text: str) -> list[str]:
-    """Where to connect to: `ws://a:7070,wss://b`, also with http, https or only host:port."""
+    """The URLs of a list such as `ws://a:7070,wss://b`, also with http, https or only host:port."""
     urls = []
     for given in filter(None, (part.strip() for part in text.split(","))):
         parts = urlsplit(given if "://" in given else f"ws://{given}")
@@ -50,11 +50,11 @@ class Connector:
         self._urls = urls
         self._token = token
         self._tls = tls
-        self._next = random.randrange(len(urls))  # many agents spread over the servers
+        self._next = random.randrange(len(urls))  # so that agents spread over the servers
         self._refusals = 0  # in a row
 
     async def __call__(self, credential: str | None) -> Channel[AgentMessage, ServerMessage]:
-        """A connection to the next server. AccessDenied if none of them wants us."""
+        """A connection to the next server. Raises AccessDenied once every server in a row has refused."""
         url = self._urls[self._next % len(self._urls)]
         self._next += 1
         try:
@@ -87,13 +87,13 @@ class Connector:
             ) from None
         except ssl.SSLError:
             raise ChannelClosed(f"{url} does not speak TLS; is it ws://?") from None
-        except (OSError, TimeoutError, WebSocketException) as error:  # also one that is reset before we say a word
+        except (OSError, TimeoutError, WebSocketException) as error:  # also a reset before the first byte
             raise ChannelClosed(f"{url} cannot be reached ({str(error) or type(error).__name__})") from None
         self._refusals = 0
         log.info("connected to %s", url)
         return WebSocketChannel(socket, agent_codec())
 
     def _refused(self, message: str) -> AccessDenied | ChannelClosed:
-        """One server that does not want us is not all of them."""
+        """AccessDenied only once every server has refused."""
         self._refusals += 1
         return AccessDenied(message) if self._refusals >= len(self._urls) else ChannelClosed(message)

@@ -1,7 +1,7 @@
-"""Outbox: what the agent has to report, gathered into frames and kept until the server has it committed.
+"""Outbox: the agent's reports, batched into frames and kept until the server has committed them.
 
 Sends  Started, Finished, Progress, Output, Refused, Submit
-Next:  wire/link.py, then server/recording/recorder.py
+Next:  server/agents/connection.py
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import accumulate, takewhile
 
 from msgspec.structs import replace
 
+from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.submissions import Submissions, size_of
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -35,12 +35,11 @@ from mainspring.model.messages import (
 )
 from mainspring.wire.clock import Clock
 
-# A start waits this long for its end, which then says it all: most tasks are over by then.
-START_DELAY = 0.02
-CROWDED_DELAY = 0.02
+START_DELAY = 0.02  # seconds: a start waits for its ending, which makes it unnecessary; most tasks end within it
+CROWDED_DELAY = 0.02  # seconds between batches while due attempts wait for a slot
 FRAME = 512 << 10  # bytes of output, checkpoints and results in one frame
 ENDINGS = 5000  # in one frame
-AGAIN_AT_ONCE = 4  # messages told again in one frame
+RESENT_AT_ONCE = 4  # messages of the previous connection in one frame
 
 Send = Callable[[list[AgentMessage]], Awaitable[None]]
 
@@ -50,12 +49,12 @@ class Outbox:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._starts: dict[int, Attempt] = {}  # by token, not yet told
+        self._starts: dict[int, Attempt] = {}  # by token, not yet sent
         self._endings: list[Ending] = []
-        self._notes: dict[int, Note] = {}  # by token: a later one takes in an earlier one
-        self._chunks: deque[tuple[Attempt, Chunk]] = deque()  # numbered when they are taken: large ones are parted
+        self._notes: dict[int, Note] = {}  # by token: a later one includes the earlier one
+        self._chunks: deque[tuple[Attempt, Chunk]] = deque()  # numbered when taken: large ones are split
         self._refused: dict[str, list[Held]] = {}
-        self._put_back: list[AgentMessage] = []
+        self._unacknowledged: list[AgentMessage] = []  # of the previous connection
         self._delayed: asyncio.TimerHandle | None = None
         self._starts_due = False
         self.ready = asyncio.Event()  # there is something to send now
@@ -67,7 +66,7 @@ class Outbox:
             self._delayed = self._loop.call_later(START_DELAY, self.hurry)
 
     def hurry(self) -> None:
-        """Send now, starts too."""
+        """Send now, including starts."""
         if self._delayed is not None:
             self._delayed.cancel()
             self._delayed = None
@@ -105,11 +104,11 @@ class Outbox:
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
     def take(self, room: int = FRAME) -> list[AgentMessage]:
-        """What there is to send, as the messages of one frame, with at most `room` bytes of all that can be large;
-        or a little more, if there is any room. Starts come along once their delay is over."""
+        """The messages of the next frame, with at most `room` bytes of payload; the last item may exceed it.
+        Starts are included once their delay has passed."""
         self.ready.clear()
-        if self._put_back:
-            return self._take_again(room)
+        if self._unacknowledged:
+            return self._take_unacknowledged(room)
         messages = self._take_starts()
         left = min(room, FRAME)
         if self._notes and left > 0:
@@ -119,14 +118,14 @@ class Outbox:
             chunks = self._take_chunks(left)
             left -= sum(len(chunk.data) for chunk in chunks)
             messages.append(Output(chunks))
-        # Output and checkpoints come before the end of what wrote them.
+        # Output and checkpoints of an attempt are sent before its ending.
         if self._endings and not self._chunks and not self._notes and (endings := self._take_endings(left)):
             messages.append(Finished(endings))
         for reason, attempts in self._refused.items():
             messages.append(Refused(attempts, reason))
         self._refused.clear()
         messages += self.submissions.take(min(room, FRAME) - weight(messages))
-        if self._has_bulk and room > weight(messages):  # else it is ready when something has come to the other side
+        if self._has_bulk and room > weight(messages):  # else the next arrival makes room
             self.ready.set()
         return messages
 
@@ -134,18 +133,18 @@ class Outbox:
     def _has_bulk(self) -> bool:
         return bool(self._notes or self._chunks or self._endings or self.submissions.unsent)
 
-    def _take_again(self, room: int) -> list[AgentMessage]:
-        """Of what is told again. What was one message of output may be several now."""
+    def _take_unacknowledged(self, room: int) -> list[AgentMessage]:
+        """A large message of output is split."""
         if room <= 0:
             return []
-        first = self._put_back[0]
+        first = self._unacknowledged[0]
         if isinstance(first, Output) and weight([first]) > room:
             count = _count((len(chunk.data) for chunk in first.chunks), room)
-            self._put_back[:1] = [Output(first.chunks[:count]), Output(first.chunks[count:])]
+            self._unacknowledged[:1] = [Output(first.chunks[:count]), Output(first.chunks[count:])]
             if not first.chunks[count:]:
-                del self._put_back[1]
-        count = min(AGAIN_AT_ONCE, _count((weight([message]) for message in self._put_back), room))
-        messages, self._put_back = self._put_back[:count], self._put_back[count:]
+                del self._unacknowledged[1]
+        count = min(RESENT_AT_ONCE, _count((weight([message]) for message in self._unacknowledged), room))
+        messages, self._unacknowledged = self._unacknowledged[:count], self._unacknowledged[count:]
         if room > weight(messages):
             self.ready.set()
         return messages
@@ -170,7 +169,7 @@ class Outbox:
         taken: list[Chunk] = []
         while self._chunks and room > 0:
             attempt, chunk = self._chunks.popleft()
-            if len(chunk.data) > room and chunk.stream:  # a remark of ours stays whole
+            if len(chunk.data) > room and chunk.stream:  # a remark is not split
                 self._chunks.appendleft((attempt, replace(chunk, data=chunk.data[room:])))
                 chunk = replace(chunk, data=chunk.data[:room])
             attempt.chunks += 1
@@ -179,13 +178,13 @@ class Outbox:
         return taken
 
     def _take_endings(self, room: int) -> list[Ending]:
-        """Most are small; some have a result or an error of a megabyte. What weighs nothing needs no room."""
+        """Most are small; some have a result or an error of a megabyte. Those without payload need no room."""
         count = min(ENDINGS, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
         taken, self._endings = self._endings[:count], self._endings[count:]
         return taken
 
     async def run(self, send: Send, crowded: Callable[[], bool], room: Callable[[], int] = lambda: FRAME) -> None:
-        """Send whatever is there, whenever something is; while due attempts wait for a slot, in larger batches.
+        """Send reports as they come; while `crowded`, in larger batches.
 
         `room` says how many bytes of output and results may be sent now.
         """
@@ -199,21 +198,23 @@ class Outbox:
     # ── across connections ──────────────────────────────────────────────────────────────────────
 
     def put_back(self, messages: list[AgentMessage]) -> None:
-        """These were sent on a connection that is gone, and not acknowledged: they are told again first."""
-        # A submission is asked for again by itself, until it is answered.
+        """Keep the messages that a lost connection left unacknowledged: they are sent first on the next one."""
+        # Submissions resends its own requests.
         reports: list[AgentMessage] = [message for message in messages if not isinstance(message, (Hello, Submit))]
-        self._put_back = reports + self._put_back
-        if self._put_back:
+        self._unacknowledged = reports + self._unacknowledged
+        if self._unacknowledged:
             self.ready.set()
 
     def holdings(self) -> list[Holding]:
-        """Attempts that have ended, and whose end no server has acknowledged."""
-        told = [ending for message in self._put_back if isinstance(message, Finished) for ending in message.endings]
-        return [Holding(ending.task, ending.token, ending.state) for ending in (*told, *self._endings)]
+        """Attempts whose ending no server has acknowledged."""
+        sent = [
+            ending for message in self._unacknowledged if isinstance(message, Finished) for ending in message.endings
+        ]
+        return [Holding(ending.task, ending.token, ending.state) for ending in (*sent, *self._endings)]
 
 
 def weight(messages: Iterable[AgentMessage]) -> int:
-    """Bytes of output, checkpoints and results in these: all that can be large."""
+    """Bytes of payload: output, progress, checkpoints, results, arguments of submissions."""
     size = 0
     for message in messages:
         match message:
@@ -237,5 +238,5 @@ def _payload(ending: Ending) -> int:
 
 
 def _count(sizes: Iterable[int], room: int, at_least: int = 1) -> int:
-    """How many of these fit."""
+    """How many of these fit into `room`."""
     return max(at_least, sum(1 for _ in takewhile(lambda size: size <= room, accumulate(sizes))))

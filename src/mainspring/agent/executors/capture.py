@@ -1,27 +1,31 @@
-"""What is kept of a command's output: the head as it comes, the tail at the end, bytes as they are.
+"""Capture: what the agent keeps of a command's output, as bytes.
 
-Pure: it is told what came and when to flush. Memory is bounded by the tail, however much comes.
+Capture keeps the head as it is written and the tail at the end. OutputLimit, for daemons, keeps everything up to a
+sustained rate; the server drops the oldest. Pure: the caller passes output in and says when to flush. Memory is
+bounded, however much a command prints.
 Next: agent/executors/pipes.py
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-REMARK, STDOUT, STDERR = 0, 1, 2
+REMARK, STDOUT, STDERR = 0, 1, 2  # streams; a remark is written by the agent
 
 HEAD = 1 << 20
 TAIL = 1 << 20
 PIECE = 64 << 10  # the largest that is emitted
 PIECES = 4096  # of the tail: bounds its overhead when two streams alternate in tiny writes
-LAST_WORDS = 2048  # of stderr, for the message of a failure
+STDERR_TAIL = 2048  # bytes, for the message of a failure
+RATE = 256 << 10  # bytes a second
+BURST = 1 << 20  # bytes allowed at once after a quiet time
 
 Emit = Callable[[int, bytes], None]
 
 
 class Capture:
-    """Emits `head` bytes as they come, then on close a remark and the last `tail` bytes."""
+    """Emits the first `head` bytes as they are written; on close a remark and the last `tail` bytes."""
 
     def __init__(self, emit: Emit, *, head: int = HEAD, tail: int = TAIL) -> None:
         self._emit = emit
@@ -30,42 +34,48 @@ class Capture:
         self._tail: deque[tuple[int, bytearray]] = deque()
         self._tail_size = 0
         self._left_out = 0
-        self._waiting = {STDOUT: bytearray(), STDERR: bytearray()}
-        self.last_words = b""
+        self._buffers = {STDOUT: bytearray(), STDERR: bytearray()}
+        self.stderr_tail = b""
 
     def write(self, stream: int, data: bytes) -> None:
-        """Take what came. Small pieces wait for more, until flushed."""
+        """Add output. Small pieces are buffered until `flush`."""
         if stream == STDERR:
-            self.last_words = (self.last_words + data)[-LAST_WORDS:]
-        waiting = self._waiting[stream]
-        waiting += data
-        if len(waiting) >= PIECE:
-            self._pass_on(stream)
+            self.stderr_tail = (self.stderr_tail + data)[-STDERR_TAIL:]
+        buffer = self._buffers[stream]
+        buffer += data
+        if len(buffer) >= PIECE:
+            self._flush(stream)
 
     def flush(self) -> None:
-        for stream in self._waiting:
-            self._pass_on(stream)
+        for stream in self._buffers:
+            self._flush(stream)
 
     def close(self) -> None:
         self.flush()
         if self._left_out:
             self._emit(REMARK, f"… {self._left_out:,} bytes left out …".encode())
         for stream, data in self._tail:
-            for piece in cut(bytes(data)):
-                self._emit(stream, piece)
+            self._emit_pieces(stream, bytes(data))
         self._tail.clear()
 
-    def _pass_on(self, stream: int) -> None:
-        data = bytes(self._waiting[stream])
-        self._waiting[stream].clear()
-        head, rest = data[: self._head_left], data[self._head_left :]
-        self._head_left -= len(head)
-        for piece in cut(head):
-            self._emit(stream, piece)
-        if rest:
-            self._keep(stream, rest)
+    def _flush(self, stream: int) -> None:
+        if self._buffers[stream]:
+            data = bytes(self._buffers[stream])
+            self._buffers[stream].clear()
+            self._keep(stream, data)
 
     def _keep(self, stream: int, data: bytes) -> None:
+        head, rest = data[: self._head_left], data[self._head_left :]
+        self._head_left -= len(head)
+        self._emit_pieces(stream, head)
+        if rest:
+            self._keep_tail(stream, rest)
+
+    def _emit_pieces(self, stream: int, data: bytes) -> None:
+        for start in range(0, len(data), PIECE):
+            self._emit(stream, data[start : start + PIECE])
+
+    def _keep_tail(self, stream: int, data: bytes) -> None:
         if self._tail and self._tail[-1][0] == stream and len(self._tail[-1][1]) + len(data) <= PIECE:
             self._tail[-1][1].extend(data)
         else:
@@ -82,7 +92,33 @@ class Capture:
             self._left_out += dropped
 
 
-def cut(data: bytes) -> Iterator[bytes]:
-    """Pieces that may be emitted."""
-    for start in range(0, len(data), PIECE):
-        yield data[start : start + PIECE]
+class OutputLimit(Capture):
+    """Emits output up to `rate`; drops what exceeds it, with a remark once there is room again."""
+
+    def __init__(self, emit: Emit, clock: Callable[[], float], *, rate: int = RATE, burst: int = BURST) -> None:
+        super().__init__(emit)
+        self._clock = clock
+        self._rate = rate
+        self._burst = burst
+        self._room = float(burst)
+        self._at = clock()
+
+    def close(self) -> None:
+        self.flush()
+        self._emit_left_out()
+
+    def _keep(self, stream: int, data: bytes) -> None:
+        now = self._clock()
+        self._room = min(self._burst, self._room + (now - self._at) * self._rate)
+        self._at = now
+        if len(data) > self._room:
+            self._left_out += len(data)
+            return
+        self._emit_left_out()
+        self._room -= len(data)
+        self._emit_pieces(stream, data)
+
+    def _emit_left_out(self) -> None:
+        if self._left_out:
+            self._emit(REMARK, f"… {self._left_out:,} bytes left out: too fast …".encode())
+            self._left_out = 0

@@ -1,11 +1,10 @@
 """Commands: run a program, keep its output, leave no process of it behind.
 
-A program gets its argv as it is; the task's arguments come in MAINSPRING_ARGS as JSON, never in
-between. With `shell`, argv[0] is a script for /bin/sh, and the rest of argv is its $1, $2, ...
-With `python`, argv is a script for this interpreter, which is started ahead of the instant.
+A program gets its argv unchanged; the task's arguments come as JSON in MAINSPRING_ARGS, never in argv. With `shell`,
+argv[0] is a script for /bin/sh, and the rest of argv is its $1, $2, ... With `python`, argv is a script for this
+interpreter, which is started ahead of the instant.
 Sends   output, through the attempt
-Next:   agent/executors/program.py, agent/executors/command_policy.py, agent/executors/process.py, then
-        agent/connection/outbox.py
+Next:   agent/executors/program.py
 """
 
 from __future__ import annotations
@@ -14,16 +13,13 @@ import asyncio
 import resource
 from collections.abc import Callable, Collection
 
-from mainspring.agent.executors.base import AttemptFailed, Executor
-from mainspring.agent.executors.capture import HEAD, TAIL, Capture
-from mainspring.agent.executors.command_policy import Access
-from mainspring.agent.executors.failures import failure, not_startable
-from mainspring.agent.executors.output_limit import Flow
-from mainspring.agent.executors.prewarm import SOON, NotWarm, Warming, can_wait, gated
-from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseOver, Program
-from mainspring.agent.executors.program import program_of
-from mainspring.agent.run.attempt import Attempt
-from mainspring.model.tasks.jobs import Command
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor
+from mainspring.agent.executors.capture import HEAD, TAIL, Capture, OutputLimit
+from mainspring.agent.executors.command_policy import CommandPolicy
+from mainspring.agent.executors.prewarm import SOON, Prewarm, prewarmed
+from mainspring.agent.executors.process import Child, GuardianLost, GuardianProcess, LeaseExpired
+from mainspring.agent.executors.program import Program, failure, not_startable, program_of
+from mainspring.model.tasks.jobs import Command, Health
 from mainspring.wire.clock import boottime
 
 OPEN_FILES = 10_240  # two for each running command; macOS grants no more
@@ -42,42 +38,42 @@ class CommandExecutor(Executor):
     ) -> None:
         self._head = head
         self._tail = tail
-        self._access = Access(run_as, allow_commands)
+        self._policy = CommandPolicy(run_as, allow_commands)
         self._open_files = _raise_open_files()
         self._guardian: GuardianProcess | None = None
         self._until: float | None = None
         self._running: dict[Attempt, Child] = {}
         self._paused: set[Attempt] = set()
-        self._warming: set[Warming] = set()
+        self._prewarms: set[Prewarm] = set()
         self._checks = 0
 
     def prepare(self, attempt: Attempt) -> None:
-        """Start the guardian ahead of time, so that the first command is not late by it; and plan to start
-        an interpreter that waits for the instant."""
+        """Start the guardian, so that the first command does not wait for it; schedule the start of a prewarmed
+        interpreter."""
         self._living_guardian()
         if _command(attempt).python and attempt.lead > SOON:
-            attempt.prepared = Warming(self._warming, lambda: self._start(attempt, warm=True), attempt.lead)
+            attempt.prepared = Prewarm(self._prewarms, lambda: self._start(attempt, prewarm=True), attempt.lead)
 
     def forget(self, attempt: Attempt) -> None:
         if attempt.prepared is not None:
             attempt.prepared.discard()
 
     async def run(self, attempt: Attempt) -> str | None:
-        warming = attempt.prepared
-        child = await warming.take() if warming is not None else None
+        prewarm: Prewarm | None = attempt.prepared
+        child = await prewarm.take() if prewarm is not None else None
         try:
             if child is None:
                 child = await self._start(attempt)
-            exit_code = await self._end_of(child, attempt)
+            exit_code = await self._exit_of(child, attempt)
         except OSError as error:
             program = program_of(attempt, _command(attempt)) if child is None else child.program
             raise not_startable(program, error) from None
         except GuardianLost as error:
             raise AttemptFailed("guardian_lost", str(error)) from None
-        except LeaseOver:
+        except LeaseExpired:
             raise AttemptFailed("lease_over", "killed, as its agent could not renew its lease in time") from None
         if exit_code:
-            raise failure(exit_code, child.pipes.capture.last_words, _command(attempt).limits)
+            raise failure(exit_code, child.pipes.capture.stderr_tail, _command(attempt).limits)
         return '{"exit_code":0}'
 
     def pause(self, attempt: Attempt, *, resume: bool) -> bool:
@@ -90,59 +86,57 @@ class CommandExecutor(Executor):
         return True
 
     def hold_until(self, at: float) -> None:
-        """The agent's lease holds until this boot time: no command lives longer, unless a later one is told."""
+        """The agent's lease holds until this boot time: no command outlives it, unless it is renewed."""
         self._until = at
         if self._guardian is not None and self._guardian.alive:
             self._guardian.hold_until(at)
 
     async def close(self) -> None:
-        for warming in list(self._warming):
-            warming.discard()
+        for prewarm in list(self._prewarms):
+            prewarm.discard()
         if self._guardian is not None:
             await self._guardian.close()
 
-    async def _start(self, attempt: Attempt, *, warm: bool = False) -> Child:
+    async def _start(self, attempt: Attempt, *, prewarm: bool = False) -> Child:
         command = _command(attempt)
         program = await self._admitted(program_of(attempt, command), command)
-        if warm:
-            if not can_wait(program):
-                raise NotWarm
-            program = gated(program, command.warm)
+        if prewarm:
+            program = prewarmed(program, command.warm)
         return await self._living_guardian().spawn(program, self._capture(attempt))
 
     async def _admitted(self, program: Program, command: Command) -> Program:
-        if self._access.concerns(command):
-            return await asyncio.to_thread(self._access.admit, program, command)
+        if self._policy.concerns(command):
+            return await asyncio.to_thread(self._policy.admit, program, command)
         return program
 
     def _capture(self, attempt: Attempt) -> Capture:
         if attempt.armed.daemon:
-            return Flow(attempt.output, boottime)
+            return OutputLimit(attempt.output, boottime)
         return Capture(attempt.output, head=self._head, tail=self._tail)
 
-    async def check(self, attempt: Attempt, argv: tuple[str, ...]) -> str | None:
-        """Ask whether an attempt is well: with its variables, in its directory, of its output the last words only."""
-        run = attempt.job.definition.run
+    async def check(self, attempt: Attempt, health: Health) -> str | None:
+        """A health check: run a command with the daemon's variables, in its directory; None if it exits with 0."""
+        run, argv = attempt.job.definition.run, health.argv
         asked = Command(argv, cwd=run.cwd, env=run.env, user=run.user) if isinstance(run, Command) else Command(argv)
         program = program_of(attempt, asked)
         self._checks += 1
-        # A mark of its own: when it has ended, only what it left behind is stopped, and not the daemon.
+        # Its own mark: when the check ends, the guardian kills what the check left behind, and not the daemon.
         program.env["MAINSPRING_HEALTH_CHECK"] = str(self._checks)
         program.marks.append(f"MAINSPRING_HEALTH_CHECK={self._checks}")
         capture = Capture(lambda _stream, _data: None, head=0, tail=0)
         try:
             child = await self._living_guardian().spawn(await self._admitted(program, asked), capture)
-            exit_code = await _until_gone(child, lambda: 0.0)
-        except (OSError, GuardianLost, LeaseOver, AttemptFailed) as error:
+            exit_code = await _wait(child, lambda: 0.0)
+        except (OSError, GuardianLost, LeaseExpired, AttemptFailed) as error:
             return f"{argv[0]} could not be run: {error}"
-        return failure(exit_code, capture.last_words, asked.limits).message if exit_code else None
+        return failure(exit_code, capture.stderr_tail, asked.limits).message if exit_code else None
 
-    async def _end_of(self, child: Child, attempt: Attempt) -> int:
+    async def _exit_of(self, child: Child, attempt: Attempt) -> int:
         self._running[attempt] = child
         if attempt in self._paused:
             child.pause(resume=False)
         try:
-            return await _until_gone(child, lambda: attempt.grace)
+            return await _wait(child, lambda: attempt.grace)
         finally:
             del self._running[attempt]
             self._paused.discard(attempt)
@@ -153,8 +147,8 @@ class CommandExecutor(Executor):
         return self._guardian
 
 
-async def _until_gone(child: Child, grace: Callable[[], float]) -> int:
-    """Wait until no process of the child is left. Being cancelled speeds this up, never skips it."""
+async def _wait(child: Child, grace: Callable[[], float]) -> int:
+    """Wait until no process of the child is left. Cancelling stops the child; it does not skip the wait."""
     cancelled: asyncio.CancelledError | None = None
     try:
         while not child.exit.done():
@@ -166,7 +160,7 @@ async def _until_gone(child: Child, grace: Callable[[], float]) -> int:
     finally:
         child.pipes.close()
     if cancelled is not None:
-        child.exit.exception()  # seen: how it ended no longer matters
+        child.exit.exception()  # retrieved, so that asyncio does not log it
         raise cancelled
     return child.exit.result()
 
@@ -178,7 +172,7 @@ def _command(attempt: Attempt) -> Command:
 
 
 def _raise_open_files() -> int:
-    """Make room for a thousand commands. Returns the limit as it was: commands get that one."""
+    """Make room for a thousand commands. Returns the limit as it was: commands inherit that one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

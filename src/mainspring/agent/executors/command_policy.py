@@ -1,7 +1,6 @@
-"""Access: what an agent's owner lets it run, and as whom. A job cannot widen it.
+"""CommandPolicy: which commands the agent's settings allow, and as which users. A job cannot widen it.
 
-The list of commands decides which program is started, and pins it by its path; what a program does with its
-arguments is the program's business.
+The list of commands decides which program is started, and pins its path. It does not judge arguments.
 Next: agent/executors/process.py
 """
 
@@ -16,13 +15,13 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.executors.process import Program
+from mainspring.agent.attempt import AttemptFailed
+from mainspring.agent.executors.program import Program
 from mainspring.model.tasks.jobs import Command
 
 # Variables that make a program load other code: the loader, iconv, and interpreters, also of an allowed script.
-STEERING = ("LD_", "PYTHON", "PERL5", "BASH_FUNC_")  # and all that begin so
-STEERING_NAMES = frozenset(
+LOADS_CODE_PREFIXES = ("LD_", "PYTHON", "PERL5", "BASH_FUNC_")
+LOADS_CODE = frozenset(
     [
         "BASH_ENV",
         "ENV",
@@ -39,22 +38,22 @@ STEERING_NAMES = frozenset(
         "_JAVA_OPTIONS",
     ]
 )
-OF_THE_AGENT = ("TMPDIR",)  # variables that mean nothing to another user
+OF_THE_AGENT = ("TMPDIR",)  # variables that another user must not inherit
 
 
-class Access:
-    """`run_as` are users; `allow_commands` are paths or names, with wildcards, and none of them means: all."""
+class CommandPolicy:
+    """`run_as` are users; `allow_commands` are paths or names, with wildcards; an empty list allows every command."""
 
     def __init__(self, run_as: Collection[str] = (), allow_commands: Collection[str] = ()) -> None:
         self._run_as = run_as
         self._allowed = allow_commands
 
     def concerns(self, command: Command) -> bool:
-        """Whether `admit` has something to look up; that may take a while."""
+        """Whether `admit` has something to check. It blocks on the file system and the user database."""
         return command.user is not None or bool(self._allowed)
 
     def admit(self, program: Program, command: Command) -> Program:
-        """The program as it may be started. Raises AttemptFailed if it may not, or OSError if it is not there."""
+        """The program to start. Raises AttemptFailed if the policy refuses it, OSError if it does not exist."""
         if command.user is not None:
             program = self._as_user(program, command, command.user)
         if self._allowed:
@@ -89,11 +88,11 @@ class Access:
         )
 
     def _pinned(self, program: Program, command: Command) -> Program:
-        """With what is checked being what is run: the path is found by us, not by the job's variables."""
+        """Start the path that was checked: it is resolved here, not through the job's variables."""
         for variable in command.env:
-            if variable.startswith(STEERING) or variable in STEERING_NAMES:
+            if variable.startswith(LOADS_CODE_PREFIXES) or variable in LOADS_CODE:
                 raise _command_refused(f"the variable {variable} can make any program run other code; leave it out")
-        if "PATH" in command.env:  # an allowed script would find others by it, and `env` another interpreter
+        if "PATH" in command.env:  # an allowed script would run other programs by it, and `env` another interpreter
             program = replace(program, env=program.env | {"PATH": os.environ.get("PATH", os.defpath)})
         if command.python:
             script = command.argv[0]
@@ -117,7 +116,7 @@ class Access:
             )
 
     def _is_allowed(self, given: str, path: str) -> bool:
-        """A pattern with a slash is for whole paths, one without for programs that are named without one."""
+        """A pattern with a slash matches whole paths; one without matches programs named without a path."""
         return any(
             PurePosixPath(path if "/" in pattern else given).match(pattern)
             for pattern in self._allowed

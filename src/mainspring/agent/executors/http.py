@@ -1,9 +1,9 @@
-"""HTTP jobs: send a request at the instant, follow where it is sent on to, judge the answer by its status.
+"""HTTP jobs: send a request at the instant, follow redirects, judge the response by its status.
 
-The task's arguments are the body as JSON, or the header Mainspring-Args where the body is taken. Cancelling closes the
-connection; what the other side makes of the request then is its own affair, so it gets an idempotency key.
+The task's arguments are the body as JSON, or the header Mainspring-Args where the job has a body. Cancelling closes the
+connection; the other side may still act on the request, so it gets an idempotency key.
 Sends   output, through the attempt
-Next:   agent/executors/http_request.py, agent/executors/http_client.py
+Next:   agent/executors/http_request.py
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from email.utils import parsedate_to_datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mainspring.agent.executors.base import AttemptFailed, Executor
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor
 from mainspring.agent.executors.http_body import Body
 from mainspring.agent.executors.http_request import REDIRECTS, Request, first_request, next_request
-from mainspring.agent.run.attempt import Attempt
 from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.tasks.define_http import is_expected
-from mainspring.model.tasks.jobs import Http
+from mainspring.model.tasks.jobs import Health, Http
 from mainspring.model.tasks.payload import encode
 from mainspring.model.tasks.retry import Retry
 
@@ -32,44 +31,68 @@ if TYPE_CHECKING:
 KEPT_HEADERS = ("content-type", "etag", "last-modified", "location", "retry-after", "x-request-id")
 LONGEST_HEADER = 1000
 LONGEST_MESSAGE = 500
+ANYWHERE = ("0.0.0.0/0", "::/0")
 
 
 class HttpExecutor(Executor):
     """Calls public addresses, and those of `allow`. `lookup` resolves names in place of the system."""
 
     def __init__(self, *, allow: Sequence[str] = (), lookup: Lookup | None = None) -> None:
-        self._allowed = Allowed(allow)
-        self._lookup = lookup
-        self._opening: asyncio.Task[Client] | None = None
+        self._client = _LazyClient(Allowed(allow), lookup)
+        # A daemon listens where its operator put it, mostly on loopback.
+        self._health_client = _LazyClient(Allowed(ANYWHERE), lookup)
 
     def prepare(self, attempt: Attempt) -> None:
-        """Load the client ahead of time. Names are resolved at the instant: an earlier answer may be void by then."""
-        self._client()
-
-    def _client(self) -> asyncio.Task[Client]:
-        if self._opening is None or _failed(self._opening):
-            self._opening = asyncio.create_task(self._open(), name="mainspring http client")
-        return self._opening
-
-    async def _open(self) -> Client:
-        # In a thread: it takes a quarter of a second, in which others would be late.
-        module = await asyncio.to_thread(import_module, "mainspring.agent.executors.http_client")
-        client: Client = module.Client(self._allowed, self._lookup or module.system_lookup)
-        return client
+        """Load the client. Names are resolved at the instant: an earlier result may be outdated by then."""
+        self._client.load()
 
     async def run(self, attempt: Attempt) -> str | None:
         http = attempt.job.definition.run
         assert isinstance(http, Http)
         request = first_request(attempt, http)
-        client = await asyncio.shield(self._client())
+        client = await self._client.get()
         for followed in range(http.redirects + 1):
             async with client.send(request) as response:
                 location = response.headers.get("location")
                 is_final = is_expected(http.expect, response.status) or followed == http.redirects
                 if is_final or response.status not in REDIRECTS or not location:
-                    return await _answer(attempt, http, request, response)
+                    return await _result(attempt, http, request, response)
                 request = next_request(request, response.status, location)
-        raise AssertionError("the last answer is final")
+        raise AssertionError("the last response is final")
+
+    async def check(self, attempt: Attempt, health: Health) -> str | None:
+        """A health check: a GET; None if the response has a status of 2xx."""
+        assert health.url is not None
+        status = await (await self._health_client.get()).status_of(health.url)
+        if status is None:
+            return "no HTTP answer"
+        return None if status // 100 == 2 else f"status {status}"
+
+    async def close(self) -> None:
+        await self._client.close()
+        await self._health_client.close()
+
+
+class _LazyClient:
+    """A client that is loaded when it is first needed: aiohttp takes a quarter of a second."""
+
+    def __init__(self, allowed: Allowed, lookup: Lookup | None) -> None:
+        self._allowed = allowed
+        self._lookup = lookup
+        self._opening: asyncio.Task[Client] | None = None
+
+    def load(self) -> asyncio.Task[Client]:
+        if self._opening is None or _failed(self._opening):
+            self._opening = asyncio.create_task(self._open(), name="mainspring http client")
+        return self._opening
+
+    async def get(self) -> Client:
+        return await asyncio.shield(self.load())
+
+    async def _open(self) -> Client:
+        module = await asyncio.to_thread(import_module, "mainspring.agent.executors.http_client")
+        client: Client = module.Client(self._allowed, self._lookup or module.system_lookup)
+        return client
 
     async def close(self) -> None:
         opening, self._opening = self._opening, None
@@ -83,8 +106,8 @@ def _failed(task: asyncio.Task[Client]) -> bool:
     return task.done() and (task.cancelled() or task.exception() is not None)
 
 
-async def _answer(attempt: Attempt, http: Http, request: Request, response: ClientResponse) -> str:
-    """The result; AttemptFailed if the status is not an expected one."""
+async def _result(attempt: Attempt, http: Http, request: Request, response: ClientResponse) -> str:
+    """The result as JSON; raises AttemptFailed if the status is not expected."""
     body = Body(attempt.output, response.headers.get("content-encoding", ""))
     try:
         async for piece in response.content.iter_any():

@@ -1,7 +1,7 @@
-"""What is kept of an answer: the first bytes of it, uncompressed, and a count of the rest.
+"""Body: what the agent keeps of an HTTP response: its first bytes, uncompressed, and a count of the rest.
 
-Pure: it is told what came. Memory and work are bounded, however much comes and whatever it would unpack to.
-Next: agent/executors/http.py
+Pure: the caller feeds it. Memory and work are bounded, whatever the size, before and after decompression.
+Next: agent/run/endings.py
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from mainspring.agent.executors.capture import PIECE, REMARK, STDOUT, Emit
 
 HEAD = 1 << 20  # kept as output
 EXCERPT = 64 << 10  # of it, kept in the result
-MOST = 64 << 20  # read at all; who sends more is not listened to any longer
+MOST = 64 << 20  # bytes read; then the connection is closed
 
 _TEXT = ("ascii", "utf", "iso", "latin", "windows", "cp", "koi8", "shift_jis", "euc", "gb", "big5")
 
 
 class Body:
-    """Emits up to `head` bytes, then on close says how much more came."""
+    """Emits up to `head` bytes; on close a remark with the number of bytes dropped."""
 
     def __init__(self, emit: Emit, encoding: str = "", *, head: int = HEAD, excerpt: int = EXCERPT) -> None:
         self._emit = emit
@@ -30,15 +30,14 @@ class Body:
         self._waiting = bytearray()
         self._left_out = 0
         self._broken = ""
-        self.received = 0  # as sent
-        self.truncated = False  # the excerpt is not all of it
+        self.received = 0  # bytes, compressed
+        self.truncated = False  # the excerpt is not the whole body
 
     @property
     def enough(self) -> bool:
         return self.received > MOST
 
     def feed(self, raw: bytes) -> None:
-        """Take what came."""
         self.received += len(raw)
         while raw and self._left and not self._broken:
             data, raw = self._decoded(raw)
@@ -48,11 +47,11 @@ class Body:
             self.truncated = True
 
     def _decoded(self, raw: bytes) -> tuple[bytes, bytes]:
-        """At most as much as there is room for, and what of `raw` is still to be looked at."""
+        """(at most as many bytes as there is room for, the rest of `raw`)."""
         if self._encoding not in ("gzip", "x-gzip", "deflate"):
             return raw[: self._left], raw[self._left :]
-        if self._decoder is None or self._decoder.eof:  # several packed pieces may follow each other
-            bare = self._encoding == "deflate" and raw[0] & 0xF != 8  # some send it without the header it should have
+        if self._decoder is None or self._decoder.eof:  # several compressed members may follow each other
+            bare = self._encoding == "deflate" and raw[0] & 0xF != 8  # some servers omit the zlib header
             self._decoder = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
         try:
             data = self._decoder.decompress(raw, self._left)
@@ -60,7 +59,7 @@ class Body:
             self._broken = f"… not {self._encoding} as it says ({error}) …"
             return b"", raw
         if len(data) == self._left and not self._decoder.eof:
-            self.truncated = True  # more may be packed in what it has taken
+            self.truncated = True  # the decoder may hold more
         return data, self._decoder.unconsumed_tail or self._decoder.unused_data
 
     def _keep(self, data: bytes) -> None:
@@ -75,7 +74,6 @@ class Body:
             del self._waiting[:PIECE]
 
     def close(self) -> None:
-        """All that came is kept or counted now."""
         if self._waiting:
             self._emit(STDOUT, bytes(self._waiting))
             self._waiting.clear()

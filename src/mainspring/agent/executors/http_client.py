@@ -1,8 +1,8 @@
-"""The HTTP client: one request, to an address that was checked, sent once.
+"""HTTP client: sends one request, once, to an address that was checked.
 
 A name is resolved once for each request; every address it has must be allowed, and only those are dialled. aiohttp is
 loaded with this module, so the executor imports it when the first HTTP job is armed.
-Next: model/tasks/addresses.py
+Next: agent/executors/http_body.py
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from mainspring.agent.executors.base import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.http_request import Request
 from mainspring.model.tasks.addresses import Address, Allowed, literal
 
 CONNECT = 10.0  # seconds: the name, the connection and TLS
-SILENCE = 600.0  # seconds without a byte; a peer that is gone without a word must not hold its slot for ever
+SILENCE = 600.0  # seconds without a byte; a peer that vanished must not occupy its slot any longer
 RESOLVERS = 16  # names that are resolved at the same time
 
 Lookup = Callable[[str, int], Sequence[str]]
@@ -36,19 +36,19 @@ def system_lookup(host: str, port: int) -> list[str]:
 
 
 class Unanswered(aiohttp.ClientError):
-    """The connection broke before the answer. It is not for aiohttp to send again: the job's policy says."""
+    """The connection broke before the response. The job's policy decides about a retry, not aiohttp."""
 
 
 class Client:
     def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
-        self._entrance = Gate(allowed, lookup)
-        # One connection for each request: none of them is stale, and none carries anything over to the next task.
+        self._resolver = CheckedResolver(allowed, lookup)
+        # One connection for each request: none is stale, and none carries state over to the next task.
         connector = aiohttp.TCPConnector(
             limit=0,
             force_close=True,
             use_dns_cache=False,
-            resolver=self._entrance,
-            socket_factory=self._entrance.open_socket,
+            resolver=self._resolver,
+            socket_factory=self._resolver.open_socket,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -62,9 +62,9 @@ class Client:
 
     @asynccontextmanager
     async def send(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer, once its headers are there. Leaving the block closes the connection."""
+        """The response, once its headers have arrived. Leaving the block closes the connection."""
         try:
-            url = self._entrance.pass_literal(_url(request.url))
+            url = self._resolver.check_literal(_url(request.url))
             response = await self._session.request(
                 request.method, url, headers=request.headers, data=request.body, allow_redirects=False
             )
@@ -75,22 +75,40 @@ class Client:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise AttemptFailed("http_unreachable", f"{request.shown}: {_why(error)}") from None
 
+    async def status_of(self, url: str) -> int | None:
+        """The status that a GET gets, however long it takes; None if the response is not HTTP. Raises OSError."""
+        try:
+            response = await self._session.get(
+                self._resolver.check_literal(_url(url)),
+                headers={"User-Agent": "mainspring"},
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+        except aiohttp.ClientConnectorError:
+            raise
+        except aiohttp.ClientError:
+            return None
+        response.close()
+        return response.status
+
     async def close(self) -> None:
         await self._session.close()
-        await self._entrance.close()
+        await self._resolver.close()
 
 
-class Gate(AbstractResolver):
-    """Lets through what may be called."""
+class CheckedResolver(AbstractResolver):
+    """Resolves names to addresses that the agent may call; raises AttemptFailed for any other."""
 
     def __init__(self, allowed: Allowed, lookup: Lookup) -> None:
         self._allowed = allowed
         self._lookup = lookup
-        self._threads = ThreadPoolExecutor(RESOLVERS, "mainspring-names")  # a slow name server holds up nobody else
-        self._by_name: set[Address] = set()  # that were let through because of the name they belong to
+        self._threads = ThreadPoolExecutor(
+            RESOLVERS, "mainspring-names"
+        )  # a slow name server delays only its own requests
+        self._by_name: set[Address] = set()  # allowed because of the name that they belong to
 
-    def pass_literal(self, url: URL) -> URL:
-        """Check an address in place of a name, and write it as everybody reads it."""
+    def check_literal(self, url: URL) -> URL:
+        """Check an address given in place of a name, and write it in its usual form."""
         host = url.raw_host or ""
         address = literal(host)
         if address is None:
@@ -127,7 +145,7 @@ class Gate(AbstractResolver):
             self._by_name.add(address)
 
     def open_socket(self, info: Any) -> socket.socket:
-        """The last look, at what is dialled: whatever way it took here, it is an address that may be called."""
+        """The last check, of the address that is dialled, however it was found."""
         family, kind, protocol, _, target = info
         address = literal(target[0])
         refusal = "not an address" if address is None else self._allowed.refusal("", address)
@@ -140,7 +158,7 @@ class Gate(AbstractResolver):
 
 
 async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """aiohttp sends GET, PUT and DELETE again by itself where a connection breaks; an attempt is one request."""
+    """aiohttp repeats GET, PUT and DELETE when a connection breaks; an attempt is one request."""
     try:
         return await send(request)
     except aiohttp.ClientConnectorError:
@@ -150,7 +168,7 @@ async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType)
 
 
 def _url(text: str) -> URL:
-    """As it was given: a signed URL must not change in a single character."""
+    """Unchanged: a signed URL must not change in a single character."""
     try:
         return URL(text, encoded=text.isascii())
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Requests: the first of an attempt, and the next one where an answer sends it elsewhere.
+"""Requests: the first one of an attempt, and the next one after a redirect.
 
-Pure. Redirects are followed as browsers do: 303 asks with GET, 301 and 302 turn POST into GET, 307 and 308 repeat the
-request. Another origin gets none of the job's headers but the plain ones, because any of them may be a secret.
+Pure. Redirects are followed as browsers do: 303 becomes GET, 301 and 302 turn POST into GET, 307 and 308 repeat the
+request. Another origin gets only the plain headers of the job, because any other may be a secret.
 Next: agent/executors/http_client.py
 """
 
@@ -11,14 +11,13 @@ import json
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.define_http import check_url
 from mainspring.model.tasks.jobs import Http
 
 REDIRECTS = (301, 302, 303, 307, 308)
-LONGEST_ARGS = 8000  # bytes in a header: servers take 8 kB for a line of it, with its name
+LONGEST_ARGS = 8000  # bytes in a header: servers accept lines of 8 kB, name included
 WITH_ARGS_AS_BODY = ("POST", "PUT", "PATCH")
 
 _PLAIN = ("accept", "accept-encoding", "accept-language", "content-type", "content-language", "user-agent")
@@ -38,7 +37,7 @@ class Request(NamedTuple):
 
 
 def first_request(attempt: Attempt, http: Http) -> Request:
-    """The job's own headers win over our defaults; those that name the attempt are ours alone."""
+    """The job's headers override the defaults; those that name the attempt cannot be overridden."""
     body = None if http.body is None else http.body.encode()
     ours = {
         "Idempotency-Key": attempt.idempotency_key,

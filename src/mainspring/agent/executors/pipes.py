@@ -1,7 +1,7 @@
-"""The two pipes that a command writes to, read as it writes, so that it never waits for us.
+"""Pipes: a command's stdout and stderr, read as it writes, so that it never blocks on the agent.
 
-One that waits at a gate has a third, on which it waits; what it prints before stays in the pipes until then.
-
+A prewarmed interpreter has a third, its start pipe, on which it waits for its instant. What it prints before that
+stays in the pipes.
 Next: agent/executors/process.py
 """
 
@@ -14,54 +14,53 @@ from mainspring.agent.executors.capture import STDERR, STDOUT, Capture
 
 READ = 64 << 10  # what a pipe holds
 FLUSH_AFTER = 0.05  # seconds that a small piece waits for more: no chunk per byte
-LAST_READS = 64  # at the end: more than a pipe can hold, yet a survivor that prints for ever is cut off
+LAST_READS = 64  # at the end: more than a pipe can hold, yet a survivor that never stops printing is cut off
 
 
 class Pipes:
-    """Reads until closed. Opening them raises OSError when descriptors run out."""
+    """Reads until closed. The constructor raises OSError when descriptors run out."""
 
-    def __init__(self, capture: Capture, *, gated: bool = False) -> None:
+    def __init__(self, capture: Capture, *, prewarmed: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self.capture = capture
         self._flush: asyncio.TimerHandle | None = None
-        pipes = _open_pipes(3 if gated else 2)
-        (stdout, stdout_end), (stderr, stderr_end), *gates = pipes
-        self._open = {STDOUT: stdout, STDERR: stderr}  # the ends that we read
-        self.command_ends = [stdout_end, stderr_end, *(end for end, _ in gates)]  # whoever takes them closes them
-        self._entrance = gates[0][1] if gates else None
+        (stdout, stdout_end), (stderr, stderr_end), *start = _open_pipes(3 if prewarmed else 2)
+        self._open = {STDOUT: stdout, STDERR: stderr}  # the ends that the agent reads
+        self.command_ends = [stdout_end, stderr_end, *(end for end, _ in start)]  # closed by their receiver
+        self._start_pipe = start[0][1] if start else None
         for descriptor in self._open.values():
             os.set_blocking(descriptor, False)
-        if not gated:
+        if not prewarmed:
             self._begin()
 
     def _begin(self) -> None:
         for stream, descriptor in self._open.items():
             self._loop.add_reader(descriptor, self._read, stream)
 
-    def open_gate(self) -> bool:
-        """Let the command go on, and read what it has printed so far; False if it ended before."""
-        assert self._entrance is not None
+    def start(self) -> bool:
+        """Let a prewarmed command run, and read what it has printed so far; False if it has exited."""
+        assert self._start_pipe is not None
         try:
-            os.write(self._entrance, b"!")
+            os.write(self._start_pipe, b"!")
         except BrokenPipeError:
             return False
-        self._close_gate()
+        self._close_start_pipe()
         self._begin()
         return True
 
     def discard(self) -> None:
-        """Close without reading. A command that waits at the gate ends by itself."""
-        self._close_gate()
+        """Close without reading. A command that waits on its start pipe exits by itself."""
+        self._close_start_pipe()
         for stream in list(self._open):
             self._end(stream)
 
-    def _close_gate(self) -> None:
-        if self._entrance is not None:
-            os.close(self._entrance)
-            self._entrance = None
+    def _close_start_pipe(self) -> None:
+        if self._start_pipe is not None:
+            os.close(self._start_pipe)
+            self._start_pipe = None
 
     def close(self) -> None:
-        """Take what is left in the pipes, once no process of the command is, and emit the rest."""
+        """Read what is left in the pipes, once no process of the command is left, and emit it."""
         for stream in list(self._open):
             for _ in range(LAST_READS):
                 if not self._read(stream):
@@ -102,8 +101,8 @@ def _open_pipes(count: int) -> list[tuple[int, int]]:
         for _ in range(count):
             pipes.append(os.pipe())
     except OSError:
-        for pipe in pipes:
-            os.close(pipe[0])
-            os.close(pipe[1])
+        for reading, writing in pipes:
+            os.close(reading)
+            os.close(writing)
         raise
     return pipes

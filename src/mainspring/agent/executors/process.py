@@ -1,12 +1,11 @@
-"""Processes: the agent's side of the guardian. Start a command, stop it, hear how it ended.
+"""Processes: the agent's side of the guardian. Start a command, stop it, learn how it ended.
 
-Why the agent does not start commands itself: whoever starts them is their parent, and a parent that
-outlives the agent leaves no instant in which a command is nobody's. Nor should the loop that fires
-timers wait for a start. How late it was, median and p99, with 300 starts of `true` (an agent of
-200 MB, two cores): 24 and 32 ms with uvloop's own spawn, which forks on the loop's thread and slows
-with the agent's size; 3 and 6 ms with asyncio's; 0.4 and 2.4 ms with subprocess.Popen in threads, which
-holds the interpreter's lock until exec; 0.2 and 2.2 ms here, output and exit included, and what is
-left is the two cores being busy: no callback takes more than 0.3 ms.
+The guardian, not the agent, is the parent of every command: it outlives the agent, so a command never runs without a
+parent that ends it. And the loop that fires timers must not wait for a start. Lateness, median and p99, of 300
+starts of `true` (an agent of 200 MB, two cores): 24 and 32 ms with uvloop's spawn, which forks on the loop's thread
+and slows with the agent's size; 3 and 6 ms with asyncio's; 0.4 and 2.4 ms with subprocess.Popen in threads, which
+holds the interpreter's lock until exec; 0.2 and 2.2 ms here, output and exit included. What is left is the two cores
+being busy: no callback takes more than 0.3 ms.
 Next: agent/guardian/guardian.py
 """
 
@@ -21,48 +20,35 @@ import subprocess
 import sys
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mainspring.agent.executors.capture import Capture
 from mainspring.agent.executors.pipes import Pipes
+from mainspring.agent.executors.program import Program
 
 INTERPRETER = (sys.executable, "-I", "-S", "-X", "utf8")  # isolated, without site: light to start
 GUARDIAN = (
     "import sys; sys.path.append(sys.argv[1]); from mainspring.agent.guardian.guardian import main; main(*sys.argv[2:])"
 )
 ROOT = str(Path(__file__).parents[3])  # where this package is found
-STARTS = 4  # under way at once: a burst of a thousand is spread over turns of the loop
+STARTS = 4  # in flight at once: a burst of a thousand is spread over turns of the loop
 LOST = "the guardian of this agent's commands died"
-
-
-@dataclass(frozen=True)
-class Program:
-    """What the guardian is told to start."""
-
-    argv: list[str]
-    env: dict[str, str]
-    cwd: str | None
-    stdin: str | None
-    marks: list[str]  # variables of `env` that only this command and its descendants have
-    limits: dict[str, float] = field(default_factory=dict)  # memory, cpu, files: those that there are
-    identity: tuple[int, int, list[int]] | None = None  # user, group and further groups, if not our own
-    gated: bool = False  # an interpreter that waits at a gate before it runs its script
 
 
 class GuardianLost(Exception):
     """The guardian died; the commands that it had started are killed."""
 
 
-class LeaseOver(Exception):
-    """The agent's lease ended before the command did: the guardian killed it, or did not even start it."""
+class LeaseExpired(Exception):
+    """The agent's lease expired first: the guardian killed the command, or did not start it."""
 
 
 @dataclass(eq=False)
 class Child:
-    """`exit` becomes the exit code (negative: a signal's number) once no process of it is left, an
-    OSError if the system refused to start it, or LeaseOver."""
+    """`exit` becomes the exit code (negative: a signal) once no process of the command is left, an OSError if the
+    system refused to start it, or LeaseExpired."""
 
     guardian: GuardianProcess
     number: int
@@ -72,36 +58,30 @@ class Child:
     pid: int | None = None
 
     def stop(self, grace: float) -> None:
-        """TERM to the whole group, KILL after `grace` seconds. Only the first stop counts."""
-        self.guardian.say(["stop", self.number, grace])
+        """TERM to the whole group, KILL after `grace` seconds. A later stop can only shorten the grace."""
+        self.guardian.send(["stop", self.number, grace])
 
     def pause(self, *, resume: bool) -> None:
-        """Stop all processes of it where they are, or let them go on."""
-        self.guardian.say(["pause", self.number, resume])
+        """Stop or continue all of its processes."""
+        self.guardian.send(["pause", self.number, resume])
 
     def discard(self) -> None:
-        """End it at once; nobody wants to know how it ended, nor what it printed."""
+        """Kill it; ignore its exit and its output."""
         self.pipes.discard()
         self.stop(0.0)
-        self.exit.add_done_callback(lambda exit: exit.exception())  # looked at
-
-
-@dataclass
-class _Line:
-    data: memoryview
-    descriptors: list[int] = field(default_factory=list)
+        self.exit.add_done_callback(lambda exit: exit.exception())  # retrieved, so that asyncio does not log it
 
 
 class GuardianProcess:
-    """A guardian and the channel to it. What is said to it is queued at once and handled in order, so a
-    stop that follows a spawn always finds what was spawned: a cancelled caller leaks nothing."""
+    """A guardian and the channel to it. Messages are queued at once and handled in order, so a stop that follows a
+    spawn always finds the command: a cancelled caller leaks nothing."""
 
     def __init__(self, open_files: int, until: float | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._children: dict[int, Child] = {}
         self._last_number = 0
         self._starts = asyncio.Semaphore(STARTS)
-        self._lines: deque[_Line] = deque()
+        self._lines: deque[tuple[bytearray, list[int]]] = deque()  # with the descriptors that go along
         self._buffer = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
@@ -118,43 +98,43 @@ class GuardianProcess:
             self.hold_until(until)
 
     def hold_until(self, at: float) -> None:
-        """Past this boot time, unless a later one is told before, it kills all that it started."""
-        self.say(["until", at])
+        """The guardian kills every command at this boot time, unless a later one follows."""
+        self.send(["until", at])
 
     async def spawn(self, program: Program, capture: Capture) -> Child:
-        """Start a command in a session of its own. Whoever is cancelled here has started nothing.
+        """Start a command in a new session. A caller cancelled in here has started nothing.
         Raises OSError when descriptors run out."""
         await self._starts.acquire()
         try:
             if not self.alive:
                 raise GuardianLost(LOST)
-            pipes = Pipes(capture, gated=program.gated)
+            pipes = Pipes(capture, prewarmed=program.prewarmed)
         except BaseException:
             self._starts.release()
             raise
         self._last_number += 1
         child = Child(self, self._last_number, program, pipes, self._loop.create_future())
         self._children[child.number] = child
-        self.say(["spawn", child.number, vars(program)], *pipes.command_ends)
+        self.send(["spawn", child.number, vars(program)], *pipes.command_ends)
         return child
 
     async def close(self) -> None:
-        """End the guardian, and with it whatever still runs."""
+        """End the guardian, which kills every command."""
         self._lose()
         await asyncio.to_thread(self._process.wait)
 
-    def say(self, message: list[object], *descriptors: int) -> None:
-        self._lines.append(_Line(memoryview(json.dumps(message).encode() + b"\n"), list(descriptors)))
+    def send(self, message: list[object], *descriptors: int) -> None:
+        self._lines.append((bytearray(json.dumps(message).encode() + b"\n"), list(descriptors)))
         self._flush()
 
     def _flush(self) -> None:
         try:
             while self.alive and self._lines:
-                line = self._lines[0]
-                sent = socket.send_fds(self._channel, [line.data], line.descriptors)
-                _close(line.descriptors)
-                line.data = line.data[sent:]
-                if not line.data:
+                line, descriptors = self._lines[0]
+                sent = socket.send_fds(self._channel, [line], descriptors)
+                _close(descriptors)
+                del line[:sent]
+                if not line:
                     self._lines.popleft()
         except BlockingIOError:
             self._loop.add_writer(self._channel, self._flush)
@@ -176,28 +156,25 @@ class GuardianProcess:
             return
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            self._hear(*json.loads(line))
+            self._handle(*json.loads(line))
 
-    def _hear(self, verb: str, number: int, *fields: Any) -> None:
+    def _handle(self, verb: str, number: int, *fields: Any) -> None:
+        if verb != "ended":
+            self._starts.release()
         if verb == "started":
-            self._starts.release()
             self._children[number].pid = fields[0]
-        elif verb == "refused":
-            self._starts.release()
-            self._children.pop(number).exit.set_exception(OSError(*fields))
-        elif verb == "expired":
-            self._starts.release()
-            self._children.pop(number).exit.set_exception(LeaseOver())
-        elif verb == "ended":
-            exit_code, lease_over = fields
-            if lease_over:
-                self._children.pop(number).exit.set_exception(LeaseOver())
-            else:
-                self._children.pop(number).exit.set_result(exit_code)
+            return
+        exit = self._children.pop(number).exit
+        if verb == "refused":
+            exit.set_exception(OSError(*fields))
+        elif verb == "expired" or fields[1]:
+            exit.set_exception(LeaseExpired())
+        else:
+            exit.set_result(fields[0])
 
     def _died(self) -> None:
         self._lose()
-        self._process.kill()  # it closed its end, so it is gone or about to be: the wait is short
+        self._process.kill()  # it closed its end, so it has exited or is about to: the wait is short
         self._process.wait()
 
     def _lose(self) -> None:
@@ -207,8 +184,8 @@ class GuardianProcess:
         self._loop.remove_reader(self._channel)
         self._loop.remove_writer(self._channel)
         self._channel.close()
-        for line in self._lines:
-            _close(line.descriptors)
+        for _, descriptors in self._lines:
+            _close(descriptors)
         for child in self._children.values():
             if child.pid is not None:
                 with suppress(ProcessLookupError, PermissionError):

@@ -1,6 +1,6 @@
 """Python handlers: async ones on the event loop, sync ones in threads.
 
-Next: agent/connection/outbox.py
+Next: agent/run/endings.py
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from typing import Any
 
 import msgspec
 
-from mainspring.agent.executors.base import AttemptFailed, Executor
-from mainspring.agent.run.attempt import Attempt, Transactions
-from mainspring.agent.run.context import TaskCancelled, running
-from mainspring.agent.run.control import Control
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Transactions
+from mainspring.agent.context import Control, TaskCancelled, running
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.jobs import Python
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """A function of the application's, and how its arguments and its result cross JSON."""
+    """A function of the application, and how its arguments and its result are converted from and to JSON."""
 
     name: str
     function: Callable[..., Any]
@@ -72,7 +70,7 @@ class PythonExecutor(Executor):
         except (asyncio.CancelledError, TaskCancelled) as error:
             if attempt.stopping is not None:
                 raise
-            raise _failed(error) from error  # of the handler's own making: nobody told it to stop
+            raise _failed(error) from error  # raised by the handler itself: the agent did not stop it
         except BaseException as error:  # KeyboardInterrupt too: a real one comes as a signal, not from a handler
             raise _failed(error) from error
         if value is None:
@@ -91,7 +89,7 @@ class PythonExecutor(Executor):
 
 
 class _Thread:
-    """One call in a thread, which can be interrupted between two steps of Python."""
+    """One call in a thread, which can be interrupted between two bytecodes."""
 
     def __init__(self, function: Callable[..., Any], attempt: Attempt) -> None:
         self._function = function
@@ -107,10 +105,10 @@ class _Thread:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             self._interrupt()
-            # A thread in a blocking call cannot be stopped: after the grace it is left to itself.
+            # A thread in a blocking call cannot be stopped: after the grace the agent no longer waits for it.
             await asyncio.wait([future], timeout=self._attempt.grace)
             if future.done() and not future.cancelled():
-                future.exception()  # looked at
+                future.exception()  # retrieved, so that asyncio does not log it
             raise
 
     def _call(self) -> Any:
@@ -136,14 +134,14 @@ class _Thread:
 
 
 def _failed(error: BaseException) -> AttemptFailed:
-    """The failure as the database will tell it: last line first, then where it came from."""
+    """The failure as it is stored: the last line of the traceback first, then all of it."""
     kinds = [kind for kind in type(error).__mro__ if kind not in (object, BaseException)]
     labels = tuple(label for kind in kinds for label in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}"))
-    # The first frame is ours.
+    # The first frame is this module's.
     trace = error.__traceback__.tb_next if error.__traceback__ else None
     try:
-        story = "".join(traceback.format_exception(type(error), error, trace))
+        trace_text = "".join(traceback.format_exception(type(error), error, trace))
         headline = "".join(traceback.format_exception_only(error)).strip()
-    except Exception:  # an exception of theirs that cannot be printed
-        headline, story = type(error).__name__, "(it cannot be printed)"
-    return AttemptFailed("handler_error", f"{headline}\n\n{story}", labels=labels)
+    except Exception:  # the __str__ of a user's exception
+        headline, trace_text = type(error).__name__, "(it cannot be printed)"
+    return AttemptFailed("handler_error", f"{headline}\n\n{trace_text}", labels=labels)

@@ -1,8 +1,8 @@
 """Groups: the processes of one command, which the guardian pauses and ends together.
 
-Most of them are in the process group of the one that was started. What left it by setsid() is found
-as a descendant, or by the variables that it was started with once its parent is gone.
-Next: agent/guardian/guardian.py
+Most are in the process group of the leader. One that left it by setsid() is found as a descendant, or, once its
+parent has exited, by its environment variables.
+Next: agent/guardian/process_table.py
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from contextlib import suppress
 from mainspring.agent.guardian.process_table import children, descendants, signal_group, signal_process, variables
 
 NEVER = float("inf")
-ROUNDS = 20  # of looking for what was forked since the last look; a stopped process forks no more
+ROUNDS = 20  # of looking for processes forked since the last round; a stopped process does not fork
 
 
 class Group:
-    """One command: the process that we started, its group, and what escaped from the group."""
+    """One command: its leader, the leader's process group, and the processes that escaped from it."""
 
     __slots__ = ("asked", "exit_code", "expired", "kill_at", "marks", "number", "paused", "process")
 
@@ -27,11 +27,11 @@ class Group:
         self.number = number
         self.process = process
         self.marks = {os.fsencode(mark) for mark in marks}
-        self.asked: set[int] = set()  # what escaped from the group, and has been sent TERM
+        self.asked: set[int] = set()  # escaped processes that were sent TERM
         self.exit_code: int | None = None  # of the leader, once it is reaped
         self.kill_at = NEVER  # set once: the group is being ended
         self.paused = False
-        self.expired = False  # ended because the agent's lease was over
+        self.expired = False  # killed because the agent's lease expired
 
     def pause(self) -> None:
         self.paused = True
@@ -42,7 +42,7 @@ class Group:
         self._signal_all(signal.SIGCONT)
 
     def end(self, kill_at: float) -> None:
-        """Ask it to end; one that is paused can only hear it when it goes on."""
+        """Send TERM; a paused group is resumed, or it would not receive it."""
         self.kill_at = kill_at
         signal_group(self.process.pid, signal.SIGTERM)
         if self.paused:
@@ -58,21 +58,21 @@ class Group:
         return signal_group(self.process.pid, 0)
 
     def signal_escaped(self, escaped: set[int], *, kill: bool) -> None:
-        """They are our children, and reaped by us: their numbers cannot be another's."""
+        """They are children of the guardian and reaped by it: their ids cannot have been reused."""
         for pid in escaped if kill else escaped - self.asked:
             with suppress(PermissionError):
                 os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
         self.asked |= escaped
 
     def _signal_all(self, number: int) -> None:
-        """Also what escaped from the group, whoever its parent is."""
+        """Also the processes that escaped from the group."""
         signal_group(self.process.pid, number)
         signalled: set[int] = set()
         nothing_new = 0
         for _ in range(ROUNDS):
             new = self._members() - signalled
             nothing_new = 0 if new else nothing_new + 1
-            if nothing_new == 2:  # one look can miss a child while others come and go
+            if nothing_new == 2:  # one round can miss a child while others come and go
                 return
             for pid in new:
                 signal_process(pid, number)
@@ -80,5 +80,5 @@ class Group:
 
     def _members(self) -> set[int]:
         escaped = [pid for pid in children() if self.owns(variables(pid))]
-        leader = [self.process.pid] if self.exit_code is None else []  # a reaped one's number may be another's
+        leader = [self.process.pid] if self.exit_code is None else []  # a reaped id may have been reused
         return descendants(*leader, *escaped)

@@ -1,18 +1,16 @@
-"""Guardian: a small process beside the agent, and the parent of every command the agent runs.
+"""Guardian: a small process beside the agent, the parent of every command.
 
-It starts commands when told, pauses and ends their groups, reaps them and says how they ended. As the parent
-it knows each command from its first instant, so when the agent is gone, even by kill -9, nothing
-that it started is left. Only a kill -9 of agent and guardian at once leaves commands running:
-PR_SET_PDEATHSIG would need code between fork and exec. The agent says until when its lease holds; past
-that instant nothing that was started is left either, even if the agent is stopped and cannot say a word.
+It starts commands, pauses and ends their groups, reaps them and reports how they ended. As the parent it knows each
+command from its first instant: when the agent exits, even by kill -9, the guardian kills every command. Only a kill -9
+of agent and guardian at once leaves commands running: PR_SET_PDEATHSIG would need code between fork and exec. The agent
+sends the instant until which its lease holds; past it the guardian kills every command, even if the agent is frozen.
 
-A process of its own (`python -I -S`): it imports the standard library and its own few modules only.
-One JSON list a line:
-  in   ["spawn", number, program] with descriptors for stdout and stderr, and for the gate if it has one
+It runs as `python -I -S`, and imports the standard library and this room only. One JSON list per line:
+  in   ["spawn", number, program] with descriptors for stdout and stderr, and for the start pipe if it has one
        ["stop", number, grace]  ["pause", number, resume]  ["until", boot time]
   out  ["started", number, pid]  ["refused", number, errno, reason, path]  ["expired", number]
        ["ended", number, exit code, whether the lease was over]
-Next: agent/guardian/launch.py, agent/guardian/groups.py
+Next: agent/guardian/launch.py
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ from mainspring.agent.guardian.groups import NEVER, Group
 from mainspring.agent.guardian.launch import launch
 from mainspring.agent.guardian.process_table import children, descendants, reap, signal_process, variables
 
-LINGER = 0.5  # seconds between TERM and KILL for what a command leaves behind
-GIVE_UP = 5.0  # seconds after KILL; what is left then can only be a zombie or stuck in the kernel
-POLL = 0.01  # seconds between two looks at a group that is ending
-WATCH = 1.0  # seconds between two looks at whether the agent is still our parent
+LINGER = 0.5  # seconds between TERM and KILL for processes that outlive their command
+GIVE_UP = 5.0  # seconds after KILL; a process that is left then is a zombie or stuck in the kernel
+POLL = 0.01  # seconds between two checks of a group that is ending
+WATCH = 1.0  # seconds between two checks whether the agent is still the parent
 PR_SET_CHILD_SUBREAPER = 36
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -47,12 +45,12 @@ class Guardian:
     def __init__(self, channel: socket.socket, agent: int) -> None:
         self.channel = channel
         self.agent = agent
-        self.until = NEVER  # boot time at which the agent's lease is over
+        self.until = NEVER  # boot time at which the agent's lease expires
         self.groups: dict[int, Group] = {}
         self.leaders: dict[int, Group] = {}  # by process id, until reaped
         self.ending: dict[int, Group] = {}
         self.incoming = bytearray()
-        self.outgoing = bytearray()  # a stopped agent reads nothing, and must not stop us too
+        self.outgoing = bytearray()  # a frozen agent reads nothing, and must not block the guardian
         self.descriptors: deque[int] = deque()  # received, in the order of the lines that use them
         self.wake, wake = socket.socketpair()
         self.wake.setblocking(False)
@@ -61,34 +59,34 @@ class Guardian:
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Until the agent is gone. Its socket says so at once; a fork of the agent that still holds
-        the socket would hide it, so we also watch who our parent is."""
+        """Until the agent exits. That closes its socket, unless a fork of the agent still holds it: so the parent's
+        process id is checked too."""
         try:
             while os.getppid() == self.agent and self.step():
                 pass
         except ConnectionError:
             pass
-        finally:  # a bug of ours too must not leave commands behind
-            self.end_all()
+        finally:  # a bug in the guardian must not leave commands behind either
+            self.kill_all()
 
     def step(self) -> bool:
         writers = [self.channel] if self.outgoing else []
-        readable, _, _ = select.select([self.channel, self.wake], writers, [], self.patience())
+        readable, _, _ = select.select([self.channel, self.wake], writers, [], self.wait_time())
         if self.wake in readable:
             self.wake.recv(4096)
         if self.channel in readable and not self.receive():
             return False
-        self.expire()
+        self.kill_expired()
         for pid, exit_code in reap(before=self.leader_exited):
             if group := self.leaders.pop(pid, None):
                 group.process.returncode = group.exit_code = exit_code
-        self.settle()
+        self.advance_ending()
         self.flush()
         return True
 
-    def patience(self) -> float:
+    def wait_time(self) -> float:
         longest = WATCH
-        if self.groups and not self.is_over():
+        if self.groups and not self.lease_expired():
             longest = min(longest, max(self.until - time.clock_gettime(_BOOT), 0.0))
         if not self.ending:
             return longest
@@ -97,7 +95,7 @@ class Guardian:
         due = min(group.kill_at for group in self.ending.values()) - time.monotonic()
         return min(longest, max(due, POLL))
 
-    # ── what the agent says, and what it is told ────────────────────────────────────────────────
+    # ── messages from and to the agent ──────────────────────────────────────────────────────────
 
     def receive(self) -> bool:
         data, descriptors, _, _ = socket.recv_fds(self.channel, 65_536, 64)
@@ -118,26 +116,26 @@ class Guardian:
 
     def spawn(self, number: int, program: dict[str, Any]) -> None:
         stdout, stderr = self.descriptors.popleft(), self.descriptors.popleft()
-        gate = self.descriptors.popleft() if program["gated"] else None
+        start_pipe = self.descriptors.popleft() if program["prewarmed"] else None
         try:
-            if self.is_over():
-                self.say("expired", number)
+            if self.lease_expired():
+                self.send("expired", number)
                 return
-            process = launch(program, stdout, stderr, gate)
+            process = launch(program, stdout, stderr, start_pipe)
         except OSError as error:
-            self.say("refused", number, error.errno or 0, error.strerror or str(error), error.filename)
+            self.send("refused", number, error.errno or 0, error.strerror or str(error), error.filename)
         except (ValueError, subprocess.SubprocessError) as error:  # a NUL, a lone surrogate, a "=" in a variable's name
-            self.say("refused", number, 0, str(error), None)
+            self.send("refused", number, 0, str(error), None)
         else:
             self.groups[number] = self.leaders[process.pid] = Group(number, process, program["marks"])
-            self.say("started", number, process.pid)
+            self.send("started", number, process.pid)
         finally:
-            for descriptor in (stdout, stderr, gate):
+            for descriptor in (stdout, stderr, start_pipe):
                 if descriptor is not None:
                     os.close(descriptor)
 
     def stop(self, number: int, grace: float) -> None:
-        """TERM now, KILL after `grace`; said again, only sooner. It may have ended meanwhile, or never started."""
+        """TERM now, KILL after `grace`; a second stop can only shorten it. Ignored once the group has ended."""
         group = self.groups.get(number)
         if group and group.kill_at == NEVER:
             self.end(group, grace)
@@ -145,7 +143,7 @@ class Guardian:
             group.kill_at = min(group.kill_at, time.monotonic() + grace)
 
     def pause(self, number: int, *, resume: bool) -> None:
-        """Stop its processes where they are, or let them go on. One that is being ended goes on to its end."""
+        """SIGSTOP or SIGCONT to all its processes. A group that is being ended is not paused."""
         group = self.groups.get(number)
         if group and group.kill_at == NEVER:
             if resume:
@@ -153,7 +151,7 @@ class Guardian:
             else:
                 group.pause()
 
-    def say(self, *report: Any) -> None:
+    def send(self, *report: Any) -> None:
         self.outgoing += json.dumps(report).encode() + b"\n"
         self.flush()
 
@@ -163,7 +161,7 @@ class Guardian:
                 sent = self.channel.send(self.outgoing, socket.MSG_DONTWAIT)
                 del self.outgoing[:sent]
         except BlockingIOError:
-            pass  # when it reads again
+            pass  # sent when the agent reads again
 
     # ── how a group ends ────────────────────────────────────────────────────────────────────────
 
@@ -176,12 +174,12 @@ class Guardian:
         self.ending[group.number] = group
         group.end(time.monotonic() + grace)
 
-    def is_over(self) -> bool:
+    def lease_expired(self) -> bool:
         return time.clock_gettime(_BOOT) >= self.until
 
-    def expire(self) -> None:
-        """The agent's lease is over: its tasks may start elsewhere now, so nothing below us may live on."""
-        if not self.groups or not self.is_over():
+    def kill_expired(self) -> None:
+        """Once the agent's lease has expired, its tasks may start elsewhere: kill every process below the guardian."""
+        if not self.groups or not self.lease_expired():
             return
         now = time.monotonic()
         for group in self.groups.values():
@@ -193,8 +191,8 @@ class Guardian:
         for pid in descendants(*children()):
             signal_process(pid, signal.SIGKILL)
 
-    def settle(self) -> None:
-        """Move each ending group on, and report it once no process of it is left."""
+    def advance_ending(self) -> None:
+        """Kill ending groups that are due; report each once no process of it is left."""
         now = time.monotonic()
         due = [group for group in self.ending.values() if group.exit_code is not None or now >= group.kill_at]
         if not due:
@@ -205,16 +203,16 @@ class Guardian:
                 group.kill()
             if group.exit_code is None:
                 continue
-            # Left its group by setsid(), but not the variables that it was started with.
+            # A process that left its group by setsid() still has the variables of its command.
             escaped = {pid for pid, its in orphans.items() if group.owns(its)}
             group.signal_escaped(escaped, kill=now >= group.kill_at)
-            # The leader is reaped, but its number stays taken as long as the group has a member.
-            # An empty group is reported at once, so we never signal a number that is another's by then.
+            # The leader is reaped, but its id stays taken as long as the group has a member. An empty group is
+            # reported at once, so the guardian never signals an id that was reused.
             if not (escaped or group.is_alive()) or now >= group.kill_at + GIVE_UP:
                 del self.ending[group.number], self.groups[group.number]
-                self.say("ended", group.number, group.exit_code, group.expired)
+                self.send("ended", group.number, group.exit_code, group.expired)
 
-    def end_all(self) -> None:
+    def kill_all(self) -> None:
         for group in self.groups.values():
             group.kill()
         give_up_at = time.monotonic() + GIVE_UP
@@ -227,12 +225,12 @@ class Guardian:
 
 
 def prepare(open_files: int) -> None:
-    """What commands inherit from us is as if a login had started them."""
+    """Commands inherit signals, umask and limits as from a login."""
     for number in signal.valid_signals():
         if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)  # Popen resets those two itself
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    # Whoever stops the agent may signal us too; the agent decides when we end. A handler, as
+    # A signal to the agent's group may reach the guardian too; only the agent's exit ends it. A handler, because
     # unlike SIG_IGN it is not inherited.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
@@ -243,6 +241,6 @@ def prepare(open_files: int) -> None:
 
 
 def main(agent: str, open_files: str) -> None:
-    """Serve the process `agent`, whose channel is our standard input."""
+    """Serve the process `agent`, whose channel is the standard input."""
     prepare(int(open_files))
     Guardian(socket.socket(fileno=0), int(agent)).serve()

@@ -1,7 +1,7 @@
-"""Launch: how the guardian starts a program: as which user, under which limits, with what open.
+"""Launch: how the guardian starts a program: as which user, under which limits, with which descriptors.
 
-Only what is asked for is done between fork and exec: a start without it needs no code of ours there and
-is a vfork. Code there is safe, as the guardian has one thread.
+A start without limits runs no Python between fork and exec, and is a vfork. Python there is safe, because the guardian
+has one thread.
 Next: agent/guardian/groups.py
 """
 
@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Any
 
 CPU_WARNING = 2  # seconds from SIGXCPU, which a program may handle, to SIGKILL
-GATE = "MAINSPRING_GATE"  # which descriptor a warm interpreter waits on
+START_PIPE = "MAINSPRING_START_PIPE"  # the descriptor that a prewarmed interpreter waits on
 
 
-def launch(program: dict[str, Any], stdout: int, stderr: int, gate: int | None) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own. Text for stdin goes through a file: a command that never reads it
-    then blocks nobody. Raises OSError, ValueError or SubprocessError."""
+def launch(program: dict[str, Any], stdout: int, stderr: int, start_pipe: int | None) -> subprocess.Popen[bytes]:
+    """Start it in a new session. Text for stdin goes through a file, so that a command that does not read it blocks
+    nothing. Raises OSError, ValueError or SubprocessError."""
     stdin: str | None = program["stdin"]
     env: dict[str, str] = program["env"]
     options: dict[str, Any] = {}
@@ -32,12 +32,12 @@ def launch(program: dict[str, Any], stdout: int, stderr: int, gate: int | None) 
         options["user"] = user
         for stream in (stdout, stderr):
             os.fchown(stream, user, -1)  # so that it can open /dev/stdout
-    if gate is not None:
-        env = {**env, GATE: str(gate)}
-        options["pass_fds"] = (gate,)
+    if start_pipe is not None:
+        env = {**env, START_PIPE: str(start_pipe)}
+        options["pass_fds"] = (start_pipe,)
     with tempfile.TemporaryFile() if stdin is not None else open(os.devnull, "rb") as source:
         if stdin is not None:
-            source.write(stdin.encode("utf-8", "surrogateescape"))
+            source.write(stdin.encode("utf-8", "surrostart_pipeescape"))
             source.seek(0)
         return subprocess.Popen(
             program["argv"],
@@ -52,14 +52,14 @@ def launch(program: dict[str, Any], stdout: int, stderr: int, gate: int | None) 
 
 
 def _limiter(limits: dict[str, float]) -> Callable[[], None]:
-    """What sets the limits in the new process. Memory comes last: from then on there may be none."""
+    """A function that sets the limits in the new process. Memory comes last: setting the others may need some."""
     wanted: list[tuple[int, int, int]] = []
     if "files" in limits:
-        wanted.append(_within_ours(resource.RLIMIT_NOFILE, int(limits["files"]), 0))
+        wanted.append(_capped(resource.RLIMIT_NOFILE, int(limits["files"]), 0))
     if "cpu" in limits:
-        wanted.append(_within_ours(resource.RLIMIT_CPU, math.ceil(limits["cpu"]), CPU_WARNING))
+        wanted.append(_capped(resource.RLIMIT_CPU, math.ceil(limits["cpu"]), CPU_WARNING))
     if "memory" in limits:
-        wanted.append(_within_ours(resource.RLIMIT_AS, int(limits["memory"]), 0))
+        wanted.append(_capped(resource.RLIMIT_AS, int(limits["memory"]), 0))
 
     def limit() -> None:
         for kind, soft, hard in wanted:
@@ -68,9 +68,9 @@ def _limiter(limits: dict[str, float]) -> Callable[[], None]:
     return limit
 
 
-def _within_ours(kind: int, soft: int, more: int) -> tuple[int, int, int]:
-    """A limit above our own is no limit of the command's: ours holds then."""
-    ours = resource.getrlimit(kind)[1]
-    if ours == resource.RLIM_INFINITY:
+def _capped(kind: int, soft: int, more: int) -> tuple[int, int, int]:
+    """A limit above the guardian's own is capped to it."""
+    own = resource.getrlimit(kind)[1]
+    if own == resource.RLIM_INFINITY:
         return kind, soft, soft + more
-    return kind, min(soft, ours), min(soft + more, ours)
+    return kind, min(soft, own), min(soft + more, own)

@@ -1,7 +1,6 @@
-"""The system's processes as the guardian sees them: its children and what is below them, signalled and reaped.
+"""Process table: the guardian's children and their descendants; signal and reap them.
 
-Imports the standard library only, as all that the guardian runs.
-Next: agent/guardian/groups.py
+Next: agent/run/endings.py
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from contextlib import suppress
 
 
 def signal_group(pid: int, number: int) -> bool:
-    """True if the group had a process that we may signal (a zombie counts as one)."""
+    """True if the group has a process that may be signalled (a zombie counts)."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -28,7 +27,7 @@ def signal_process(pid: int, number: int) -> None:
 def reap(*, before: Callable[[int], None]) -> Iterator[tuple[int, int]]:
     """Reap each child that has exited; `before` is called while its process id is still taken."""
     with suppress(ChildProcessError):
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13: an instant after it, not before
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: called an instant after it
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
                 before(reaped[0])
                 yield reaped[0], os.waitstatus_to_exitcode(reaped[1])
@@ -40,13 +39,13 @@ def reap(*, before: Callable[[int], None]) -> Iterator[tuple[int, int]]:
 
 
 def children() -> list[int]:
-    """Ours, and as we are their reaper the orphans of commands too. Elsewhere than on Linux those
-    go to process 1, and what leaves its group is out of our sight."""
+    """The guardian's, including orphans of commands, as it is their subreaper. Elsewhere than on Linux those go to
+    process 1, and a process that leaves its group is not found."""
     return _listed("/proc/thread-self/children")
 
 
 def descendants(*roots: int) -> set[int]:
-    """All that is below these processes, and they themselves."""
+    """These processes and everything below them."""
     found: set[int] = set()
     waiting = set(roots)
     while waiting:

@@ -1,1 +1,1 @@
-"""Attempts on this agent: armed, fired at their instant, stopped, ended, reported. Uses timing/ and executors/."""
+"""Attempts on this agent: armed, fired at their instant, stopped, ended, reported. Uses every room below it."""

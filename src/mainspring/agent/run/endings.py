@@ -1,13 +1,12 @@
-"""Endings: how an attempt that is over is reported, by what it raised or why it was stopped.
+"""Endings: the report of an attempt that has ended, by what it raised or why it was stopped.
 
 Next: agent/connection/outbox.py
 """
 
 from __future__ import annotations
 
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt, StopReason
-from mainspring.agent.run.control import CancelTask, Control, RetryAfter, Snooze
+from mainspring.agent.attempt import Attempt, AttemptFailed, StopReason
+from mainspring.agent.context import CancelTask, Control, RetryAfter, Snooze
 from mainspring.model.messages import Armed, Ending
 from mainspring.model.tasks.payload import cut
 from mainspring.model.tasks.states import TaskState
@@ -22,66 +21,62 @@ _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
 }
 
 
-def ending(
+def ended(
     attempt: Attempt, state: TaskState, now: float, result: str | None = None, failure: AttemptFailed | None = None
 ) -> Ending:
     armed = attempt.armed
-    told = Ending(armed.task, armed.token, armed.job, armed.attempt, state, attempt.started_at, now, result)
+    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, state, attempt.started_at, now, result)
     if failure is not None:
-        told.code = failure.code
-        told.error = cut(failure.message)
-        told.labels = failure.labels
-        told.retry_after = failure.retry_after
-    return told
+        ending.code = failure.code
+        ending.error = cut(failure.message)
+        ending.labels = failure.labels
+        ending.retry_after = failure.retry_after
+        ending.final = failure.final
+    return ending
 
 
 def controlled(attempt: Attempt, control: Control, now: float) -> Ending:
-    """The handler said itself what is to become of its task."""
+    """The handler decided about its task by a control exception."""
     message = str(control)
     match control:
         case RetryAfter(delay=delay):
-            failure = AttemptFailed("retry_after", message, labels=("RetryAfter",))
-            told = ending(attempt, TaskState.FAILED, now, failure=failure)
-            told.retry_after = delay
+            failure = AttemptFailed("retry_after", message, labels=("RetryAfter",), retry_after=delay)
+            return ended(attempt, TaskState.FAILED, now, failure=failure)
         case Snooze(delay=delay):
-            told = ending(attempt, TaskState.SKIPPED, now, failure=AttemptFailed("snoozed", message))
-            told.snooze = delay
+            ending = ended(attempt, TaskState.SKIPPED, now, failure=AttemptFailed("snoozed", message))
+            ending.snooze = delay
+            return ending
         case CancelTask():
-            told = ending(attempt, TaskState.CANCELLED, now, failure=AttemptFailed("cancelled", message))
-        case _:
-            told = ending(attempt, TaskState.FAILED, now, failure=AttemptFailed("failed_for_good", message))
-            told.final = True
-    return told
+            return ended(attempt, TaskState.CANCELLED, now, failure=AttemptFailed("cancelled", message))
+    return ended(attempt, TaskState.FAILED, now, failure=AttemptFailed("failed_for_good", message, final=True))
 
 
-def unsuccessful(attempt: Attempt, error: BaseException, now: float) -> Ending:
-    """What an attempt came to that raised. One that was being stopped has been stopped, whatever it raised."""
+def raised(attempt: Attempt, error: BaseException, now: float) -> Ending:
+    """The ending of an attempt that raised. If it was being stopped, it ends as stopped, whatever it raised."""
     if isinstance(error, Control):
         try:
             return controlled(attempt, error, now)
-        except Exception as unprintable:  # a subclass of theirs that cannot even be printed
-            return broken(attempt, unprintable, now)
+        except Exception as unprintable:  # the str() of a user's subclass
+            return executor_error(attempt, unprintable, now)
     if attempt.stopping is not None:
         return stopped(attempt, attempt.stopping, now)
     if not isinstance(error, AttemptFailed):
-        raise error  # not the attempt is cancelled, but the agent
-    told = ending(attempt, TaskState.FAILED, now, failure=error)
-    told.final = error.final
-    return told
+        raise error  # the agent is cancelled, not the attempt
+    return ended(attempt, TaskState.FAILED, now, failure=error)
 
 
-def broken(attempt: Attempt, error: BaseException, now: float) -> Ending:
-    """The executor itself failed: a bug, or no memory, no processes. The task must still end."""
+def executor_error(attempt: Attempt, error: BaseException, now: float) -> Ending:
+    """The executor itself failed: a bug, or out of memory or processes. The task must still end."""
     try:
         message = f"{type(error).__name__}: {error}"
     except Exception:
         message = f"{type(error).__name__}, which cannot be printed"
-    return ending(attempt, TaskState.FAILED, now, failure=AttemptFailed("executor_error", message))
+    return ended(attempt, TaskState.FAILED, now, failure=AttemptFailed("executor_error", message))
 
 
-def before_start(attempt: Attempt, now: float) -> Ending:
+def cancelled_before_start(attempt: Attempt, now: float) -> Ending:
     failure = AttemptFailed("cancelled", "cancelled before it started")
-    return ending(attempt, TaskState.CANCELLED, now, failure=failure)
+    return ended(attempt, TaskState.CANCELLED, now, failure=failure)
 
 
 def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
@@ -89,11 +84,11 @@ def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
     definition = attempt.job.definition
     failures = 0 if definition.health is None else definition.health.failures
     failure = AttemptFailed(code, message.format(timeout=definition.timeout, failures=failures))
-    return ending(attempt, state, now, failure=failure)
+    return ended(attempt, state, now, failure=failure)
 
 
-def of_no_job(armed: Armed, now: float) -> Ending:
-    told = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
-    told.code = "unknown_job"
-    told.error = "its job has been deleted"
-    return told
+def unknown_job(armed: Armed, now: float) -> Ending:
+    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
+    ending.code = "unknown_job"
+    ending.error = "its job has been deleted"
+    return ending

@@ -1,7 +1,6 @@
-"""Failures: an attempt that failed leaves a record in the log, and the application's hooks are told.
+"""Failures: logs each attempt that failed, and calls the application's hooks.
 
 Neither touches the attempt or its report. The log of one job is bounded: a burst, then one line that counts the rest.
-Hooks run beside the attempts, one failure after another, each in bounded time.
 Next: agent/run/hooks.py
 """
 
@@ -11,18 +10,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 import msgspec
 
-from mainspring.agent.executors.base import AttemptFailed
-from mainspring.agent.run.attempt import Attempt
-from mainspring.agent.run.hooks import FailureHook, Hooks
+from mainspring.agent.attempt import Attempt, AttemptFailed
+from mainspring.agent.run.hooks import Failure, FailureHook, Hooks
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import after_attempt
-
-__all__ = ["Failure", "FailureHook", "Failures"]
 
 log = logging.getLogger("mainspring.job")
 
@@ -31,43 +26,18 @@ WINDOW = 60.0  # seconds
 
 _WITH_TRACEBACK = {"handler_error", "executor_error"}
 _EXECUTOR = "mainspring.agent.executors.python"
-_NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the attempt was stopped, and runs again
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """An attempt that failed, as `@app.on_failure` is given it."""
-
-    job: str
-    task_id: int
-    attempt: int  # from 1
-    attempts: int  # that its job allows
-    error_code: str  # handler_error, timeout, exit_code, http_status, …
-    message: str  # the first line says what happened
-    exception: BaseException | None  # what a handler raised, with its traceback
-    args: dict[str, Any]
-    final: bool  # False: by its job's policy another attempt follows
-
-
-class _Window:
-    """What one job has had logged since the window began."""
-
-    __slots__ = ("left_out", "logged", "timer")
-
-    def __init__(self, timer: asyncio.TimerHandle) -> None:
-        self.timer = timer
-        self.logged = 0
-        self.left_out = 0
+_NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the agent stopped the attempt; it runs again
 
 
 class Failures:
     def __init__(self, window: float = WINDOW) -> None:
         self._length = window
-        self._windows: dict[str, _Window] = {}
+        self._counts: dict[str, int] = {}  # failures of each job since its window began
         self._hooks = Hooks()
         self.hooks: Sequence[FailureHook] = ()  # of the application
 
-    def tell(self, attempt: Attempt, ending: Ending, error: BaseException) -> Ending:
-        """Log the ending if it is a failure, and tell the hooks; returns it. Never raises: the report comes next."""
+    def report(self, attempt: Attempt, ending: Ending, error: BaseException) -> Ending:
+        """Log the ending if it is a failure, and call the hooks; returns it. Never raises: the ending must be sent."""
         if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.code in _NOT_FAILURES:
             return ending
         try:
@@ -78,34 +48,28 @@ class Failures:
             if self.hooks and not attempt.committed:
                 self._hooks.put(self.hooks, _failure(attempt, ending, raised, final))
         except Exception:
-            log.exception("task %d: its failure could not be told", ending.task)
+            log.exception("task %d: its failure could not be logged", ending.task)
         return ending
 
     def _may_log(self, job: str) -> bool:
-        window = self._windows.get(job)
-        if window is None:
-            timer = asyncio.get_running_loop().call_later(self._length, self._end, job)
-            window = self._windows[job] = _Window(timer)
-        if window.logged < BURST:
-            window.logged += 1
-            return True
-        window.left_out += 1
-        return False
+        count = self._counts[job] = self._counts.get(job, 0) + 1
+        if count == 1:
+            asyncio.get_running_loop().call_later(self._length, self._end_window, job)
+        return count <= BURST
 
-    def _end(self, job: str) -> None:
-        window = self._windows.pop(job)
-        window.timer.cancel()
-        if window.left_out:
+    def _end_window(self, job: str) -> None:
+        left_out = self._counts.pop(job, 0) - BURST  # none if `close` has ended the window
+        if left_out > 0:
             log.error(
                 "%s: %d more failures in the last %g s were not logged",
-                *(job, window.left_out, self._length),
+                *(job, left_out, self._length),
                 extra={"job": job, "task": None, "attempt": None},
             )
 
     async def close(self) -> None:
-        """Say what was left out, and let the hooks end in bounded time."""
-        for job in list(self._windows):
-            self._end(job)
+        """Log what was left out, and let the hooks end in bounded time."""
+        for job in list(self._counts):
+            self._end_window(job)
         await self._hooks.close()
 
 
@@ -131,7 +95,7 @@ def _attempts(attempt: Attempt) -> int:
 
 
 def _raised(attempt: Attempt, error: BaseException) -> BaseException | None:
-    """What the handler, or our own executor, raised; None for a command, a call, or one that was told to stop."""
+    """What the handler or the executor raised; None for a command, an HTTP call, or an attempt that was stopped."""
     if isinstance(error, AttemptFailed):
         return error.__cause__
     return None if attempt.stopping is not None else error
@@ -143,7 +107,7 @@ def _exc_info(
     if raised is None:
         return None
     trace = above = raised.__traceback__
-    while above is not None:  # the handler's own frames are those below the last of its executor's
+    while above is not None:  # the handler's frames are those below the last one of its executor
         if above.tb_frame.f_globals.get("__name__") == _EXECUTOR:
             trace = above.tb_next
         above = above.tb_next

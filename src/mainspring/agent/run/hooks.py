@@ -1,8 +1,8 @@
-"""Hooks: the application's functions that are told of failures, beside the attempts and in bounded time.
+"""Hooks: calls the application's on_failure hooks, beside the attempts and in bounded time.
 
-Each hook has its own queue: one that is slow or hangs holds up no other. A call has HOOK_TIMEOUT seconds: an async
-one is cancelled then, a sync one is left in its thread, and its hook is told nothing more until it has returned.
-Beyond QUEUE waiting failures the newest are dropped, and counted.
+Each hook has its own queue: a slow one delays no other. A call has HOOK_TIMEOUT seconds: then an async one is
+cancelled; a sync one is left in its thread, and its hook is not called again until it has returned. Beyond QUEUE
+waiting failures the newest are dropped, and counted.
 Next: agent/connection/outbox.py
 """
 
@@ -16,19 +16,33 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from mainspring.agent.run.failures import Failure
+import msgspec
 
 log = logging.getLogger("mainspring.job")
-
-FailureHook = Callable[["Failure"], Any]  # or a coroutine function
 
 QUEUE = 1000
 HOOK_TIMEOUT = 10.0
 CLOSE_TIMEOUT = 5.0
-SAY_EVERY = 60.0  # seconds, while failures are dropped all the time
+LOG_DROPPED_EVERY = 60.0  # seconds
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An attempt that failed, as `@app.on_failure` is given it."""
+
+    job: str
+    task_id: int
+    attempt: int  # from 1
+    attempts: int  # that its job allows
+    error_code: str  # handler_error, timeout, exit_code, http_status, …
+    message: str  # the first line says what happened
+    exception: BaseException | None  # what a handler raised, with its traceback
+    args: dict[str, Any]
+    final: bool  # False: by its job's policy another attempt follows
+
+
+FailureHook = Callable[[Failure], Any]  # or a coroutine function
 
 
 class Hooks:
@@ -37,20 +51,20 @@ class Hooks:
         self._queues: dict[FailureHook, _Queue] = {}
 
     def put(self, hooks: Sequence[FailureHook], failure: Failure) -> None:
-        """Tell the hooks, soon."""
-        context = copy_context()  # so that what they log has its job and task
+        """Queue a call of each hook."""
+        context = copy_context()  # so that the records of hooks carry job and task
         for hook in hooks:
             if hook not in self._queues:
                 self._queues[hook] = _Queue(hook, self._timeout)
             self._queues[hook].put(failure, context)
 
     async def close(self) -> None:
-        """Let those that wait be told, within CLOSE_TIMEOUT; the others are counted."""
+        """Finish the queues within CLOSE_TIMEOUT; log how many failures are left."""
         await asyncio.gather(*(queue.close() for queue in self._queues.values()))
 
 
 class _Queue:
-    """The failures that one hook is still to be told of."""
+    """The failures that wait for one hook."""
 
     def __init__(self, hook: FailureHook, timeout: float) -> None:
         self._hook = hook
@@ -58,7 +72,7 @@ class _Queue:
         self._timeout = timeout
         self._waiting: deque[tuple[Failure, Context]] = deque()
         self._working: asyncio.Task[None] | None = None
-        self._stuck: asyncio.Future[Any] | None = None  # a call that has not returned in time
+        self._stuck: asyncio.Future[Any] | None = None  # a call that has exceeded its timeout
         self._dropped = 0
 
     def put(self, failure: Failure, context: Context) -> None:
@@ -67,19 +81,20 @@ class _Queue:
             return
         self._waiting.append((failure, context))
         if self._working is None or self._working.done():
-            # In a context of its own: it goes on for other attempts.
+            # In an empty context: it outlives the attempt that starts it.
             self._working = asyncio.get_running_loop().create_task(self._work(), context=Context())
 
     async def _work(self) -> None:
-        said = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        logged_at = loop.time()
         while self._waiting:
             await self._call(*self._waiting.popleft())
-            if self._dropped and asyncio.get_running_loop().time() - said > SAY_EVERY:
-                said = asyncio.get_running_loop().time()
-                self._say_dropped()
-        self._say_dropped()
+            if loop.time() - logged_at > LOG_DROPPED_EVERY:
+                logged_at = loop.time()
+                self._log_dropped()
+        self._log_dropped()
 
-    def _say_dropped(self) -> None:
+    def _log_dropped(self) -> None:
         if self._dropped:
             log.error("on_failure: %s is too slow, it was not told of %d failures", self._name, self._dropped)
             self._dropped = 0
@@ -90,7 +105,7 @@ class _Queue:
             return
         loop = asyncio.get_running_loop()
         call: asyncio.Future[Any]
-        context = context.copy()  # shared with the other hooks, and one that hangs stays in it
+        context = context.copy()  # the original is shared with the other hooks
         if _is_async(self._hook):
             call = loop.create_task(self._hook(failure), context=context)
         else:
@@ -101,7 +116,7 @@ class _Queue:
             call.cancel()
             raise
         if call.done():
-            _tell(self._name, call)
+            _log_error(self._name, call)
             return
         log.error("on_failure: %s did not end within %g s", self._name, self._timeout)
         self._stuck = call
@@ -125,7 +140,7 @@ def _is_async(hook: Any) -> bool:
 
 
 def _in_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
-    """In a daemon thread, so that one that hangs does not keep the process from ending."""
+    """In a daemon thread, so that a hook that hangs does not keep the process from exiting."""
     ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
 
     def call() -> None:
@@ -139,8 +154,7 @@ def _in_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> 
     return future
 
 
-def _tell(name: str, call: asyncio.Future[Any]) -> None:
-    """Log what a hook raised."""
+def _log_error(name: str, call: asyncio.Future[Any]) -> None:
     if call.cancelled():
         log.error("on_failure: %s cancelled itself", name)
     elif (error := call.exception()) is not None:

@@ -1,6 +1,6 @@
-"""Timers: the wheel, turned by the alarm, on the clock that follows the database's.
+"""Timers: the timing wheel, turned by a wake timer, on the clock that follows the database's.
 
-Next: agent/run/runner.py
+Next: agent/timing/wheel.py
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from mainspring.agent.timing.alarm import make_alarm
+from mainspring.agent.timing.timerfd import make_wake_timer
 from mainspring.agent.timing.wheel import Timer, Wheel
 from mainspring.wire.clock import Clock
 
@@ -20,8 +20,8 @@ class Timers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._wheel = Wheel(clock.now())
-        self._alarm = make_alarm(asyncio.get_running_loop(), self._ring)
-        self._set_for: float | None = None
+        self._wake_timer = make_wake_timer(asyncio.get_running_loop(), self._wake)
+        self._set_for: float | None = None  # the instant of the wake timer
 
     def at(self, instant: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
         """Call `call(argument)` at `instant`, seconds since 1970 on the database's clock."""
@@ -31,7 +31,7 @@ class Timers:
         return timer
 
     def after(self, seconds: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
-        """Call `call(argument)` so many seconds from now."""
+        """Call `call(argument)` in `seconds`."""
         return self.at(self._clock.now() + seconds, call, argument)
 
     def left(self, timer: Timer) -> float:
@@ -42,14 +42,14 @@ class Timers:
         return self._wheel.disarm(timer)
 
     def clock_changed(self) -> None:
-        """The offset to the database's time is another one: the alarm was set for the old."""
+        """The offset to the database's clock changed: set the wake timer again."""
         self._set(self._wheel.soonest())
 
     def _set(self, instant: float | None) -> None:
         self._set_for = instant
-        self._alarm.set(None if instant is None else instant - self._clock.offset)
+        self._wake_timer.set(None if instant is None else instant - self._clock.offset)
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         self._set_for = None
         for timer in self._wheel.expire(self._clock.now()):
             call, argument = timer.call, timer.argument
@@ -64,5 +64,5 @@ class Timers:
         return len(self._wheel)
 
     def close(self) -> None:
-        self._alarm.close()
+        self._wake_timer.close()
         self._wheel.clear()

@@ -1,14 +1,14 @@
 """Timing wheel: arm and disarm in constant time, no ticking while nothing is due, no long pause with a million timers.
 
-Time is cut into ticks of 1/256 s. Level 0 has a slot for each tick of this second and the next, level 1 a slot
-for each second of these 256 and the next 256, and so on: a timer lies in the lowest level that reaches so far.
-When time comes to a slot, its timers move to lower levels; those of the current tick lie in a small heap by
+Time is cut into ticks of 1/256 s. Level 0 has a bucket for each tick of this second and the next, level 1 a bucket for
+each second of these 256 and the next 256, and so on: a timer lies in the lowest level that reaches its instant. When
+the time of a bucket comes, its timers move to lower levels; those of the current tick lie in a small heap, ordered by
 their exact instant.
 
-A slot of an upper level may hold a million timers, and to move them all at once would stop the agent for a
-second. As each level reaches to the end of the slot that comes next above it, a crowded slot is moved ahead of
-its time, a bundle with each `expire`; and `soonest` asks for these turns only if there is a crowded slot.
-Next: agent/timing/timers.py
+A bucket of an upper level may hold a million timers; moving them all at once would stop the agent for a second. Each
+level reaches to the end of the next bucket of the level above, so a crowded bucket can be moved ahead of its time, one
+bundle with each `expire`. `soonest` asks for these extra turns only if there is a crowded bucket.
+Next: agent/timing/timerfd.py
 """
 
 from __future__ import annotations
@@ -22,57 +22,57 @@ from msgspec import Struct
 
 _TICKS = 256.0
 _LEVELS = 6  # 256^6 ticks are 34,000 years
-_RING = 511  # a level has 512 slots: its part of the current slot above it, and of the next one
+_RING = 511  # a level has 512 buckets: those below the current bucket of the level above, and below the next one
 _NEVER = float("inf")
 
 
 class Timer(Struct, gc=False, order=True):
     """An armed timer; `call` is None once it is disarmed.
 
-    The garbage collector does not look at timers, as it would walk through a million of them. So they let go
-    of their argument when they are over.
+    The garbage collector does not track timers, as it would walk a million of them. So they drop their argument when
+    they have fired or are disarmed.
     """
 
     at: float
-    number: int  # those of one instant fire in the order in which they were armed
+    number: int  # timers of one instant fire in the order in which they were armed
     call: Callable[[Any], None] | None
     argument: Any = None
     bundle: dict[int, Any] | None = None  # where it lies, by its number; None in the heap
 
 
-class _Slot:
+class _Bucket:
     __slots__ = ("bundles", "level", "soonest", "start")
 
     def __init__(self, level: int) -> None:
         self.level = level
-        self.start = -1  # the tick at which it begins, while it waits for it
-        self.soonest = _NEVER  # not later than the first timer; may be early after a disarm
-        self.bundles: list[dict[int, Timer]] = []  # small ones: a large dictionary takes long to grow
+        self.start = -1  # the tick at which it begins, while it is in use
+        self.soonest = _NEVER  # not later than its first timer; may be early after a disarm
+        self.bundles: list[dict[int, Timer]] = []  # small: a large dictionary takes long to grow
 
     def holds_timers(self) -> bool:
         while self.bundles and not self.bundles[-1]:
             self.bundles.pop()
         return bool(self.bundles)
 
-    def give_up(self) -> list[dict[int, Timer]]:
-        """All that it holds; it can then be another time's slot."""
+    def empty(self) -> list[dict[int, Timer]]:
+        """Its bundles; the bucket is then free for another time."""
         bundles, self.bundles = self.bundles, []
         self.start, self.soonest = -1, _NEVER
         return bundles
 
 
-_HANDED_OUT: dict[int, Timer] = {}  # the bundle of a timer that has expired and may not have been called yet
+_EXPIRED: dict[int, Timer] = {}  # the bundle of a timer that has expired and may not have been called yet
 
 
 class Wheel:
-    """Pure: the caller gives the time, and asks `soonest()` when to come back."""
+    """Pure: the caller passes the time in, and calls `expire` again at `soonest()`."""
 
     def __init__(self, now: float, bundle: int = 128) -> None:
         self._bundle = bundle  # how many timers are moved in one turn
         self._heap: list[Timer] = []
-        self._slots = [[_Slot(level) for _ in range(_RING + 1)] for level in range(_LEVELS)]
-        self._waiting: list[list[tuple[int, _Slot]]] = [[] for _ in range(_LEVELS)]  # heaps of slots by their start
-        self._crowded: list[tuple[int, int, _Slot]] = []  # a heap: from when a slot can be moved, its start
+        self._buckets = [[_Bucket(level) for _ in range(_RING + 1)] for level in range(_LEVELS)]
+        self._waiting: list[list[tuple[int, _Bucket]]] = [[] for _ in range(_LEVELS)]  # heaps of buckets by their start
+        self._crowded: list[tuple[int, int, _Bucket]] = []  # a heap: from when a bucket can be moved, its start
         self._armed = 0
         self._number = 0
         self._tick = -1
@@ -98,17 +98,17 @@ class Wheel:
             return
         level = bisect_right(self._ends, tick)
         position = tick >> (level << 3)
-        slot = self._slots[level][position & _RING]
-        if slot.start < 0:
-            slot.start = position << (level << 3)
-            heapq.heappush(self._waiting[level], (slot.start, slot))
-        if at < slot.soonest:
-            slot.soonest = at
-        bundles = slot.bundles
+        bucket = self._buckets[level][position & _RING]
+        if bucket.start < 0:
+            bucket.start = position << (level << 3)
+            heapq.heappush(self._waiting[level], (bucket.start, bucket))
+        if at < bucket.soonest:
+            bucket.soonest = at
+        bundles = bucket.bundles
         if not bundles or len(bundles[-1]) >= self._bundle:
             bundles.append({})
             if len(bundles) == 2 and level:
-                heapq.heappush(self._crowded, (slot.start - (1 << (level << 3)), slot.start, slot))
+                heapq.heappush(self._crowded, (bucket.start - (1 << (level << 3)), bucket.start, bucket))
         timer.bundle = bundle = bundles[-1]
         bundle[timer.number] = timer
 
@@ -118,7 +118,7 @@ class Wheel:
             return False
         timer.call = timer.argument = None
         bundle = timer.bundle
-        if bundle is _HANDED_OUT:
+        if bundle is _EXPIRED:
             return True
         self._armed -= 1
         if bundle is not None:
@@ -130,19 +130,19 @@ class Wheel:
 
     def clear(self) -> None:
         """Disarm all."""
-        slots = [slot for waiting in self._waiting for _, slot in waiting]
-        lying = [timer for slot in slots for bundle in slot.bundles for timer in bundle.values()]
-        for timer in [*self._heap, *lying]:
+        buckets = [bucket for waiting in self._waiting for _, bucket in waiting]
+        placed = [timer for bucket in buckets for bundle in bucket.bundles for timer in bundle.values()]
+        for timer in [*self._heap, *placed]:
             self.disarm(timer)
 
     def soonest(self) -> float | None:
-        """When `expire` has something to do; never too late, seldom too early. None: nothing is armed."""
+        """When `expire` has work next; never late, seldom early. None if nothing is armed."""
         while self._heap and self._heap[0].call is None:
             heapq.heappop(self._heap)
         soonest = self._heap[0].at if self._heap else _NEVER
         for waiting in self._waiting:
             while waiting and not waiting[0][1].holds_timers():
-                heapq.heappop(waiting)[1].give_up()
+                heapq.heappop(waiting)[1].empty()
             if waiting and waiting[0][1].soonest < soonest:
                 soonest = waiting[0][1].soonest
         if crowded := self._next_crowded():
@@ -156,28 +156,28 @@ class Wheel:
         while self._heap and self._heap[0].at <= now:
             timer = heapq.heappop(self._heap)
             if timer.call is not None:
-                timer.bundle = _HANDED_OUT
+                timer.bundle = _EXPIRED
                 due.append(timer)
         self._armed -= len(due)
         return due
 
     def _turn(self, target: int) -> None:
-        """Advance the current tick to `target` and open the slots on the way; then move a bundle ahead of its time."""
+        """Advance the current tick to `target`, move the buckets on the way; then move one bundle ahead of its time."""
         self._advance(target)
         for waiting in self._waiting:
             while waiting and waiting[0][0] <= target:
-                for bundle in heapq.heappop(waiting)[1].give_up():
-                    self._move(bundle)  # to the heap, or to a slot that begins later
+                for bundle in heapq.heappop(waiting)[1].empty():
+                    self._move(bundle)  # to the heap, or to a later bucket of a lower level
         crowded = self._next_crowded()
         if crowded is not None and crowded[0] <= self._tick:
-            self._move(crowded[2].bundles.pop())  # what is left at the end, one bundle, moves when its time comes
+            self._move(crowded[2].bundles.pop())  # the last bundle moves at its time
 
-    def _next_crowded(self) -> tuple[int, int, _Slot] | None:
+    def _next_crowded(self) -> tuple[int, int, _Bucket] | None:
         while self._crowded:
-            _, start, slot = self._crowded[0]
-            if slot.start == start and len(slot.bundles) > 1:
+            _, start, bucket = self._crowded[0]
+            if bucket.start == start and len(bucket.bundles) > 1:
                 return self._crowded[0]
-            heapq.heappop(self._crowded)  # it has been moved, or its time has come
+            heapq.heappop(self._crowded)  # it was moved
         return None
 
     def _move(self, bundle: dict[int, Timer]) -> None:
@@ -186,8 +186,8 @@ class Wheel:
 
     def _advance(self, tick: int) -> None:
         if tick <= self._tick:
-            return  # the clock was set back: what has been opened stays open
+            return  # the clock was set back: buckets that were moved stay moved
         if tick >> 8 != self._tick >> 8:
-            # Each level but the last reaches to the end of the slot above it that comes after the current one.
+            # Each level but the last reaches to the end of the next bucket of the level above.
             self._ends = [((tick >> (level << 3)) + 2) << (level << 3) for level in range(1, _LEVELS)]
         self._tick = tick

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from mainspring.agent.run.context import current_task
-from mainspring.agent.run.control import RetryAfter, Snooze
+from mainspring.agent.context import RetryAfter, Snooze, current_task
 from mainspring.errors import InvalidTransition, ScheduleNotFound
 from mainspring.sdk.app import App
 from mainspring.sdk.job import Job

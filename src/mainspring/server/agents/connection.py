@@ -75,7 +75,7 @@ class Reception:
         `process` tells who runs an agent in this very process; any other came with a `token`.
         """
         link: Link[ServerMessage, AgentMessage] = Link(Slowed(channel))
-        tending = asyncio.create_task(link.tend())
+        tending = asyncio.create_task(link.maintain())
         seat: Seat | None = None
         try:
             async with asyncio.timeout(HELLO_WITHIN):
@@ -173,7 +173,7 @@ class Reception:
         seat.hear(beat)
         self._watch_clock(seat)
         left = self._lease - (boottime() - seat.renewed_at)
-        await seat.link.say([Configure(left, self._clock.now(), beat.sent)])
+        await seat.link.send_unnumbered([Configure(left, self._clock.now(), beat.sent)])
 
     def _tell_joined(self, seat: Seat, kept: int) -> None:
         if seat.is_local:

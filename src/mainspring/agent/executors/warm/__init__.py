@@ -1,4 +1,1 @@
-"""The directory that a warm interpreter finds first on its path. It holds `sitecustomize` and nothing else.
-
-Next: agent/executors/warm/sitecustomize.py
-"""
+"""The directory that a prewarmed interpreter finds first on its path. It holds `sitecustomize` and nothing else."""

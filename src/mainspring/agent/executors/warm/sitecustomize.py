@@ -1,9 +1,9 @@
-"""What an interpreter runs that is started before its instant: import what it was told to, then wait at the gate.
+"""Prewarmed interpreter: import the modules of the job, then wait on the start pipe.
 
-Python imports a module of this name before it looks at its command line, so what comes after is Python's own doing:
-sys.argv, sys.path[0], __main__, tracebacks and exit codes are those of `python script args`. Runs in a process
-of the job's, so it imports nothing of ours, and leaves nothing of ours behind.
-Next: agent/executors/prewarm.py, which opens the gate
+Python imports a module of this name before it looks at its command line, so everything after it is plain Python:
+sys.argv, sys.path[0], __main__, tracebacks and exit codes are those of `python script args`. Runs in the job's process:
+it imports nothing of Mainspring and leaves no trace of itself.
+Next: agent/executors/process.py
 """
 
 import os
@@ -13,7 +13,7 @@ HERE = os.path.dirname(__file__)
 
 
 def leave_no_trace() -> None:
-    """As if we had never been on the path."""
+    """Remove this directory from the path, and this module from sys.modules."""
     sys.path.remove(HERE)
     sys.path_importer_cache.pop(HERE, None)
     theirs = os.environ["PYTHONPATH"].removeprefix(HERE).removeprefix(os.pathsep)
@@ -25,7 +25,7 @@ def leave_no_trace() -> None:
 
 
 def place_of_script() -> list[str]:
-    """What Python will put in front of sys.path, unless told not to."""
+    """What Python will put in front of sys.path, unless -P is given."""
     if sys.flags.safe_path:
         return []
     script = sys.orig_argv[1]
@@ -40,24 +40,24 @@ def import_ahead(modules: list[str]) -> None:
     for module in modules:
         try:
             __import__(module)
-        except BaseException:  # the script will meet it too, and tell of it in its own way
+        except BaseException:  # the script will meet it too, and report it in its own way
             continue
     del sys.path[: len(place)]
     if sys.orig_argv[1] == "-m":
         __import__("runpy")
 
 
-def wait(gate: int) -> None:
-    if not os.read(gate, 1):  # closed unopened: the run was called off, or the agent is gone
+def wait(start_pipe: int) -> None:
+    if not os.read(start_pipe, 1):  # closed without a byte: the run was discarded, or the agent has exited
         os._exit(0)
-    os.close(gate)
+    os.close(start_pipe)
 
 
-gate = int(os.environ.pop("MAINSPRING_GATE"))
+start_pipe = int(os.environ.pop("MAINSPRING_START_PIPE"))
 modules = os.environ.pop("MAINSPRING_WARM").split()
 leave_no_trace()
 try:
-    __import__("sitecustomize")  # the one of the system, if there is one; Python knows what to make of it if not
+    __import__("sitecustomize")  # the system's, if there is one; Python handles the ImportError if not
 finally:
     import_ahead(modules)
-    wait(gate)
+    wait(start_pipe)

@@ -1,8 +1,7 @@
-"""Alarm: calls back on the event loop at an instant of the boot-time clock, to a fraction of a millisecond.
+"""WakeTimer: calls back on the event loop at an instant of the boot-time clock, to a fraction of a millisecond.
 
-Event loops round their timers to a millisecond; a Linux timerfd does not, and where there is none a
-sleeping thread serves.
-Next: agent/timing/timers.py
+Event loops round their timers to a millisecond. A Linux timerfd does not; other systems use a sleeping thread.
+Next: agent/run/workers.py
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from mainspring.wire.clock import boottime
 
@@ -24,14 +22,7 @@ _ABSOLUTE = 1  # TFD_TIMER_ABSTIME
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 
 
-class Alarm(Protocol):
-    def set(self, at: float | None) -> None:
-        """Call back at `at` (boot time), or never; replaces what was set."""
-
-    def close(self) -> None: ...
-
-
-class TimerfdAlarm:
+class TimerfdTimer:
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         self._loop = loop
         self._call = call
@@ -42,8 +33,9 @@ class TimerfdAlarm:
         loop.add_reader(self._fd, self._ready)
 
     def set(self, at: float | None) -> None:
+        """Call back at `at` (boot time), or never; replaces the previous instant."""
         if self._fd < 0:
-            return  # closed; the number may be another one's by now
+            return  # closed; the descriptor may belong to another file by now
         seconds, nanoseconds = 0, 0  # disarms
         if at is not None:
             total = max(int(at * 1e9), 1)  # zero would disarm
@@ -52,7 +44,7 @@ class TimerfdAlarm:
         self._libc.timerfd_settime(self._fd, _ABSOLUTE, spec, None)
 
     def _ready(self) -> None:
-        with suppress(BlockingIOError):  # it was set anew in the meantime
+        with suppress(BlockingIOError):  # set again in the meantime
             os.read(self._fd, 8)
         self._call()
 
@@ -63,14 +55,14 @@ class TimerfdAlarm:
             self._fd = -1
 
 
-class ThreadAlarm:
+class ThreadTimer:
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         self._loop = loop
         self._call = call
         self._at: float | None = None
         self._closed = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="mainspring alarm", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="mainspring wake timer", daemon=True)
         self._thread.start()
 
     def set(self, at: float | None) -> None:
@@ -96,8 +88,11 @@ class ThreadAlarm:
         self._thread.join()
 
 
-def make_alarm(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> Alarm:
+WakeTimer = TimerfdTimer | ThreadTimer
+
+
+def make_wake_timer(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> WakeTimer:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError, NotImplementedError):
-            return TimerfdAlarm(loop, call)
-    return ThreadAlarm(loop, call)
+            return TimerfdTimer(loop, call)
+    return ThreadTimer(loop, call)

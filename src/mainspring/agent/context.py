@@ -1,10 +1,16 @@
-"""current_task(): what a running handler knows of itself, and can say.
+"""What a handler sees of its task: current_task(), the exceptions that control the attempt, the log filter.
+
+    raise mainspring.RetryAfter("30s")     this attempt failed; retry after the delay
+    raise mainspring.Snooze("5m")          not now: run again after the delay, this attempt does not count
+    raise mainspring.CancelTask("gone")    end the task as cancelled
+    raise mainspring.Fail("bad input")     end the task as failed, whatever attempts remain
 
 Next: agent/executors/python.py
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -12,18 +18,45 @@ from typing import Any
 
 import msgspec
 
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.payload import encode
+from mainspring.model.words.durations import Duration, seconds
 
 running: ContextVar[Attempt] = ContextVar("mainspring.running")
 
 
 class TaskCancelled(BaseException):
-    """Raised by `raise_if_cancelled()`, and inside a sync handler that is told to stop.
+    """Raised by `raise_if_cancelled()`, and inside a sync handler that the agent stops.
 
     Like asyncio's CancelledError it is no Exception, so that `except Exception` does not swallow it.
     """
+
+
+class Control(Exception):
+    """Base of the four that a handler may raise or return; not an error of the handler."""
+
+
+class RetryAfter(Control):
+    def __init__(self, delay: Duration, message: str = "the handler asked to be tried again") -> None:
+        super().__init__(message)
+        self.delay = seconds(delay, field="delay")
+
+
+class Snooze(Control):
+    def __init__(self, delay: Duration) -> None:
+        super().__init__("snoozed")
+        self.delay = seconds(delay, field="delay")
+
+
+class CancelTask(Control):
+    def __init__(self, message: str = "the handler cancelled its task") -> None:
+        super().__init__(message)
+
+
+class Fail(Control):
+    def __init__(self, message: str = "the handler failed for good") -> None:
+        super().__init__(message)
 
 
 class CurrentTask:
@@ -62,7 +95,7 @@ class CurrentTask:
 
     @property
     def plan_time(self) -> datetime | None:
-        """The plan time of its schedule that this task stands for; None without a schedule."""
+        """The plan time of the schedule that created this task; None without a schedule."""
         at = self._attempt.armed.plan_time
         return None if at is None else datetime.fromtimestamp(at, UTC)
 
@@ -82,7 +115,7 @@ class CurrentTask:
 
     @property
     def checkpoint(self) -> Any:
-        """What an earlier attempt, or this one, has set; None at first. Kept across attempts."""
+        """The value last set by this attempt or an earlier one; None at first. Kept across attempts."""
         checkpoint = self._attempt.armed.checkpoint
         return None if checkpoint is None else msgspec.json.decode(checkpoint)
 
@@ -93,11 +126,11 @@ class CurrentTask:
 
     @property
     def cancelled(self) -> bool:
-        """True once the task has been told to stop."""
+        """True once the agent has asked this attempt to stop."""
         return self._attempt.stopping is not None
 
     def raise_if_cancelled(self) -> None:
-        """For handlers that cannot be interrupted: ends the attempt if it has been told to stop."""
+        """For handlers that cannot be interrupted: ends the attempt if the agent has asked it to stop."""
         if self._attempt.stopping is not None:
             raise TaskCancelled
 
@@ -125,3 +158,20 @@ def current_task() -> CurrentTask:
         return CurrentTask(running.get())
     except LookupError:
         raise RuntimeError("current_task() is for handlers; no task is running here") from None
+
+
+class LogContext(logging.Filter):
+    """A logging filter, for handlers of the logging module: puts `job`, `task` and `attempt` on every record.
+
+    Within a handler of Mainspring's, also in its thread, they are its own; elsewhere they are None. What a record
+    brings along by `extra` stays.
+
+        handler.addFilter(mainspring.LogContext())
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        attempt = running.get(None)
+        known = (None, None, None) if attempt is None else (attempt.job.name, attempt.armed.task, attempt.armed.attempt)
+        for name, value in zip(("job", "task", "attempt"), known, strict=True):
+            record.__dict__.setdefault(name, value)
+        return True

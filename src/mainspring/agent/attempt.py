@@ -1,4 +1,4 @@
-"""One attempt while the agent has it: what it is, why it is being stopped, where its output goes.
+"""Attempt: one try at a task while the agent holds it; Executor: the contract of whatever runs it.
 
 Next: agent/run/runner.py
 """
@@ -10,14 +10,12 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
-from mainspring.agent.connection.submissions import Submissions
 from mainspring.agent.timing.wheel import Timer
-from mainspring.model.messages import Armed
+from mainspring.model.messages import Armed, Submit
 from mainspring.model.tasks.jobs import Job
 
 Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
 StopReason = Literal["timeout", "cancelled", "lost", "shutdown", "restart", "unhealthy"]
-
 
 _NO_ARGS: dict[str, Any] = {}
 
@@ -30,6 +28,14 @@ class Reports(Protocol):
     def note(
         self, attempt: Attempt, progress: str | None, checkpoint: str | None, healthy: bool | None = None
     ) -> None: ...
+
+
+class Submitter(Protocol):
+    """Submits tasks through the server (connection/submissions.py)."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def submit(self, request: Submit) -> list[int]: ...
 
 
 class Attempt:
@@ -45,13 +51,13 @@ class Attempt:
         "handle",
         "job",
         "lead",
-        "left",
         "paused",
         "prepared",
         "reports",
         "started_at",
         "stopping",
         "submissions",
+        "timeout_left",
         "timer",
         "transactions",
         "waiting_since",
@@ -62,21 +68,21 @@ class Attempt:
         self.database = database  # its id: task 1 of another database is another task
         self.job = job
         self.reports = reports
-        self.prepared: Any = None  # what its executor found before the instant
+        self.prepared: Any = None  # set by Executor.prepare, read by Executor.run
         self.args: dict[str, Any] = _NO_ARGS  # of a handler
         self.transactions: Transactions | None = None
-        self.submissions: Submissions | None = None  # through the server
-        self.lead = 0.0  # seconds to its instant when it was armed
-        self.left: float | None = None  # of its timeout, while it is paused
+        self.submissions: Submitter | None = None
+        self.lead = 0.0  # seconds from arming to its instant
+        self.timeout_left: float | None = None  # seconds, while it is paused
         self.paused = False
-        self.committed = False  # by transaction(): the task has succeeded, whatever its handler does now
+        self.committed = False  # by transaction(): the task has succeeded, whatever its handler does afterwards
         self.waiting_since = 0.0  # for a slot, in boot time
         self.started_at = 0.0  # zero until it runs
         self.stopping: StopReason | None = None
-        self.handle: asyncio.Task[None] | None = None
+        self.handle: asyncio.Task[None] | None = None  # the worker that runs it
         self.timer: Timer | None = None  # of its instant, then of its timeout
         self.chunks = 0  # of output, so far
-        self.grace = job.definition.grace  # that it has to end once it is told to
+        self.grace = job.definition.grace  # seconds between the request to stop and the kill
 
     @property
     def is_waiting(self) -> bool:
@@ -85,14 +91,14 @@ class Attempt:
 
     @property
     def idempotency_key(self) -> str:
-        """Stable across the attempts of a task, and of no other task in any database."""
+        """Stable across the attempts of a task, unique across tasks and databases."""
         return f"mainspring-{self.database}-{self.armed.task}"
 
     def stop(self, reason: StopReason) -> None:
-        """Ask the executor to end what it runs. The first reason stands."""
+        """Cancel the executor. The first reason stands."""
         if self.stopping is None:
             self.stopping = reason
-            if self.handle is not None and self.started_at:  # one that has not begun looks before it does
+            if self.handle is not None and self.started_at:  # the runner checks `stopping` before the first step
                 self.handle.cancel()
 
     def output(self, stream: int, data: bytes) -> None:
@@ -103,3 +109,42 @@ class Attempt:
 
     def report_health(self, healthy: bool) -> None:
         self.reports.note(self, None, None, healthy)
+
+
+class AttemptFailed(Exception):
+    """The attempt failed; `code` names the cause, `labels` are matched by retry_on and abort_on."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        labels: tuple[str, ...] = (),
+        final: bool = False,
+        retry_after: float | None = None,  # seconds, in place of the delay of the job's retry policy
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.labels = (code, *labels)
+        self.final = final
+        self.retry_after = retry_after
+
+
+class Executor(Protocol):
+    def prepare(self, attempt: Attempt) -> None:
+        """Do ahead of time what need not wait for the instant, which is `attempt.lead` seconds away."""
+
+    async def run(self, attempt: Attempt) -> str | None:
+        """Run the attempt; returns its result as JSON. Raises AttemptFailed, or a `Control` of the handler.
+
+        When cancelled: stop what runs, wait until it has ended, then let CancelledError propagate.
+        """
+
+    def forget(self, attempt: Attempt) -> None:
+        """Undo `prepare` for an attempt that will not run, or has ended."""
+        return
+
+    def pause(self, attempt: Attempt, *, resume: bool) -> bool:
+        """Pause or resume a running attempt; False if this kind of job cannot be paused."""
+        return False

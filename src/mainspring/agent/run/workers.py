@@ -1,8 +1,8 @@
-"""Slots: tasks of the event loop that live on, and run attempts one after another.
+"""Workers: tasks of the event loop that are reused, each for one attempt after another.
 
-A new task for each attempt would cost more than a short handler does. Each attempt still has a context of its
-own, and a slot is cancelled for the attempt that it runs, never for the next one.
-Next: agent/run/runner.py
+A new asyncio task for each attempt would cost more than a short handler does. Each attempt still has its own context,
+and a cancellation reaches the attempt that it is meant for, never the next one.
+Next: agent/executors/python.py
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
-from mainspring.agent.run.attempt import Attempt
+from mainspring.agent.attempt import Attempt
 from mainspring.wire.clock import boottime
 
-BURST = 0.001  # seconds that a slot goes from one attempt to the next before it lets the loop look around
+BURST = 0.001  # seconds that a worker goes from one attempt to the next before it yields to the loop
 
 Run = Callable[[Attempt], Coroutine[Any, Any, None]]
 
 
-class Slots:
-    def __init__(self, limit: int, run: Run, lapsed: Callable[[], bool]) -> None:
+class Workers:
+    def __init__(self, limit: int, run: Run, lease_expired: Callable[[], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._run = run
-        self._lapsed = lapsed  # whether nothing may run any more
+        self._lease_expired = lease_expired
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
         self.waiting: deque[Attempt] = deque()
@@ -36,7 +36,7 @@ class Slots:
         self._closing = False
 
     def start(self, attempt: Attempt) -> None:
-        """Run the attempt now, or when a slot is free."""
+        """Run the attempt now, or when a worker is free."""
         if self._idle:
             attempt.handle, offer = self._idle.pop()
             offer.set_result(attempt)
@@ -53,17 +53,17 @@ class Slots:
         task = asyncio.current_task()
         assert task is not None
         try:
-            await self._take_turns(task, attempt)
-        except BaseException:  # no handler's error gets here; but if one does, it takes no slot with it
+            await self._run_attempts(task, attempt)
+        except BaseException:  # no handler's error gets here; if one does, it must not cost a slot
             self._tasks.remove(task)
             self.busy = len(self._tasks) - len(self._idle)
             raise
 
-    async def _take_turns(self, task: asyncio.Task[None], attempt: Attempt) -> None:
+    async def _run_attempts(self, task: asyncio.Task[None], attempt: Attempt) -> None:
         while True:
             began = boottime()
             while True:
-                self._is_void(attempt)  # then it ends before its first step
+                self._is_void(attempt)  # sets `stopping`: it then ends before its first step
                 await in_context(copy_context(), self._run(attempt), partial(self._is_void, attempt))
                 if task.cancelling():
                     await self._forget_cancels(task)
@@ -78,14 +78,14 @@ class Slots:
             attempt = await self._next(task)
 
     def _is_void(self, attempt: Attempt) -> bool:
-        """A process that was stopped and goes on must not let a handler take one more step beyond its lease."""
-        if not self._lapsed():
+        """A process resumed after its lease expired (SIGSTOP, a VM) must not run one more step of a handler."""
+        if not self._lease_expired():
             return False
         attempt.stopping = attempt.stopping or "lost"
         return True
 
     async def _next(self, task: asyncio.Task[None]) -> Attempt:
-        """Wait for an attempt. A cancel that comes in the meantime is a late one, of a handler that is over."""
+        """Wait for an attempt. A cancellation in here was meant for an attempt that has ended."""
         while True:
             offer: asyncio.Future[Attempt] = self._loop.create_future()
             self._idle.append((task, offer))
@@ -102,9 +102,9 @@ class Slots:
                     return offer.result()
 
     async def _forget_cancels(self, task: asyncio.Task[None]) -> None:
-        """What was cancelled was the attempt that is over: the next one must not feel it."""
+        """The cancelled attempt has ended: the next one must not be cancelled in its place."""
         try:
-            await asyncio.sleep(0)  # one that is not yet delivered is delivered here
+            await asyncio.sleep(0)  # a pending cancellation is delivered here
         except asyncio.CancelledError:
             if self._closing:
                 raise
@@ -121,7 +121,7 @@ class Slots:
 def in_context(
     context: Context, coroutine: Coroutine[Any, Any, Any], is_void: Callable[[], bool]
 ) -> Generator[Any, Any, Any]:
-    """Run a coroutine in a context of its own, within the task that awaits it; one that is void is cancelled."""
+    """Run a coroutine in its own context, within the task that awaits it; cancel it once `is_void`."""
     step: Callable[[Any], Any] = coroutine.send
     value: Any = None
     while True:

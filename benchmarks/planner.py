@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from tests.cluster import OWN_ALL, standing
+from tests.cluster import OWN_ALL, server_lease
 
 import mainspring
 from benchmarks.common import arguments, connection, empty_tables, make_app, quantiles, run, say
@@ -118,7 +118,7 @@ async def _planner_alone(dsn: str, conn: Connection) -> float:
     """Plan all that is due now, while nothing else runs; returns microseconds for each fire."""
     due: int = await conn.fetchval("select count(*) from mainspring.schedule where look_at <= mainspring.now()")
     await conn.execute(OWN_ALL)
-    alone = Planner(Database(dsn), standing(), None, {})
+    alone = Planner(Database(dsn), server_lease(), None, {})
     try:
         began = time.perf_counter()
         planned = 0

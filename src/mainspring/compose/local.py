@@ -242,7 +242,7 @@ class Engine:
 
     async def _serve(self, channel: Channel[ServerMessage, AgentMessage]) -> None:
         try:
-            await self.server.reception.serve(channel, process=process_identity())
+            await self.server.agent_connections.serve(channel, process=process_identity())
         except StoreUnavailable as error:
             log.warning("no session: %s; trying again", error)
 
@@ -253,10 +253,10 @@ class Engine:
 
     async def follow_clock(self) -> None:
         """The database's clock was set: follow it now, not at the next measurement."""
-        await self.server.timekeeper.step()
+        await self.server.clock_loop.step()
         self.agent.set_clock(self.server.clock)
         server = self.server
-        for part in (server.planner, server.turnstile, server.gatekeeper, server.dispatcher, server.broadcaster):
+        for part in (server.planner, server.overlap, server.limits, server.dispatcher, server.broadcaster):
             part.wake.set()
 
     async def stop(self) -> None:

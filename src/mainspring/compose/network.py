@@ -1,4 +1,4 @@
-"""The composition root for processes on different machines: a server with a door, an agent that dials.
+"""The composition root for processes on different machines: a server with a endpoint, an agent that dials.
 
 Next: server/agents/endpoint.py and agent/connection/connector.py
 """
@@ -17,7 +17,7 @@ from mainspring.agent.connection.connector import Connector, server_urls
 from mainspring.agent.executors.python import Handler
 from mainspring.compose.local import Executors, Settings, identity_of, make_agent, make_server, without_database
 from mainspring.errors import ValidationError
-from mainspring.server.agents.endpoint import Door
+from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
 
@@ -42,25 +42,25 @@ async def serving(
         )
     with closing(identity_of(settings)) as identity:
         server = make_server(settings, database, identity, app, providers)
-        door = Door(
+        endpoint = Endpoint(
             database,
-            server.reception,
+            server.agent_connections,
             host=host,
             port=port,
             tls=tls,
-            why_not_ready=lambda: server.standing.why_not,
+            why_not_ready=lambda: server.server_lease.why_not,
         )
-        await door.bind()  # before it joins: whoever cannot listen must not be given segments
+        await endpoint.bind()  # before it joins: whoever cannot listen must not be given segments
         await server.start()
         try:
             assert server.loops is not None
-            url = await door.open()
+            url = await endpoint.open()
             await server.membership.announce(url)
             async with ended_by(server.loops):
                 yield url
         finally:
             await server.leave()  # before its agents go elsewhere
-            await door.close()
+            await endpoint.close()
             await server.stop(patience=settings.stop_patience)
 
 

@@ -53,7 +53,7 @@ class Agent:
         self.name = name
         self._labels = labels
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self.told: list[ServerMessage] = []
@@ -176,8 +176,8 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
         for database in databases
     ]
     for server in servers:
-        server.standing.trusted_until = float("inf")
-        await server.timekeeper.step()
+        server.server_lease.trusted_until = float("inf")
+        await server.clock_loop.step()
         await server.catalogue.refresh()
     cluster = Cluster(servers, conn)
     yield cluster
@@ -434,14 +434,14 @@ async def test_who_waits_for_a_broadcast_goes_on_when_it_has_ended(cluster: Clus
     agent = await cluster.agent("a")
     task = await cluster.submit()
     then = int(await cluster.conn.fetchval("select mainspring.enqueue('plain', after => array[$1::bigint])", task))
-    await cluster.one.settler.step()
+    await cluster.one.dependencies.step()
     await cluster.send_out()
     heard: list[int] = []
     cluster.one.recorder.on_ended.append(lambda endings: heard.extend(ending.task for ending in endings))
     await agent.ends((await agent.has(1))[0])
     await cluster.one.broadcaster.step()
     assert task in heard
-    await cluster.one.settler.step()
+    await cluster.one.dependencies.step()
     assert (await cluster.status(then)).state == "pending"
 
 

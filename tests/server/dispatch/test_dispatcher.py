@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.cluster import standing
+from tests.cluster import server_lease
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
@@ -15,9 +15,9 @@ from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.registry import Roster
+from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.dispatch.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.recording.recorder import Recorder
@@ -37,15 +37,17 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0, Lead(LEAD, load_factor=0.0))
-        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, 60.0)
-        self.roster = Roster(database, self.catalogue, self.gateway)
+        self.agent_connections = AgentConnections(
+            database, server_lease(), self.gateway, self.recorder, self.clock, 60.0
+        )
+        self.registry = Registry(database, self.catalogue, self.gateway)
         self.dispatcher = Dispatcher(
-            database, standing(), self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+            database, server_lease(), self.catalogue, self.gateway, self.recorder, self.registry, self.clock
         )
 
     async def close(self) -> None:
         await self.gateway.close()
-        await self.reception.close()
+        await self.agent_connections.close()
         await self.dispatcher.close()
         await self.recorder.close()
 
@@ -57,7 +59,7 @@ class Agent:
         near, far = memory_pair()
         self._server = server
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self._listening: asyncio.Task[None] | None = None

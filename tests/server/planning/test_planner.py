@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
-from tests.cluster import standing
+from tests.cluster import server_lease
 from tests.schedules import START, Entry, at, claimed, create, finished, ledger, live, set_clock, started
 
 import mainspring
@@ -47,7 +47,7 @@ async def planning(
 ) -> AsyncIterator[list[Planner]]:
     """Planners, each with its own connections."""
     databases = [Database(dsn) for _ in range(count)]
-    planners = [Planner(database, standing(), app, providers or {}) for database in databases]
+    planners = [Planner(database, server_lease(), app, providers or {}) for database in databases]
     try:
         yield planners
     finally:
@@ -644,10 +644,10 @@ import asyncio, sys
 from mainspring.errors import StoreUnavailable
 from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Database
-from tests.cluster import standing
+from tests.cluster import server_lease
 
 async def main():
-    planner = Planner(Database(sys.argv[1]), standing(), None, {})
+    planner = Planner(Database(sys.argv[1]), server_lease(), None, {})
     while True:
         try:
             await planner.step() or await asyncio.sleep(0.001)

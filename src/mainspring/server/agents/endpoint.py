@@ -1,4 +1,4 @@
-"""Door: where agents on other machines come in, over WebSockets. Who shows no valid token is not let in.
+"""Endpoint: where agents on other machines come in, over WebSockets. Who shows no valid token is not let in.
 
 Whoever asks for /healthz or /readyz is told how the server is, and nothing else: a load balancer has no token.
 Reads   store.tokens
@@ -20,7 +20,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable, ValidationError
-from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.connection import AgentConnections
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.codec import server_codec
@@ -34,13 +34,13 @@ GOING_AWAY = 1001
 WRITE_LIMIT = 16 << 20  # bytes that wait for an agent which does not read, before they hold up the others
 
 
-class Door:
+class Endpoint:
     """`why_not_ready` tells why the server may not act, if it may not."""
 
     def __init__(
         self,
         database: Database,
-        reception: Reception,
+        connections: AgentConnections,
         *,
         host: str,
         port: int,
@@ -48,7 +48,7 @@ class Door:
         why_not_ready: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._line = database.line("arrivals")
-        self._reception = reception
+        self._connections = connections
         self._host = host
         self._port = port
         self._tls = tls
@@ -129,7 +129,7 @@ class Door:
     async def _talk(self, connection: ServerConnection) -> None:
         token = self._admitted.pop(connection)
         try:
-            await self._reception.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
+            await self._connections.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
         except StoreUnavailable as error:
             log.warning("an agent cannot be served: %s", error)
             await connection.close(TRY_AGAIN_LATER, "PostgreSQL does not answer")

@@ -1,4 +1,4 @@
-"""Flood: an agent that sends more frames than any honest one is slowed down, and sent away if it goes on.
+"""FrameLimit: an agent that sends more frames than any honest one is slowed down, and sent away if it goes on.
 
 Next: server/agents/connection.py
 """
@@ -20,7 +20,7 @@ BURST = 4000.0
 PATIENCE = 30.0  # seconds of being slowed down
 
 
-class Flood:
+class FrameLimit:
     """A bucket that frames fill and time empties. Pure: the caller gives the time."""
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Flood:
         return pause
 
 
-class Slowed(Generic[Out, In]):
+class LimitedChannel(Generic[Out, In]):
     """A channel that counts every frame, also those that are empty or repeated and that nobody above ever sees."""
 
     def __init__(self, channel: Channel[Out, In]) -> None:
         self._channel = channel
-        self._flood = Flood()
+        self._limit = FrameLimit()
 
     async def send(self, frame: Frame[Out]) -> None:
         await self._channel.send(frame)
@@ -57,7 +57,7 @@ class Slowed(Generic[Out, In]):
     async def receive(self) -> Frame[In]:
         frame = await self._channel.receive()
         try:
-            pause = self._flood.pause(boottime())
+            pause = self._limit.pause(boottime())
         except ChannelClosed as error:
             await self._channel.refuse(error.message)
             raise

@@ -22,7 +22,7 @@ MAX_LABELS = 100
 MAX_HELD = 1_000_000
 
 
-class Arrival(NamedTuple):
+class Accepted(NamedTuple):
     session: int
     instance: str  # names the agent's process, without its secret
     tasks: list[Armed]  # what it took over
@@ -31,9 +31,9 @@ class Arrival(NamedTuple):
     database: str  # its id
 
 
-async def arrive(
+async def open_session(
     conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
-) -> Arrival | str:
+) -> Accepted | str:
     """The session with `server` of an agent that said hello, or why it cannot have one."""
     try:
         _check(hello)
@@ -53,10 +53,10 @@ async def arrive(
     )
     database = (await database_id(conn)).hex
     if hello.session is None:
-        return Arrival(await agents.begin(conn, newcomer, lease), instance, [], 0, credential, database)
+        return Accepted(await agents.begin(conn, newcomer, lease), instance, [], 0, credential, database)
     held = [h for h in hello.held if 0 < h.task < 2**63 and 0 < h.token < 2**63]
     taken = await agents.go_on(conn, newcomer, lease, [h.task for h in held], [h.token for h in held])
-    return Arrival(taken.session, instance, taken.tasks, taken.batch, credential, database)
+    return Accepted(taken.session, instance, taken.tasks, taken.batch, credential, database)
 
 
 def _check(hello: Hello) -> None:

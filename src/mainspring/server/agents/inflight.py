@@ -1,4 +1,4 @@
-"""Doubts: claims under way, and claims whose answer was lost. What they may have taken counts as unknown until then.
+"""InFlight: claims under way, and claims whose answer was lost. What they may have taken counts as unknown until then.
 
 Next: server/agents/gateway.py
 """
@@ -18,7 +18,7 @@ DOUBT = STATEMENT_TIMEOUT + 5.0  # seconds after which a claim that was not answ
 Mark = dict[int, int]  # by session, the last batch that was known when a claim began
 
 
-class Doubts:
+class InFlight:
     def __init__(self) -> None:
         self._claiming: list[Mark] = []
         self._unanswered: list[tuple[float, Mark]] = []  # and until when they are in doubt

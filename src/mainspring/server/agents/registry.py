@@ -1,6 +1,6 @@
-"""Roster: the agents of the whole cluster, which of them take nothing new, and what nobody there can run.
+"""Registry: the agents of the whole cluster, which of them take nothing new, and what nobody there can run.
 
-Reads   store.roster        living sessions, drained names
+Reads   store.registry        living sessions, drained names
 Sends   Recall, for what a drained agent has not started
 Next:   server/dispatch/placement.py
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from mainspring.model.messages import Held, Recall
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.session import Seat
+from mainspring.server.agents.session import AgentSession
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.cluster import registry
 from mainspring.store.daemons import replicas
@@ -27,7 +27,7 @@ TELL_AFTER = 5.0  # seconds in which an agent may still come: at the start serve
 TELL_EVERY = 60.0
 
 
-class Roster:
+class Registry:
     def __init__(self, database: Database, catalogue: Catalogue, gateway: Gateway) -> None:
         self._database = database
         self._catalogue = catalogue
@@ -42,7 +42,7 @@ class Roster:
     @property
     def elsewhere(self) -> list[Known]:
         """Agents of other servers that take tasks."""
-        here = self._gateway.seats
+        here = self._gateway.sessions
         return [agent for agent in self._agents if agent.session not in here and not agent.draining]
 
     async def look(self) -> int:
@@ -54,24 +54,24 @@ class Roster:
         self._gateway.drained = drained
         for on_back in self.on_back if back else ():
             on_back()
-        seats = [seat for seat in self._gateway.seats.values() if seat.name in drained]
-        for seat in seats:
-            self._recall(seat)
-        if seats:
+        sessions = [session for session in self._gateway.sessions.values() if session.name in drained]
+        for session in sessions:
+            self._recall(session)
+        if sessions:
             async with self._database.acquire() as conn:
-                await replicas.leave(conn, [seat.session for seat in seats])
-        here = {seat.session for seat in seats}
-        self._recalled = {session: asked for session, asked in self._recalled.items() if session in here}
+                await replicas.leave(conn, [session.id for session in sessions])
+        here = {session.id for session in sessions}
+        self._recalled = {id: asked for id, asked in self._recalled.items() if id in here}
         return 0
 
-    def _recall(self, seat: Seat) -> None:
+    def _recall(self, session: AgentSession) -> None:
         """Ask back all that it holds: what has started goes on. A claim under way may bring more at the next look."""
-        asked = self._recalled.get(seat.session, set())
-        held = dict(seat.held)
-        self._recalled[seat.session] = set(held.values())
+        asked = self._recalled.get(session.id, set())
+        held = dict(session.held)
+        self._recalled[session.id] = set(held.values())
         attempts = [Held(task, token) for task, token in held.items() if token not in asked]
         if attempts:
-            seat.link.post([Recall(attempts)])
+            session.link.post([Recall(attempts)])
 
     async def tell_unrunnable(self) -> int:
         """Warn of due tasks that nobody in the whole cluster can run, each pool once in a while."""

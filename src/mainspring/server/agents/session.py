@@ -1,4 +1,4 @@
-"""Seat: one agent's session as its server sees it: what it holds, how much room it has, which jobs it knows.
+"""AgentSession: one agent's session as its server sees it: what it holds, how much room it has, which jobs it knows.
 
 Next: server/agents/gateway.py
 """
@@ -44,13 +44,13 @@ FAR = 1e9  # seconds: more than any clock is wrong
 HORIZON = 0.1  # seconds of work that may lie ready at an agent, at the rate at which it finishes tasks
 
 
-class Seat:
+class AgentSession:
     """One agent's session, as its server sees it."""
 
     def __init__(
-        self, session: int, hello: Hello, link: Link[ServerMessage, AgentMessage], *, instance: str, local: bool
+        self, id: int, hello: Hello, link: Link[ServerMessage, AgentMessage], *, instance: str, local: bool
     ) -> None:
-        self.session = session
+        self.id = id
         self.name = hello.name
         self.instance = instance
         self.slots = hello.slots
@@ -145,7 +145,7 @@ class Seat:
         """What the database is told of it with each renewal."""
         pulse, link = self.pulse, self.link
         return Vital(
-            session=self.session,
+            session=self.id,
             silent=boottime() - self.heard_at,
             running=pulse.running,
             cpu=pulse.cpu,
@@ -186,7 +186,7 @@ class Seat:
     def candidate(self, free: int) -> Candidate:
         """What a strategy of placement wants to know of it."""
         return Candidate(
-            session=self.session,
+            session=self.id,
             name=self.name,
             free=free,
             busy=len(self.held) - len(self.reported),
@@ -215,13 +215,13 @@ class Seat:
             if job is not None and (id, job.version) not in self._told:
                 self._told.add((id, job.version))
                 jobs.append(job)
-        return Dispatch(jobs, tasks, self.session)
+        return Dispatch(jobs, tasks, self.id)
 
     def pause(self, wanted: dict[int, int]) -> list[ServerMessage]:
         """What to tell it so that these stand still, by token the task, and all others go on."""
         stop = [Held(task, token) for token, task in wanted.items() if token not in self.paused]
-        standing = (self.paused | self._may_stand) - wanted.keys()
-        go_on = [Held(task, token) for task, token in self.held.items() if token in standing]
+        may_stand = (self.paused | self._may_stand) - wanted.keys()
+        go_on = [Held(task, token) for task, token in self.held.items() if token in may_stand]
         self.paused = set(wanted)
         self._may_stand.clear()
         return [Pause(held, resume) for held, resume in ((stop, False), (go_on, True)) if held]

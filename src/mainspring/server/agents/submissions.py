@@ -2,7 +2,7 @@
 
 Each agent's requests are carried out one after the other, those of a few agents at a time, on connections of the pool:
 they delay neither reports nor each other for long. A request that was carried out before gets the same answer.
-Reads   Submit, handed over by the reception
+Reads   Submit, handed over by the connections
 Writes  store.submit.submit_for_attempt
 Sends   Submitted
 Next:   store/tasks/enqueue.py
@@ -21,7 +21,7 @@ import asyncpg
 
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.model.messages import Held, Submit, Submitted
-from mainspring.server.agents.session import Seat
+from mainspring.server.agents.session import AgentSession
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
 from mainspring.store.tasks.enqueue import Submissions as Many
@@ -48,53 +48,53 @@ class Submissions:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._places = asyncio.Semaphore(AGENTS_AT_ONCE)
-        self._queues: dict[Seat, _Queue] = {}
+        self._queues: dict[AgentSession, _Queue] = {}
         self.on_submitted: list[Callable[[], None]] = []
 
-    def take(self, seat: Seat, request: Submit) -> None:
+    def take(self, session: AgentSession, request: Submit) -> None:
         """Carry it out in its turn. ChannelClosed if the agent asks for more than any honest one."""
-        queue = self._queues.setdefault(seat, _Queue())
+        queue = self._queues.setdefault(session, _Queue())
         queue.requests.append(request)
         queue.bytes += _size(request)
         if len(queue.requests) > MOST_WAITING or queue.bytes > MOST_BYTES:
             raise ChannelClosed("more submissions than any agent sends")
         if queue.worker is None or queue.worker.done():
-            queue.worker = asyncio.create_task(self._work(seat, queue))
+            queue.worker = asyncio.create_task(self._work(session, queue))
 
-    def left(self, seat: Seat) -> None:
+    def left(self, session: AgentSession) -> None:
         """Its connection is gone: it asks again on the next one."""
-        queue = self._queues.pop(seat, None)
+        queue = self._queues.pop(session, None)
         if queue is not None and queue.worker is not None:
             queue.worker.cancel()
 
-    async def _work(self, seat: Seat, queue: _Queue) -> None:
+    async def _work(self, session: AgentSession, queue: _Queue) -> None:
         while queue.requests:
             request = queue.requests[0]
             async with self._places:
-                answer = await self._answer(seat, request)
+                answer = await self._answer(session, request)
             if answer is None:  # PostgreSQL is away
                 await asyncio.sleep(AGAIN_AFTER)
                 continue
             queue.requests.popleft()
             queue.bytes -= _size(request)
-            seat.link.post([answer])
+            session.link.post([answer])
 
-    async def _answer(self, seat: Seat, request: Submit) -> Submitted | None:
+    async def _answer(self, session: AgentSession, request: Submit) -> Submitted | None:
         """The answer to a request; None if nothing is known of its outcome: asked again, it finds out."""
         try:
             submission = _submission(request)
             attempt = Held(request.task, request.token)
             async with self._database.acquire() as conn:
-                ids = await submit_for_attempt(conn, UUID(request.request), attempt, seat.session, submission)
+                ids = await submit_for_attempt(conn, UUID(request.request), attempt, session.id, submission)
         except StoreUnavailable:
             return None
         except MainspringError as error:
             return Submitted(request.request, code=error.code, message=error.message, field=error.field)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError, OSError) as error:
-            log.warning("agent %s: a submission of task %d cannot be stored: %s", seat.name, request.task, error)
+            log.warning("agent %s: a submission of task %d cannot be stored: %s", session.name, request.task, error)
             return Submitted(request.request, code="validation", message=f"it cannot be stored: {error}")
         except Exception as error:  # a bug: the handler must not wait for an answer that never comes
-            log.exception("agent %s: a submission of task %d failed", seat.name, request.task)
+            log.exception("agent %s: a submission of task %d failed", session.name, request.task)
             return Submitted(request.request, code="error", message=f"the server failed: {type(error).__name__}")
         for on_submitted in self.on_submitted:
             on_submitted()

@@ -1,4 +1,4 @@
-"""Timekeeper: the database's time on this server, measured by round trips; says so when the machine's clock is wrong.
+"""ClockLoop: the database's time on this server, measured by round trips; says so when the machine's clock is wrong.
 
 Who acts on leases that seem to be over measures first: if the clock was set forward, they are not.
 Reads   store.clock
@@ -24,7 +24,7 @@ async def measure(conn: Connection, clock: Clock) -> None:
     clock.measured(sent, boottime(), theirs)
 
 
-class Timekeeper:
+class ClockLoop:
     def __init__(self, database: Database, clock: Clock, skew_limit: float) -> None:
         self._line = database.line("hints")
         self._clock = clock

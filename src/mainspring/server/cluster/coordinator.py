@@ -15,7 +15,7 @@ import logging
 from mainspring.model.placement.segments import assign
 from mainspring.server.cluster.clock import measure
 from mainspring.server.cluster.leader import Leader
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import clock_jumps, segments
 from mainspring.store.cluster.segments import Move, Segment
 from mainspring.store.postgres.database import Database
@@ -30,9 +30,9 @@ PATIENCE = 1 / 3
 
 
 class Coordinator:
-    def __init__(self, database: Database, standing: Standing, leader: Leader, lease: float) -> None:
+    def __init__(self, database: Database, server_lease: ServerLease, leader: Leader, lease: float) -> None:
         self._line = database.line("lead")
-        self._standing = standing
+        self._server_lease = server_lease
         self._leader = leader
         self._lease = lease
         self._clock = Clock()
@@ -47,7 +47,7 @@ class Coordinator:
             await clock_jumps.count_anew(conn)
             await measure(conn, self._clock)
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
-                for id, name in (await segments.bury(conn, self._standing.id, term)).items():
+                for id, name in (await segments.bury(conn, self._server_lease.id, term)).items():
                     log.warning("server %s (%s) is dead: its lease is over", name, id)
             found, servers = await segments.look(conn)
             owners = {segment.id: segment.owner for segment in found}
@@ -57,7 +57,7 @@ class Coordinator:
                 for segment in found
                 if segment.id in new
             ]
-            moved = await segments.move(conn, self._standing.id, term, moves) if moves else 0
+            moved = await segments.move(conn, self._server_lease.id, term, moves) if moves else 0
         if moved:
             log.info("segments that moved: %d; servers that share all of them: %d", moved, len(servers))
         return 0

@@ -1,4 +1,4 @@
-"""Neighbours: processes on the same machine that died. Nobody has to wait for the leases of theirs.
+"""DeadProcessesLoop: processes on the same machine that died. Nobody has to wait for the leases of theirs.
 
 Every server looks, for a leader elsewhere could not see them.
 Writes  store.neighbours    (leases of sessions and of servers that are over)
@@ -41,7 +41,7 @@ def _status(pid: int) -> list[str] | None:
         return None
 
 
-def is_dead_neighbour(identity: str) -> bool:
+def is_dead_process(identity: str) -> bool:
     """True only if the process could be seen from here and is gone."""
     own, parts = process_identity(), identity.split()
     if own is None or len(parts) != 4 or parts[:2] != own.split()[:2] or not parts[2].isdigit():
@@ -61,14 +61,14 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-class Neighbours:
+class DeadProcessesLoop:
     def __init__(self, database: Database) -> None:
         self._line = database.line("errands")
 
     async def step(self) -> int:
         """End the leases of those whose process died; returns how many processes did."""
         async with self._line as conn:
-            dead = [process for process in await dead_processes.processes(conn) if is_dead_neighbour(process)]
+            dead = [process for process in await dead_processes.processes(conn) if is_dead_process(process)]
             if not dead:
                 return 0
             sessions, servers = await dead_processes.end(conn, dead)

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Step
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import leaders
 from mainspring.store.postgres.database import LEASE_TIMEOUT, Database
 from mainspring.wire.clock import boottime
@@ -30,11 +30,11 @@ SOON = 0.1  # seconds until a lock that was taken from somebody is free
 
 
 class Leader:
-    def __init__(self, database: Database, standing: Standing, server_lease: float) -> None:
+    def __init__(self, database: Database, server_lease: ServerLease, lease: float) -> None:
         self._line = database.lease_line()  # as a follower
         self._pinned = database.line(timeout=LEASE_TIMEOUT)  # as the leader
-        self._standing = standing
-        self._lease = min(LEASE, server_lease / 3)
+        self._server_lease = server_lease
+        self._lease = min(LEASE, lease / 3)
         self._term: int | None = None
         self._trusted_until = 0.0
         self._elected_at = 0.0
@@ -65,7 +65,7 @@ class Leader:
         """See to the lead: renew it, or run for it if nobody has it."""
         if self._term is not None:
             await self._renew(self._term)
-        elif self._standing.may_act and await self._is_vacant():
+        elif self._server_lease.may_act and await self._is_vacant():
             await self._run()
         return 0
 
@@ -73,7 +73,7 @@ class Leader:
         asked_at = boottime()
         try:
             async with self._pinned as conn:
-                if await leaders.renew(conn, self._standing.id, term, self._lease):
+                if await leaders.renew(conn, self._server_lease.id, term, self._lease):
                     self._trusted_until = asked_at + self._lease
                     return
             log.warning("another server leads now, since a term after %d", term)
@@ -89,7 +89,7 @@ class Leader:
         asked_at = boottime()
         try:
             async with self._pinned as conn:
-                term = await leaders.run(conn, self._standing.id, self._lease)
+                term = await leaders.run(conn, self._server_lease.id, self._lease)
                 is_unseated = term is None and await leaders.unseat(conn)
         except StoreUnavailable:
             await self._pinned.close()  # it may have the lock, and no term: nobody could take it from us
@@ -115,6 +115,6 @@ class Leader:
         if term is not None:
             with suppress(StoreUnavailable):
                 async with self._pinned as conn:
-                    await leaders.resign(conn, self._standing.id, term)
+                    await leaders.resign(conn, self._server_lease.id, term)
         await self._pinned.close()
         await self._line.close()

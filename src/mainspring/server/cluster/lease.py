@@ -1,7 +1,6 @@
-"""Standing: who this server is in the cluster, until when it may act, and what it has done.
+"""ServerLease: who this server is in the cluster, until when it may act, and what it has done.
 
-Planner, dispatcher, turnstile, lender and leader ask it before they act; what they write is checked by the database
-all the same.
+The loops that act for this server's segments check it first. The database checks their writes as well.
 Next: server/cluster/membership.py
 """
 
@@ -31,7 +30,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Standing:
+class ServerLease:
     """`trusted_until` is in boot time: before the database may give its segments to others, it stops by itself."""
 
     id: UUID

@@ -12,7 +12,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from mainspring.errors import StoreUnavailable
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import servers
 from mainspring.store.cluster.servers import Newcomer, Pulse
 from mainspring.store.postgres.database import Connection, Database
@@ -28,10 +28,10 @@ class Membership:
     """`newcomer` is what the others are told of this server; `agents` counts those connected to it."""
 
     def __init__(
-        self, database: Database, standing: Standing, newcomer: Newcomer, lease: float, agents: Callable[[], int]
+        self, database: Database, server_lease: ServerLease, newcomer: Newcomer, lease: float, agents: Callable[[], int]
     ) -> None:
         self._line = database.lease_line()
-        self._standing = standing
+        self._server_lease = server_lease
         self._newcomer = newcomer
         self._lease = lease
         self._agents = agents
@@ -57,33 +57,33 @@ class Membership:
 
     def _trust(self, asked_at: float) -> None:
         """The database has renewed the lease, after it was asked: from then on it runs at the earliest."""
-        self._standing.trusted_until = asked_at + self._lease * (1 - MARGIN)
+        self._server_lease.trusted_until = asked_at + self._lease * (1 - MARGIN)
 
     async def beat(self) -> int:
         """Renew the lease. Who was declared dead joins again, and gets new segments."""
         asked_at = boottime()
         async with self._line as conn:
-            if self._standing.is_draining and not self._is_drained:
+            if self._server_lease.is_draining and not self._is_drained:
                 await self._drain(conn)  # a lease that is renewed would keep the segments of who does nothing
             if await servers.beat(conn, self._newcomer.id, self._incarnation, self._lease, self._pulse()):
                 self._trust(asked_at)
-            elif not self._standing.is_draining:
+            elif not self._server_lease.is_draining:
                 await self._come_back(conn)
         return 0
 
     async def _come_back(self, conn: Connection) -> None:
-        self._standing.trusted_until = 0.0
+        self._server_lease.trusted_until = 0.0
         if await servers.is_taken(conn, self._newcomer, self._incarnation):
             log.error("another process is server %s now: a directory was copied; this one takes a new number",
                       self._newcomer.id)  # fmt: skip
             self._newcomer = self._newcomer._replace(id=uuid4())
-            self._standing.id = self._newcomer.id
+            self._server_lease.id = self._newcomer.id
         else:
             log.warning("this server was silent for longer than its lease, and was declared dead; it joins again")
         await self._join(conn)
 
     def _pulse(self) -> Pulse:
-        tally = self._standing.tally
+        tally = self._server_lease.tally
         scan_age = None if tally.scanned_at is None else boottime() - tally.scanned_at
         return Pulse(
             self._agents(),
@@ -97,7 +97,7 @@ class Membership:
 
     async def drain(self) -> None:
         """Take nothing new, and let others have the segments."""
-        self._standing.is_draining = True
+        self._server_lease.is_draining = True
         with suppress(StoreUnavailable):  # then the next heartbeat that comes through says so
             async with self._line as conn:
                 await self._drain(conn)

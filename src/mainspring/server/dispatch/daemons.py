@@ -1,4 +1,4 @@
-"""Keeper: as many replicas of each daemon as are wanted, spread over the agents, renewed one after another.
+"""DaemonsLoop: as many replicas of each daemon as are wanted, spread over the agents, renewed one after another.
 
 Reads   store.replicas.due   replicas whose next life is to begin
 Asks    model.daemons        which session each goes to
@@ -26,7 +26,7 @@ SOON = 0.05  # seconds
 JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
 
-class Keeper:
+class DaemonsLoop:
     def __init__(self, database: Database, catalogue: Catalogue, gateway: Gateway) -> None:
         self._line = database.line("errands")
         self._slow_line = database.line("slow")
@@ -52,7 +52,7 @@ class Keeper:
         return made + stopping + placed
 
     async def _place(self, due: list[Due]) -> int:
-        if not due or self._gateway.doubts.any_unanswered:  # the dispatcher finds out what an unanswered claim took
+        if not due or self._gateway.in_flight.any_unanswered:  # the dispatcher finds out what an unanswered claim took
             return 0
         if any(one.pool not in self._catalogue.pools for one in due):
             await self._catalogue.refresh()  # a pool that was made a moment ago

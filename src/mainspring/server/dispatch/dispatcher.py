@@ -16,10 +16,10 @@ from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.registry import Roster
+from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.cluster.lease import Standing
-from mainspring.server.dispatch.placement import Placer
+from mainspring.server.cluster.lease import ServerLease
+from mainspring.server.dispatch.placement import AgentPlacement
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database, Line
 from mainspring.store.schedules.overlap import Released
@@ -38,21 +38,21 @@ class Dispatcher:
     def __init__(
         self,
         database: Database,
-        standing: Standing,
+        server_lease: ServerLease,
         catalogue: Catalogue,
         gateway: Gateway,
         recorder: Recorder,
-        roster: Roster,
+        registry: Registry,
         clock: Clock,
     ) -> None:
         self._database = database
         self._line = database.line()
         self._slow_line = database.line("slow")
-        self._standing = standing
+        self._server_lease = server_lease
         self._catalogue = catalogue
         self._gateway = gateway
         self._recorder = recorder
-        self._placer = Placer(catalogue, gateway, roster)
+        self._placement = AgentPlacement(catalogue, gateway, registry)
         self._clock = clock
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = {}  # pools whose last claim was full
@@ -82,10 +82,10 @@ class Dispatcher:
     async def step(self) -> int:
         """Claim what is due and what will be soon, for every pool that some agent can serve."""
         self._wants_room = True
-        if self._recorder.backlog > BACKLOG or not self._standing.may_act:
+        if self._recorder.backlog > BACKLOG or not self._server_lease.may_act:
             return 0
-        if self._gateway.doubts.any_unanswered:
-            if self._gateway.doubts.any_under_way:
+        if self._gateway.in_flight.any_unanswered:
+            if self._gateway.in_flight.any_under_way:
                 return 0  # its answer is on the way: look when only lost ones are left
             if boottime() - self._settled_at > SETTLE_EVERY:
                 await self._settle_unanswered()
@@ -103,7 +103,7 @@ class Dispatcher:
         return found
 
     def _counting(self, requirements: Requirements) -> AbstractAsyncContextManager[None]:
-        """Around a claim of tasks that need amounts: the keeper claims too, and each must see what the other took."""
+        """Serializes claims of tasks that need amounts: the daemons loop claims them too."""
         return self._gateway.counting if requirements.placement.needs else nullcontext()
 
     async def _claim_due(self, pool: int, requirements: Requirements) -> int:
@@ -117,7 +117,7 @@ class Dispatcher:
         floors = self._floors.setdefault(pool, Floors())
         limit = min(free, BATCH)
         start = list(floors.start(boottime(), flowing=flowing))
-        claim = await self._claim(pool, requirements, room, limit, start, -self._placer.delay(requirements, room))
+        claim = await self._claim(pool, requirements, room, limit, start, -self._placement.delay(requirements, room))
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
         if claim.size and requirements.placement.sticky is not None:
@@ -129,12 +129,12 @@ class Dispatcher:
     async def _lower_to_what_is_left(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim leaves tasks between those it takes: the next one must find them."""
         async with self._line as conn:
-            for priority, position in await sticky.left(conn, self._standing.id, pool, start):
+            for priority, position in await sticky.left(conn, self._server_lease.id, pool, start):
                 floors.lower(priority, position)
 
     async def _claim_ahead(self, pool: int, requirements: Requirements) -> int:
         room = self._gateway.room_ahead(requirements)
-        if not room or self._placer.delay(requirements, room):
+        if not room or self._placement.delay(requirements, room):
             return 0
         from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
         limit = min(sum(room.values()), BATCH)
@@ -152,17 +152,17 @@ class Dispatcher:
         ahead: float,
     ) -> claims.Claim:
         is_sticky = requirements.placement.sticky is not None
-        contest = self._placer.contest(requirements, room) if is_sticky else None
-        places = [] if is_sticky else self._placer.places(pool, requirements, room, limit)
+        contest = self._placement.contest(requirements, room) if is_sticky else None
+        places = [] if is_sticky else self._placement.places(pool, requirements, room, limit)
         with self._gateway.claiming():
             async with self._line as conn:
                 if contest is not None:
-                    claim = await sticky.claim(conn, self._standing.id, pool, contest, limit, floors, ahead=ahead)
+                    claim = await sticky.claim(conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead)
                 else:
-                    claim = await claims.claim(conn, self._standing.id, pool, places, limit, floors, ahead=ahead)
-                    self._placer.placed(pool, places, claim.size)
+                    claim = await claims.claim(conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead)
+                    self._placement.placed(pool, places, claim.size)
             await self._arm_new(claim)
-        self._standing.tally.dispatched += claim.size
+        self._server_lease.tally.dispatched += claim.size
         return claim
 
     async def _arm_new(self, claim: claims.Claim) -> None:
@@ -215,9 +215,9 @@ class Dispatcher:
     async def submit(self, submission: Submission) -> int | None:
         """Insert a plain task and claim it in the same statement. None: something waits, let it wait its turn."""
         job = self._catalogue.named(submission.job)
-        if job is None or not submission.is_plain or not self._standing.may_act:
+        if job is None or not submission.is_plain or not self._server_lease.may_act:
             return None
-        if self._flowing.get(job.pool) or self._gateway.doubts.any_unanswered:
+        if self._flowing.get(job.pool) or self._gateway.in_flight.any_unanswered:
             return None
         requirements = self._catalogue.pools.get(job.pool)
         if requirements is None or not requirements.is_plain:
@@ -225,12 +225,12 @@ class Dispatcher:
         room, _ = self._gateway.room(requirements)
         if not room:
             return None
-        places = self._placer.places(job.pool, requirements, room, 1)
-        self._placer.placed(job.pool, places, 1)
+        places = self._placement.places(job.pool, requirements, room, 1)
+        self._placement.placed(job.pool, places, 1)
         session = places[0]
         with self._gateway.claiming():
             async with self._database.acquire() as conn:
-                id, batch = await submit_and_claim(conn, submission, session, self._standing.id)
+                id, batch = await submit_and_claim(conn, submission, session, self._server_lease.id)
             if batch is None:  # it waits its turn, and whoever may claim it was told
                 return id
             armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
@@ -257,7 +257,7 @@ class Dispatcher:
         found = 0
         for pool, floors in list(self._floors.items()):
             async with self._slow_line as conn:
-                stragglers = await claims.stragglers(conn, self._standing.id, pool, floors.mark)
+                stragglers = await claims.stragglers(conn, self._server_lease.id, pool, floors.mark)
             for priority, position in stragglers:
                 floors.lower(priority, position)
             found += len(stragglers)

@@ -1,4 +1,4 @@
-"""Lender: pools that nobody here has room for are opened to other servers, and closed again when somebody has.
+"""OverflowLoop: pools that nobody here has room for are opened to other servers, and closed again when somebody has.
 
 A server claims what lies in its own segments, for its own agents. Where it has none that can run a pool, or where they
 have been full for a while, the tasks would wait beside idle agents of others.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.dispatch.dispatcher import Dispatcher
 from mainspring.store.cluster import servers
 from mainspring.store.postgres.database import Database
@@ -25,10 +25,10 @@ ROOM_FOR = 3.0  # seconds for which a pool stays open after they have room again
 TELL_EVERY = 5.0
 
 
-class Lender:
-    def __init__(self, database: Database, standing: Standing, dispatcher: Dispatcher) -> None:
+class OverflowLoop:
+    def __init__(self, database: Database, server_lease: ServerLease, dispatcher: Dispatcher) -> None:
         self._line = database.line("errands")
-        self._standing = standing
+        self._server_lease = server_lease
         self._dispatcher = dispatcher
         self._full_since: dict[int, float] = {}
         self._room_since: dict[int, float] = {}
@@ -42,9 +42,9 @@ class Lender:
         wanted = sorted(
             pool for pool, (free, window) in self._dispatcher.rooms.items() if self._opens(pool, free, window, now)
         )
-        id = self._standing.id
+        id = self._server_lease.id
         is_stale = id != self._told_as or now - self._told_at > TELL_EVERY
-        if (wanted != self._open or is_stale) and self._standing.may_act:
+        if (wanted != self._open or is_stale) and self._server_lease.may_act:
             async with self._line as conn:
                 await servers.open_pools(conn, id, wanted)
             self._open, self._told_as, self._told_at = wanted, id, now

@@ -1,4 +1,4 @@
-"""Settler: tasks that waited for others go on, or are skipped.
+"""DependenciesLoop: tasks that waited for others go on, or are skipped.
 
 Reads   what the recorder has ended
 Writes  store.dependencies   (blocked → pending, skipped)
@@ -19,7 +19,7 @@ BATCH = 5000
 LOOK_EVERY = 0.9  # seconds between looks for what nobody told us of
 
 
-class Settler:
+class DependenciesLoop:
     def __init__(self, database: Database) -> None:
         self._line = database.line("turns")
         self._ended: list[int] = []

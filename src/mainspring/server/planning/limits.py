@@ -1,4 +1,4 @@
-"""Gatekeeper: tasks of jobs with limits go on when there is a slot for them and their rate allows it.
+"""LimitsLoop: tasks of jobs with limits go on when there is a slot for them and their rate allows it.
 
 Any number of servers may do this at once: each step is one statement, and a slot is under a unique index.
 Reads   store.gates.look
@@ -28,7 +28,7 @@ BATCH = 1000
 LANES = 1000  # looked at in one sweep
 
 
-class Gatekeeper:
+class LimitsLoop:
     def __init__(self, database: Database, lead: float) -> None:
         self._line = database.line()
         self._slow_line = database.line("slow")

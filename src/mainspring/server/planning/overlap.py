@@ -1,4 +1,4 @@
-"""Turnstile: tasks of schedules that must not overlap pass one by one, or not at all, by their policy.
+"""OverlapLoop: tasks of schedules that must not overlap pass one by one, or not at all, by their policy.
 
 Reads   store.turns.lanes    where a task waits that is due soon
 Asks    model.overlap        what becomes of it
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.overlap import decide
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap
 from mainspring.store.schedules.overlap import Released
@@ -21,10 +21,10 @@ from mainspring.store.schedules.overlap import Released
 JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
 
-class Turnstile:
-    def __init__(self, database: Database, standing: Standing, lead: float) -> None:
+class OverlapLoop:
+    def __init__(self, database: Database, server_lease: ServerLease, lead: float) -> None:
         self._line = database.line("turns")
-        self._standing = standing
+        self._server_lease = server_lease
         self._lead = lead
         self._any = False  # whether anything waited at the last look
         self._alarm: asyncio.TimerHandle | None = None  # for the next instant of one that waits
@@ -39,10 +39,10 @@ class Turnstile:
 
     async def step(self) -> int:
         """Look at all lanes of our segments where somebody waits; returns how many tasks were moved."""
-        if not self._standing.may_act:
+        if not self._server_lease.may_act:
             return 0
         async with self._line as conn:
-            waiting = await overlap.lanes(conn, self._standing.id, within=self._lead)
+            waiting = await overlap.lanes(conn, self._server_lease.id, within=self._lead)
             self._any = bool(waiting)
             moved = await self._move(conn, waiting) if waiting else 0
         self._be_there_at(min((lane.due_in for lane in waiting if lane.due_in is not None), default=None))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.model.schedules.planning import Decision, arguments, decide, run_at
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import Provider, Providers
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import plans
@@ -39,10 +39,10 @@ class Planner:
     """`providers` are the functions of the application `app` that tell scopes, by schedule."""
 
     def __init__(
-        self, database: Database, standing: Standing, app: str | None, providers: Mapping[str, Provider]
+        self, database: Database, server_lease: ServerLease, app: str | None, providers: Mapping[str, Provider]
     ) -> None:
         self._line = database.line(hash_joins=True)
-        self._standing = standing
+        self._server_lease = server_lease
         self._app = app
         self._providers = Providers(providers)
         self._asking: dict[int, asyncio.Task[None]] = {}  # by schedule: a slow provider holds up nobody else
@@ -61,13 +61,13 @@ class Planner:
 
     async def step(self) -> int:
         """Plan a batch; returns how many schedules moved. What somebody else holds or has done is no work of ours."""
-        if not self._standing.may_act:
+        if not self._server_lease.may_act:
             return 0
         if self._providers:
             self.provider_wake.set()  # who was told of a change was told for both
         began = boottime()
         async with self._line as conn:
-            found = await plans.due(conn, self._standing.id, BATCH, behind=self._behind)
+            found = await plans.due(conn, self._server_lease.id, BATCH, behind=self._behind)
             decisions: list[tuple[Due, Decision]] = []
             fires: list[Fire] = []
             for number, due in enumerate(found, 1):
@@ -80,7 +80,7 @@ class Planner:
                 if number % BREATH == 0:
                     await asyncio.sleep(0)
             moved = await self._write(conn, decisions, fires)
-        self._standing.tally.scan(len(found), began, boottime())
+        self._server_lease.tally.scan(len(found), began, boottime())
         self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0
         return moved or self._behind
 
@@ -97,10 +97,10 @@ class Planner:
 
     async def _write(self, conn: Connection, decisions: list[tuple[Due, Decision]], fires: list[Fire]) -> int:
         moves = [Move(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch) for due, made in decisions]
-        moved = await plans.plan(conn, self._standing.id, moves, fires) if moves else set()
+        moved = await plans.plan(conn, self._server_lease.id, moves, fires) if moves else set()
         for due, decision in decisions:
             if due.id in moved:  # else somebody else decided, and tells
-                self._standing.tally.planned += len(decision.plan_times)
+                self._server_lease.tally.planned += len(decision.plan_times)
                 self._tell_of_skips(due, decision)
         if moved and fires:
             for on_planned in self.on_planned:
@@ -111,10 +111,10 @@ class Planner:
 
     async def ask_providers(self) -> int:
         """Start to plan the schedules whose scopes our application tells, each by itself."""
-        if not self._providers or self._app is None or not self._standing.may_act:
+        if not self._providers or self._app is None or not self._server_lease.may_act:
             return 0
         async with self._line as conn:
-            found = await plans.due(conn, self._standing.id, BATCH, providers=[self._app])
+            found = await plans.due(conn, self._server_lease.id, BATCH, providers=[self._app])
         for due in found:
             if due.id not in self._asking:
                 asking = self._asking[due.id] = asyncio.create_task(self._plan_with_provider(due))

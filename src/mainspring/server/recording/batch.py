@@ -59,7 +59,7 @@ def about(report: Report, chosen: list[Any]) -> Report:
 
 
 class Reporter(Protocol):
-    """Who reports: an agent's seat."""
+    """Who reports: an agent's session."""
 
     name: str
     instance: str

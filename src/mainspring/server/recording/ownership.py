@@ -1,4 +1,4 @@
-"""Strangers: reports about attempts that their reporter does not hold. Its own of before pass; others' are refused.
+"""Ownership: reports about attempts that their reporter does not hold. Its own of before pass; others' are refused.
 
 An agent may repeat what it has reported before, or come late. What it says about another agent's task changes
 nothing: it is written to the audit, and the connection goes on.
@@ -21,7 +21,7 @@ log = logging.getLogger("mainspring")
 AUDIT_EVERY = 1.0  # seconds between two entries about one agent: a liar must not fill the audit
 
 
-class Strangers:
+class Ownership:
     def __init__(self) -> None:
         self._audited_at: dict[str, float] = {}  # by agent
 

@@ -1,6 +1,6 @@
 """Recorder: starts, endings, progress and output of all agents, in one batch per flush.
 
-Reads   reports handed over by the reception, those of strangers sifted (server/recording/ownership.py)
+Reads   reports handed over by the connections, those of strangers sifted (server/recording/ownership.py)
 Writes  store.outcomes      (→ running, → terminal, → pending)
 Then    acknowledges the reports, and tells who waits for the tasks
 Next:   store/tasks/transitions.py
@@ -21,7 +21,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.batch import Batch, Report, Reporter, ServerLink, in_parts
-from mainspring.server.recording.ownership import Strangers
+from mainspring.server.recording.ownership import Ownership
 from mainspring.store.daemons import replicas
 from mainspring.store.postgres.database import Connection, Database, Line
 from mainspring.store.schedules import revoke
@@ -34,7 +34,7 @@ class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._line: Line = database.line()
         self._catalogue = catalogue
-        self._strangers = Strangers()
+        self._ownership = Ownership()
         self._batch = Batch()
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before any other
         self.is_behind = False  # the last flush failed: there are reports that the database has not seen
@@ -82,7 +82,7 @@ class Recorder:
         try:
             async with self._line as conn:
                 if batch.foreign:
-                    await self._strangers.sift(conn, batch)
+                    await self._ownership.sift(conn, batch)
                 ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
         except StoreUnavailable:
             self.is_behind = True

@@ -126,18 +126,18 @@ class Server:
     def _connect(self) -> None:
         """What one part has done is the next one's work: nobody waits for a hint from his own process."""
         claims, gates, cancels = self.dispatcher.wake.set, self.limits.wake.set, self.gateway.cancel_wake.set
-        self.leader.on_elected.append(self.coordinator.wake.set)  # what the leader before let go of has no owner
-        self.planner.on_planned += [claims, self.overlap.wake.set, gates]
-        self.overlap.on_released += [self.dispatcher.released, lambda _: gates()]
-        self.overlap.on_stopping.append(cancels)
-        self.limits.on_released.append(self.dispatcher.released)
-        self.dependencies.on_requeued += [claims, gates]
-        self.daemons.on_stopping.append(cancels)
-        self.registry.on_back.append(claims)
-        self.recorder.on_requeued.append(claims)
-        self.agent_connections.submissions.on_submitted.append(claims)
-        self.recorder.on_restarted.append(self.daemons.wake.set)
-        self.recorder.on_ended += [self._count, self.dependencies.ended, self.overlap.ended, self.broadcaster.ended]
+        self.leader.on_elected.connect(self.coordinator.wake.set)  # what the leader before let go of has no owner
+        self.planner.on_planned.connect(claims, self.overlap.wake.set, gates)
+        self.overlap.on_released.connect(self.dispatcher.released, lambda _: gates())
+        self.overlap.on_stopping.connect(cancels)
+        self.limits.on_released.connect(self.dispatcher.released)
+        self.dependencies.on_requeued.connect(claims, gates)
+        self.daemons.on_stopping.connect(cancels)
+        self.registry.on_back.connect(claims)
+        self.recorder.on_requeued.connect(claims)
+        self.agent_connections.submissions.on_submitted.connect(claims)
+        self.recorder.on_restarted.connect(self.daemons.wake.set)
+        self.recorder.on_ended.connect(self._count, self.dependencies.ended, self.overlap.ended, self.broadcaster.ended)
 
     def _count(self, endings: list[Ending]) -> None:
         self.server_lease.tally.recorded += len(endings)

@@ -102,7 +102,7 @@ async def test_of_many_that_run_at_once_one_leads(dsn: str, join: Join) -> None:
 
 async def test_whoever_is_elected_sees_to_the_segments_at_once(dsn: str) -> None:
     member = Member(dsn, "a")
-    member.leader.on_elected.append(member.coordinator.wake.set)
+    member.leader.on_elected.connect(member.coordinator.wake.set)
     try:
         await member.start()
         assert member.coordinator.wake.is_set()

@@ -437,7 +437,7 @@ async def test_who_waits_for_a_broadcast_goes_on_when_it_has_ended(cluster: Clus
     await cluster.one.dependencies.step()
     await cluster.send_out()
     heard: list[int] = []
-    cluster.one.recorder.on_ended.append(lambda endings: heard.extend(ending.task for ending in endings))
+    cluster.one.recorder.on_ended.connect(lambda endings: heard.extend(ending.task for ending in endings))
     await agent.ends((await agent.has(1))[0])
     await cluster.one.broadcaster.step()
     assert task in heard

@@ -47,7 +47,7 @@ async def test_who_waits_goes_on_when_the_recorder_tells(conn: Connection, depen
     parent = await enqueue(conn)
     child = await enqueue(conn, parent)
     woken = []
-    dependencies_loop.on_requeued.append(lambda: woken.append(1))
+    dependencies_loop.on_requeued.connect(lambda: woken.append(1))
     assert await dependencies_loop.step() == 0
     dependencies_loop.ended(await end(conn, parent))
     assert dependencies_loop.wake.is_set()

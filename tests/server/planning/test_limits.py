@@ -55,7 +55,7 @@ async def test_where_nothing_waits_it_finds_nothing(conn: Connection, limits_loo
 
 async def test_it_tells_the_dispatcher_where_the_released_lie(conn: Connection, limits_loop: LimitsLoop) -> None:
     told: list[Released] = []
-    limits_loop.on_released.append(told.extend)
+    limits_loop.on_released.connect(told.extend)
     await define_job(conn, max_running=2)
     ids = await submit(conn, 3, priority="high")
     assert await limits_loop.step() == 2

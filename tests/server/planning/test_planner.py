@@ -237,7 +237,7 @@ async def test_a_row_that_somebody_holds_is_not_asked_for_again_and_again(
 
 async def test_who_waits_for_tasks_is_told_when_there_are_any(conn: Connection, planner: Planner) -> None:
     told: list[bool] = []
-    planner.on_planned.append(lambda: told.append(True))
+    planner.on_planned.connect(lambda: told.append(True))
     await set_clock(conn, 0)
     await create(conn, every=HOUR)
     await settle([planner])

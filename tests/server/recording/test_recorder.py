@@ -156,8 +156,8 @@ async def test_a_failure_that_may_be_repeated_goes_back_and_the_next_one_ends_it
     agent, task = Agent(recorder), await running()
     requeued: list[int] = []
     ended: list[Ending] = []
-    recorder.on_requeued.append(lambda: requeued.append(1))
-    recorder.on_ended.append(ended.extend)
+    recorder.on_requeued.connect(lambda: requeued.append(1))
+    recorder.on_ended.connect(ended.extend)
     await agent.report(Finished([await ending(conn, task, TaskState.FAILED, code="handler_error")]))
     await recorder.flush()
     view = await tasks.get(conn, task)
@@ -175,7 +175,7 @@ async def test_who_waits_is_told_what_is_over_also_for_attempts_that_run_again(
 ) -> None:
     agent, made = Agent(recorder), [await running() for _ in range(3)]
     told: list[tuple[list[Ending], list[Held]]] = []
-    recorder.on_recorded.append(lambda endings, refused: told.append((endings, refused)))
+    recorder.on_recorded.connect(lambda endings, refused: told.append((endings, refused)))
     endings = [await ending(conn, made[0]), await ending(conn, made[1], TaskState.FAILED)]
     await agent.report(Finished(endings), Refused([Held(made[2], TOKEN)], "draining"))
     await recorder.flush()

@@ -165,7 +165,7 @@ async def test_many_are_rescued_in_batches_and_the_session_is_buried_after_the_l
     monkeypatch.setattr(rescuer_module, "BATCH", 4)
     made = await dies_with(conn, *["job"] * 10)
     requeued = []
-    rescuer._recorder.on_requeued.append(lambda: requeued.append(1))
+    rescuer._recorder.on_requeued.connect(lambda: requeued.append(1))
     moved = [await rescuer.step() for _ in range(4)]
     assert moved == [4, 4, 2, 0]
     assert len(requeued) == 3

@@ -126,8 +126,7 @@ class AgentConnections:
         await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database)])
         self._tell_joined(session, len(kept))
         self._gateway.join(session, accepted.tasks)  # not before it is told: nothing may come to it earlier
-        for on_joined in self._gateway.on_joined:
-            on_joined()
+        self._gateway.on_joined.send()
         return session
 
     async def _left(self, session: AgentSession) -> None:

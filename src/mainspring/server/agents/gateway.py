@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
+from mainspring.loops import Signal
 from mainspring.model.messages import (
     Armed,
     Cancel,
@@ -60,10 +61,10 @@ class Gateway:
         self._closing: set[asyncio.Task[None]] = set()  # connections that are being ended
         self.counting = asyncio.Lock()  # from a look at free amounts until what was claimed of them is armed
         self._watches: list[set[int]] = []  # tokens released since, for each who wants to know
-        recorder.on_recorded.append(self._recorded)
+        recorder.on_recorded.connect(self._recorded)
         self.room_made = asyncio.Event()  # somebody has room again
-        self.on_room: list[Callable[[], None]] = []
-        self.on_joined: list[Callable[[], None]] = []
+        self.on_room: Signal[[]] = Signal()
+        self.on_joined: Signal[[]] = Signal()
         self.cancel_wake = asyncio.Event()
 
     # ── who is here ─────────────────────────────────────────────────────────────────────────────
@@ -98,8 +99,7 @@ class Gateway:
 
     def make_room(self) -> None:
         self.room_made.set()
-        for on_room in self.on_room:
-            on_room()
+        self.on_room.send()
 
     def _release(self, task: int, token: int) -> None:
         session = self._holders.get(task)

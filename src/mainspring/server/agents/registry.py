@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
+from mainspring.loops import Signal
 from mainspring.model.messages import Held, Recall
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.agents.gateway import Gateway
@@ -36,8 +36,8 @@ class Registry:
         self._recalled: dict[int, set[int]] = {}  # by session, the tokens it was asked to give back
         self._tell_at: dict[int, float] = {}  # by pool that nobody can run
         self.wake = asyncio.Event()
-        self.on_back: list[Callable[[], None]] = []  # somebody takes tasks again
-        gateway.on_joined.append(self.wake.set)
+        self.on_back: Signal[[]] = Signal()  # an agent's drain has ended
+        gateway.on_joined.connect(self.wake.set)
 
     @property
     def elsewhere(self) -> list[Known]:
@@ -52,8 +52,8 @@ class Registry:
             drained = await registry.drained(conn)
         back = self._gateway.drained - drained
         self._gateway.drained = drained
-        for on_back in self.on_back if back else ():
-            on_back()
+        if back:
+            self.on_back.send()
         sessions = [session for session in self._gateway.sessions.values() if session.name in drained]
         for session in sessions:
             self._recall(session)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
 
 from mainspring.errors import MainspringError, StoreUnavailable
+from mainspring.loops import Signal
 from mainspring.model.messages import Held, Submit, Submitted
 from mainspring.server.agents.session import AgentSession
 from mainspring.store.postgres.database import Database
@@ -49,7 +49,7 @@ class Submissions:
         self._database = database
         self._places = asyncio.Semaphore(AGENTS_AT_ONCE)
         self._queues: dict[AgentSession, _Queue] = {}
-        self.on_submitted: list[Callable[[], None]] = []
+        self.on_submitted: Signal[[]] = Signal()
 
     def take(self, session: AgentSession, request: Submit) -> None:
         """Carry it out in its turn. ChannelClosed if the agent asks for more than any honest one."""
@@ -96,8 +96,7 @@ class Submissions:
         except Exception as error:  # a bug: the handler must not wait for an answer that never comes
             log.exception("agent %s: a submission of task %d failed", session.name, request.task)
             return Submitted(request.request, code="error", message=f"the server failed: {type(error).__name__}")
-        for on_submitted in self.on_submitted:
-            on_submitted()
+        self.on_submitted.send()
         return Submitted(request.request, ids)
 
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 from mainspring.errors import StoreUnavailable
-from mainspring.loops import Step
+from mainspring.loops import Alarm, Signal, Step
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import leaders
 from mainspring.store.postgres.database import LEASE_TIMEOUT, Database
@@ -40,7 +39,8 @@ class Leader:
         self._elected_at = 0.0
         self.look_every = min(LOOK_EVERY, self._lease / 3)
         self.wake = asyncio.Event()
-        self.on_elected: list[Callable[[], None]] = []
+        self._alarm = Alarm(self.wake)
+        self.on_elected: Signal[[]] = Signal()
 
     @property
     def term(self) -> int | None:
@@ -97,12 +97,11 @@ class Leader:
         if term is None:
             await self._pinned.close()
             if is_unseated:
-                asyncio.get_running_loop().call_later(SOON, self.wake.set)
+                self._alarm.set(SOON)
             return
         self._term, self._trusted_until, self._elected_at = term, asked_at + self._lease, asked_at
         log.info("this server leads, in term %d", term)
-        for on_elected in self.on_elected:
-            on_elected()
+        self.on_elected.send()
 
     async def _step_down(self) -> None:
         self._term, self._trusted_until = None, 0.0
@@ -111,6 +110,7 @@ class Leader:
 
     async def close(self) -> None:
         """Let another lead at once."""
+        self._alarm.set(None)
         term, self._term = self._term, None
         if term is not None:
             with suppress(StoreUnavailable):

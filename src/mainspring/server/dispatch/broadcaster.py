@@ -86,8 +86,8 @@ class Broadcaster:
     def _tell(self, ended: list[int]) -> None:
         """Those who wait for tasks to end hear of these as of any other."""
         endings = [Ending(task, 0, 0, 0, TaskState.SUCCEEDED, 0.0, 0.0) for task in ended]
-        for on_ended in self._recorder.on_ended if endings else ():
-            on_ended(endings)
+        if endings:
+            self._recorder.on_ended.send(endings)
 
     async def take_up(self) -> int:
         """Arm what was claimed for sessions here, by this server's own broadcaster or by another's."""

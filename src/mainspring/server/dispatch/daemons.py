@@ -10,8 +10,8 @@ Next:   store/daemons/daemons.py, then server/recording/recorder.py, where each 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from mainspring.loops import Alarm, Signal
 from mainspring.model.daemons.daemons import Waiting, place
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
@@ -23,7 +23,6 @@ KEEP_EVERY = 1.0
 BATCH = 1000  # replicas placed in one step
 TRIM_EVERY = 30.0
 SOON = 0.05  # seconds
-JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 
 
 class DaemonsLoop:
@@ -32,10 +31,10 @@ class DaemonsLoop:
         self._slow_line = database.line("slow")
         self._catalogue = catalogue
         self._gateway = gateway
-        self._alarm: asyncio.TimerHandle | None = None  # for the next life that is to begin
         self.wake = asyncio.Event()
-        self.on_stopping: list[Callable[[], None]] = []
-        gateway.on_joined.append(self.wake.set)
+        self._alarm = Alarm(self.wake)  # for the next replica that is to start
+        self.on_stopping: Signal[[]] = Signal()
+        gateway.on_joined.connect(self.wake.set)
 
     async def step(self) -> int:
         """See to all daemons; returns how many replicas were made, told to stop, or placed."""
@@ -45,9 +44,9 @@ class DaemonsLoop:
             made = await daemons.make(conn)
             stopping = await daemons.stop_surplus(conn) + await daemons.roll(conn)
             due = await replicas.due(conn, within=KEEP_EVERY, limit=BATCH)
-        for on_stopping in self.on_stopping if stopping else ():
-            on_stopping()
-        self._be_there_in(min((one.due_in for one in due if one.due_in > 0), default=None))
+        if stopping:
+            self.on_stopping.send()
+        self._alarm.set(min((one.due_in for one in due if one.due_in > 0), default=None))
         placed = await self._place([one for one in due if one.due_in <= 0])
         return made + stopping + placed
 
@@ -81,14 +80,8 @@ class DaemonsLoop:
             await self._catalogue.refresh()  # a restarted replica runs what its job is now
         await self._gateway.arm(claim)
         if claim.size < len(placed):
-            self._be_there_in(SOON)  # another server was quicker: there may be one left for us
+            self._alarm.set(SOON)  # another server was quicker: there may be one left for us
         return claim.size
-
-    def _be_there_in(self, seconds: float | None) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        loop = asyncio.get_running_loop()
-        self._alarm = None if seconds is None else loop.call_later(seconds + JUST_AFTER, self.wake.set)
 
     async def trim(self) -> int:
         """Keep the newest output of each replica, whatever it writes."""
@@ -96,6 +89,6 @@ class DaemonsLoop:
             return await daemons.trim(conn)
 
     async def close(self) -> None:
-        self._be_there_in(None)
+        self._alarm.set(None)
         await self._line.close()
         await self._slow_line.close()

@@ -63,8 +63,8 @@ class Dispatcher:
         self._wants_room = True  # something may wait for it
         self._may_rest = False  # until time brings more
         self.wake = asyncio.Event()
-        gateway.on_room.append(self._room_made)
-        gateway.on_joined.append(self.wake.set)
+        gateway.on_room.connect(self._room_made)
+        gateway.on_joined.connect(self.wake.set)
 
     def _room_made(self) -> None:
         if self._wants_room:

@@ -8,8 +8,8 @@ Next:   store/tasks/dependencies.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from mainspring.loops import Signal
 from mainspring.model.messages import Ending
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import dependencies
@@ -26,7 +26,7 @@ class DependenciesLoop:
         self._looked_at = 0.0
         self._any = False  # whether anybody waits for anything, at the last look
         self.wake = asyncio.Event()
-        self.on_requeued: list[Callable[[], None]] = []
+        self.on_requeued: Signal[[]] = Signal()
 
     def ended(self, endings: list[Ending]) -> None:
         """The recorder has committed these."""
@@ -48,8 +48,7 @@ class DependenciesLoop:
                 return 0
             pending = await dependencies.settle(conn, parents)
         if pending:
-            for listener in self.on_requeued:
-                listener()
+            self.on_requeued.send()
         return len(self._ended)
 
     async def close(self) -> None:

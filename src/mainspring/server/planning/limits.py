@@ -10,8 +10,8 @@ Next:   store/limits/release.py, then server/dispatch/dispatcher.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from mainspring.loops import Alarm, Signal
 from mainspring.store.limits import parked, release
 from mainspring.store.limits.release import Passed
 from mainspring.store.postgres.database import Connection, Database
@@ -23,7 +23,6 @@ AHEAD = 2.0  # seconds before its time that a task may take a slot, if nothing t
 AGAIN = 0.02  # seconds until another look where somebody else was at a gate
 REST = 0.003  # seconds after a look that found nothing, so that hints gather
 UNCLAIMED = 0.05  # seconds until another look where the burst of a rate has not been claimed yet
-JUST_AFTER = 0.002
 BATCH = 1000
 LANES = 1000  # looked at in one sweep
 
@@ -35,10 +34,10 @@ class LimitsLoop:
         self._ahead = min(lead, AHEAD)
         self._beyond: dict[int, int] = {}  # by gate, how many to look at beyond those that there is room for
         self._swept = ""  # the key up to which lanes were looked at
-        self._alarm: asyncio.TimerHandle | None = None
         self.wake = asyncio.Event()
+        self._alarm = Alarm(self.wake)
         self.sweep_wake = asyncio.Event()  # limits may have changed
-        self.on_released: list[Callable[[list[Released]], None]] = []
+        self.on_released: Signal[[list[Released]]] = Signal()
 
     async def step(self) -> int:
         """Let pass who may, at every gate where somebody waits; returns how many tasks moved."""
@@ -55,7 +54,7 @@ class LimitsLoop:
                 moved += len(passed.released) + passed.aside
                 soonest += self._look_again(passed, due_in)
         self._beyond = {gate: beyond for gate, beyond in self._beyond.items() if gate in waiting}
-        self._be_there_in(min(soonest, default=None))
+        self._alarm.set(min(soonest, default=None))
         if not moved + woken:
             await asyncio.sleep(REST)
         return moved + woken
@@ -69,8 +68,8 @@ class LimitsLoop:
         # A busy key at the head is passed over in a few steps, however many tasks it has.
         is_in_the_way = passed.aside > len(passed.released)
         self._beyond[gate] = min(BATCH, max(8, 4 * beyond)) if is_in_the_way else 0
-        for on_released in self.on_released if passed.released else ():
-            on_released(passed.released)
+        if passed.released:
+            self.on_released.send(passed.released)
         return passed
 
     def _look_again(self, passed: Passed, due_in: float) -> list[float]:
@@ -90,13 +89,7 @@ class LimitsLoop:
             self.wake.set()
         return swept.moved
 
-    def _be_there_in(self, seconds: float | None) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        loop = asyncio.get_running_loop()
-        self._alarm = None if seconds is None else loop.call_later(max(0.0, seconds) + JUST_AFTER, self.wake.set)
-
     async def close(self) -> None:
-        self._be_there_in(None)
+        self._alarm.set(None)
         await self._line.close()
         await self._slow_line.close()

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from mainspring.errors import MainspringError, ValidationError
+from mainspring.loops import Signal
 from mainspring.model.schedules.planning import Decision, arguments, decide, run_at
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import Provider, Providers
@@ -50,7 +51,7 @@ class Planner:
         self._behind = 0  # due schedules that others held at the last look: go on behind them
         self.wake = asyncio.Event()
         self.provider_wake = asyncio.Event()
-        self.on_planned: list[Callable[[], None]] = []
+        self.on_planned: Signal[[]] = Signal()
 
     async def plan(self) -> int:
         """A step, and a rest if there was little to do: what comes due meanwhile is then planned together."""
@@ -103,8 +104,7 @@ class Planner:
                 self._server_lease.tally.planned += len(decision.plan_times)
                 self._tell_of_skips(due, decision)
         if moved and fires:
-            for on_planned in self.on_planned:
-                on_planned()
+            self.on_planned.send()
         return len(moved)
 
     # ── scopes that a function tells ────────────────────────────────────────────────────────────

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
+from mainspring.loops import Signal
 from mainspring.model.messages import Ending, Held
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
@@ -41,10 +41,10 @@ class Recorder:
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
-        self.on_recorded: list[Callable[[list[Ending], list[Held]], None]] = []  # attempts that are over
-        self.on_ended: list[Callable[[list[Ending]], None]] = []  # tasks that are over
-        self.on_requeued: list[Callable[[], None]] = []  # tasks that are pending again
-        self.on_restarted: list[Callable[[], None]] = []  # replicas of daemons that are to run again, or have ended
+        self.on_recorded: Signal[[list[Ending], list[Held]]] = Signal()  # attempts that are over
+        self.on_ended: Signal[[list[Ending]]] = Signal()  # tasks that are over
+        self.on_requeued: Signal[[]] = Signal()  # tasks are pending again
+        self.on_restarted: Signal[[]] = Signal()  # replicas of daemons are to run again, or have ended
 
     @property
     def backlog(self) -> int:
@@ -91,13 +91,10 @@ class Recorder:
         self._failed = None
         for link, sequence in batch.settles.items():
             link.settle_now(sequence)  # if it has gone, it tells the frame to whom it connects to; that is harmless
-        for on_recorded in self.on_recorded:
-            on_recorded(batch.endings, batch.refused)
-        for on_ended in self.on_ended:
-            on_ended(ended)
+        self.on_recorded.send(batch.endings, batch.refused)
+        self.on_ended.send(ended)
         if requeued:
-            for on_requeued in self.on_requeued:
-                on_requeued()
+            self.on_requeued.send()
         return max(1, len(batch.endings))
 
     async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
@@ -141,8 +138,7 @@ class Recorder:
         """A daemon's task goes on, whatever its agent says of it: the row tells that it is one. Returns the others."""
         others = await replicas.restart(conn, endings)
         if len(others) < len(endings):
-            for on_restarted in self.on_restarted:
-                on_restarted()
+            self.on_restarted.send()
         return others
 
     async def _give_back(self, conn: Connection, refused: list[Held]) -> None:

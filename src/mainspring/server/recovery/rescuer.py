@@ -76,8 +76,7 @@ class Rescuer:
                 self._looked_at = boottime()
                 moved += await self._end_overdue(conn)
         if moved:
-            for listener in self._recorder.on_requeued:
-                listener()
+            self._recorder.on_requeued.send()
         return moved
 
     # ── agents that are gone ────────────────────────────────────────────────────────────────────

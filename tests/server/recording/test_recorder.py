@@ -26,11 +26,11 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
+from mainspring.model.reports import Report, checked
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import Report
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, output, ownership, tasks, transitions
@@ -53,7 +53,7 @@ class Agent:
     async def report(self, *reports: Report) -> None:
         await self.near.send(list(reports))
         sequence, messages = await self.far.receive()
-        self._recorder.submit(self.far, sequence, messages)  # type: ignore[arg-type]
+        self._recorder.submit(self.far, sequence, [checked(message) for message in messages])  # type: ignore[arg-type]
 
     async def acknowledged(self) -> int:
         """How many frames are acknowledged by now."""

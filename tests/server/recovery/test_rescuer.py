@@ -17,7 +17,6 @@ from mainspring.model.tasks.retry import Retry
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery import rescuer as rescuer_module
-from mainspring.server.recovery import salvage as salvage_module
 from mainspring.server.recovery.rescuer import Rescuer
 from mainspring.store.cluster import agents
 from mainspring.store.daemons import daemons, replicas
@@ -292,7 +291,7 @@ async def test_one_that_cannot_be_written_at_all_is_told_of_once_and_tried_again
     conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(salvage_module, "boottime", lambda: now)
+    monkeypatch.setattr(rescuer_module, "boottime", lambda: now)
     good, bad = await dies_with(conn, "job", "job")
     for table in ("attempt", "task_history"):
         await refuse(conn, table, bad)

@@ -1,9 +1,9 @@
-"""AgentConnections: one connection of an agent, from its hello until it closes; what it says is handed on.
+"""AgentConnections: serve one agent's connection from its hello until it closes.
 
-Reads   messages of agents
-Writes  store.agents        (sessions)
+Reads   messages of agents; reports go to the recorder, checked by model/reports.py
+Writes  store.cluster.agents   (sessions)
 Sends   Welcome, Configure
-Next:   server/agents/handshake.py, server/agents/gateway.py, server/recording/recorder.py, server/agents/submissions.py
+Next:   server/recording/recorder.py
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from mainspring.model.messages import (
     Submit,
     Welcome,
 )
+from mainspring.model.reports import Report, checked
 from mainspring.model.words.skew import DEFAULT_LIMIT, alarm
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
@@ -32,7 +33,7 @@ from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.server.recording.batch import Report, Reporter
+from mainspring.server.recording.batch import Reporter
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database
@@ -42,8 +43,8 @@ from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
 
-HELLO_WITHIN = 10.0  # seconds after a connection was made
-ALARM_EVERY = 600.0  # seconds between two words about one wrong clock
+HELLO_WITHIN = 10.0  # seconds from the connection to the hello
+WARN_EVERY = 600.0  # seconds between two warnings about one agent's clock
 
 
 class AgentConnections:
@@ -65,14 +66,14 @@ class AgentConnections:
         self._clock = clock
         self._lease = lease
         self._skew_limit = skew_limit
-        self._alarmed_at: dict[str, float] = {}  # by agent
+        self._warned_at: dict[str, float] = {}  # of its clock, by agent
 
     async def serve(
         self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
     ) -> None:
-        """One connection of an agent's, from its hello until it closes.
+        """Serve a connection until it closes.
 
-        `process` tells who runs an agent in this very process; any other came with a `token`.
+        `process` identifies the process of a local agent; a remote one was admitted by a `token`.
         """
         link: Link[ServerMessage, AgentMessage] = Link(LimitedChannel(channel))
         tending = asyncio.create_task(link.tend())
@@ -124,19 +125,19 @@ class AgentConnections:
         kept = [Held(armed.task, armed.token) for armed in accepted.tasks]
         now = self._clock.now()
         await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database)])
-        self._tell_joined(session, len(kept))
-        self._gateway.join(session, accepted.tasks)  # not before it is told: nothing may come to it earlier
+        self._log_joined(session, len(kept))
+        self._gateway.join(session, accepted.tasks)  # after Welcome, which must be the first message that it gets
         self._gateway.on_joined.send()
         return session
 
     async def _left(self, session: AgentSession) -> None:
-        """The connection is gone. Who held nothing has nothing to come back for; the others have their lease."""
+        """The connection has closed. A session that holds nothing ends; any other may reconnect within its lease."""
         self.submissions.left(session)
         was_here = session.id in self._gateway.sessions
         self._gateway.leave(session)
         if was_here and not session.is_local:
-            waits = f"; it has its lease to come back for {len(session.held)} attempts" if session.held else ""
-            log.info("the connection of agent %s is over%s", session.name, waits)
+            kept = f"; it may reconnect within its lease for {len(session.held)} attempts" if session.held else ""
+            log.info("the connection of agent %s has closed%s", session.name, kept)
         if was_here and not session.held:
             with suppress(StoreUnavailable):
                 async with self._line as conn:
@@ -156,7 +157,7 @@ class AgentConnections:
                     case Hello():
                         log.warning("agent %s said hello twice; ignored", session.name)
                     case _:
-                        own, others = session.sift(message)
+                        own, others = session.sift(checked(message))
                         if own is not None:
                             reports.append(own)
                         if others is not None:
@@ -170,15 +171,15 @@ class AgentConnections:
 
     async def _answer(self, session: AgentSession, beat: Heartbeat) -> None:
         session.hear(beat)
-        self._watch_clock(session)
+        self._check_clock(session)
         left = self._lease - (boottime() - session.renewed_at)
         await session.link.say([Configure(left, self._clock.now(), beat.sent)])
 
-    def _tell_joined(self, session: AgentSession, kept: int) -> None:
+    def _log_joined(self, session: AgentSession, kept: int) -> None:
         if session.is_local:
             return
-        goes_on = f", goes on with {kept} attempts" if kept else ""
-        log.info("agent %s joined: session %d, %d slots%s", session.name, session.id, session.slots, goes_on)
+        keeps = f", keeps {kept} attempts" if kept else ""
+        log.info("agent %s joined: session %d, %d slots%s", session.name, session.id, session.slots, keeps)
         if any(
             other.name == session.name and other.instance != session.instance
             for other in self._gateway.sessions.values()
@@ -187,11 +188,11 @@ class AgentConnections:
                 "there are two agents named %s; give each a --name: drains and broadcasts go by it", session.name
             )
 
-    def _watch_clock(self, session: AgentSession) -> None:
-        told = alarm(f"agent {session.name}", session.pulse.skew, self._skew_limit)
-        if told is not None and boottime() - self._alarmed_at.get(session.name, -ALARM_EVERY) >= ALARM_EVERY:
-            self._alarmed_at[session.name] = boottime()
-            log.warning("%s", told)
+    def _check_clock(self, session: AgentSession) -> None:
+        warning = alarm(f"agent {session.name}", session.pulse.skew, self._skew_limit)
+        if warning is not None and boottime() - self._warned_at.get(session.name, -WARN_EVERY) >= WARN_EVERY:
+            self._warned_at[session.name] = boottime()
+            log.warning("%s", warning)
 
     async def close(self) -> None:
         await self._line.close()

@@ -1,8 +1,9 @@
-"""Gateway: the agents that are connected to this server, what each holds, and what they are sent.
+"""Gateway: the sessions of the agents connected to this server, what each holds, and what is sent to it.
 
-Writes  store.agents        (leases)
+Writes  store.cluster.agents   (leases)
+        store.tasks.claims     (what each session holds)
 Sends   Dispatch, Recall, Cancel, Pause, Drain
-Next:   server/agents/session.py, wire/link.py, then agent/connection/connection.py
+Next:   server/agents/session.py
 """
 
 from __future__ import annotations
@@ -14,13 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
-from mainspring.model.messages import (
-    Armed,
-    Cancel,
-    Drain,
-    Ending,
-    Held,
-)
+from mainspring.model.messages import Armed, Cancel, Drain, Ending, Held
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements, fits
 from mainspring.server.agents.inflight import InFlight
@@ -47,7 +42,7 @@ class Gateway:
         lead: Lead = Lead(),  # noqa: B008 — frozen
     ) -> None:
         self._database = database
-        self._lease_line = database.lease_line()  # of their own: a full pool must not cost a lease
+        self._lease_line = database.lease_line()  # apart: a full pool must not cost a lease
         self._line = database.line("errands")
         self._catalogue = catalogue
         self._recorder = recorder
@@ -56,41 +51,40 @@ class Gateway:
         self.lead = lead
         self._sessions: dict[int, AgentSession] = {}
         self._holders: dict[int, AgentSession] = {}  # by task
-        self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new: see agents/registry.py
+        self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new, kept by agents/registry.py
         self.in_flight = InFlight()
-        self._closing: set[asyncio.Task[None]] = set()  # connections that are being ended
-        self.counting = asyncio.Lock()  # from a look at free amounts until what was claimed of them is armed
-        self._watches: list[set[int]] = []  # tokens released since, for each who wants to know
+        self._closing: set[asyncio.Task[None]] = set()
+        self.counting = asyncio.Lock()  # held from reading free amounts until the claims on them are armed
+        self._watches: list[set[int]] = []  # tokens released since, for each `watching_releases`
         recorder.on_recorded.connect(self._recorded)
-        self.room_made = asyncio.Event()  # somebody has room again
-        self.on_room: Signal[[]] = Signal()
+        self.room_made = asyncio.Event()
+        self.on_room: Signal[[]] = Signal()  # a session has room again
         self.on_joined: Signal[[]] = Signal()
         self.cancel_wake = asyncio.Event()
 
-    # ── who is here ─────────────────────────────────────────────────────────────────────────────
+    # ── sessions and what they hold ─────────────────────────────────────────────────────────────
 
     def join(self, session: AgentSession, tasks: list[Armed]) -> None:
-        """An agent is here, and has these from a session before."""
+        """Add a session; `tasks` are what its agent kept from the session before."""
         self._sessions[session.id] = session
-        self._take(session, tasks)
+        self._hold(session, tasks)
 
     def leave(self, session: AgentSession) -> None:
-        """Its connection is over, or its lease."""
+        """Remove a session whose connection or lease is over."""
         self._sessions.pop(session.id, None)
         for task in session.held:
-            if self._holders.get(task) is session:  # else the agent is here again, and has it
+            if self._holders.get(task) is session:  # else the agent has reconnected and kept it
                 del self._holders[task]
 
-    def _take(self, session: AgentSession, tasks: list[Armed]) -> None:
-        """The session holds these from now on."""
+    def _hold(self, session: AgentSession, tasks: list[Armed]) -> None:
         for armed in tasks:
             if (before := self._holders.get(armed.task)) is not None:
-                before.release(armed.task)  # recorded a moment ago, and claimed again before we were told
+                before.release(armed.task)  # its ending was committed, and it was claimed again before `_recorded`
             self._holders[armed.task] = session
         session.arm(tasks, self._clock.now(), self._catalogue.needs)
 
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
-        """The recorder has committed these: nobody holds them any more."""
+        """The recorder has committed these: no session holds them any more."""
         for ending in endings:
             self._release(ending.task, ending.token)
         for attempt in refused:
@@ -103,23 +97,23 @@ class Gateway:
 
     def _release(self, task: int, token: int) -> None:
         session = self._holders.get(task)
-        if session is not None and session.held.get(task) == token:  # else it has been given a new attempt since
+        if session is not None and session.held.get(task) == token:  # else it holds a newer attempt
             session.release(task)
             del self._holders[task]
             for released in self._watches:
                 released.add(token)
 
-    # ── what the dispatcher asks ────────────────────────────────────────────────────────────────
+    # ── for the dispatcher ──────────────────────────────────────────────────────────────────────
 
     def room(self, requirements: Requirements) -> tuple[dict[int, int], int]:
-        """Free places for due tasks by session, and the sum of the windows they are part of."""
+        """Free places for due tasks by session, and the sum of the windows of all sessions that fit."""
         now, needs = self._clock.now(), requirements.placement.needs
         fitting = self._fitting(requirements)
         free = {session.id: room for session in fitting if (room := session.room(now, needs)) > 0}
         return free, sum(session.window_for(needs) for session in fitting)
 
     def room_ahead(self, requirements: Requirements) -> dict[int, int]:
-        """Free places for tasks whose time has not come, by session."""
+        """Free places for tasks that are not due yet, by session."""
         now, needs = self._clock.now(), requirements.placement.needs
         fitting = self._fitting(requirements)
         return {session.id: room for session in fitting if (room := session.room_ahead(now, needs)) > 0}
@@ -135,28 +129,27 @@ class Gateway:
 
     @property
     def sessions(self) -> Mapping[int, AgentSession]:
-        """The sessions here."""
         return self._sessions
 
     def longest_lead(self, ids: Iterable[int]) -> float:
-        """The lead of the slowest of these agents: what is due within it is armed now, on whichever of them."""
+        """The lead of the slowest of these agents: tasks due within it are claimed now, for any of them."""
         sessions = (self._sessions[id] for id in ids)
         return max(self.lead.of(session.link.ack_time, session.load) for session in sessions)
 
     async def arm(self, claim: Claim) -> list[Armed]:
-        """Send each session what was claimed for it, in one message; returns what is of sessions that have gone."""
+        """Send each session what was claimed for it; returns what was claimed for sessions that have left."""
         batches = claim.batches
-        homeless: list[Armed] = []
+        unsent: list[Armed] = []
         for id, tasks in claim.tasks.items():
             session = self._sessions.get(id)
             if session is None:
-                homeless += tasks
+                unsent += tasks
                 continue
             session.batch = max(session.batch, batches[id])
-            self._take(session, tasks)
+            self._hold(session, tasks)
             for dispatch in session.dispatches(self._catalogue, tasks):
                 session.link.post([dispatch])
-        return homeless
+        return unsent
 
     def claiming(self) -> AbstractContextManager[None]:
         """Around a claim, for all sessions here."""
@@ -168,7 +161,7 @@ class Gateway:
 
     @contextmanager
     def watching_releases(self) -> Iterator[Callable[[int, Armed], bool]]:
-        """Around a look for unanswered claims: tells which of the tasks found have been armed here before."""
+        """Around a search for unanswered claims: yields a test whether a task it found was already armed here."""
         released = set[int]()
         self._watches.append(released)
         try:
@@ -184,7 +177,7 @@ class Gateway:
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
     async def renew(self) -> int:
-        """Renew the leases of all sessions here, in one statement; drop those that are over."""
+        """Renew the leases of all sessions in one statement; drop those that have expired."""
         if not self._sessions:
             return 0
         asked_at = boottime()
@@ -199,18 +192,18 @@ class Gateway:
             is_over = boottime() - session.renewed_at > self._lease
             if is_over or (id in asked and id not in living):
                 self.leave(session)
-                log.warning("session %d of agent %s is over here", id, session.name)
+                log.warning("session %d of agent %s has expired", id, session.name)
                 self._close(session)
         return 0
 
     def _close(self, session: AgentSession) -> None:
-        """End its connection, without waiting: one that is silent takes a while, and the leases of others run."""
+        """Close its connection without waiting: a silent one takes a while, and other leases must be renewed."""
         closing = asyncio.create_task(session.link.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
     async def compact(self) -> int:
-        """Note what each session still holds, in place of all that it has claimed."""
+        """Replace each session's rows of claims by one with what it still holds."""
         async with self._database.acquire() as conn:
             for id, batch in self.known().items():
                 session = self._sessions.get(id)
@@ -221,7 +214,7 @@ class Gateway:
         return 0
 
     async def cancel(self) -> int:
-        """Tell agents which of their tasks somebody wants cancelled, or to stand still or go on."""
+        """Send agents the cancels, recalls and pauses that people and other loops have asked for."""
         if not self._sessions:
             return 0
         async with self._line as conn:
@@ -229,7 +222,7 @@ class Gateway:
                 await broadcasts.pass_on_cancels(conn)
             paused = await agents.paused(conn, list(self._sessions))
             wanted = await agents.cancelled(conn, list(self._sessions))
-            await self._pass_on_stops(conn)
+            await self._send_stop_orders(conn)
         for session in list(self._sessions.values()):
             if messages := session.pause(paused.get(session.id, {})):
                 session.link.post(messages)
@@ -237,7 +230,7 @@ class Gateway:
             holder = self._sessions.get(attempt.session)
             asked = (attempt.token, attempt.mode)
             if holder is None or holder.held.get(attempt.task) != attempt.token:
-                continue  # claimed, and not told of yet: a word about it would come too early, and be lost
+                continue  # not dispatched yet: the agent would ignore a message about it
             if asked not in holder.cancelling:
                 holder.cancelling.add(asked)
                 holder.link.post([stop_message(attempt)])
@@ -246,18 +239,18 @@ class Gateway:
             session.cancelling &= live
         return 0
 
-    async def _pass_on_stops(self, conn: Connection) -> None:
-        """What was taken from agents that live: they stop it at once, for it may run elsewhere."""
+    async def _send_stop_orders(self, conn: Connection) -> None:
+        """Kill attempts that the rescuer took from living agents: their tasks may run elsewhere."""
         orders = await rescue.stop_orders(conn, list(self._sessions))
         for order in orders:
             session = self._sessions.get(order.session)
-            if session is not None:  # else it has gone, and will be told when it comes back what it may keep
+            if session is not None:  # else its agent learns on reconnect which attempts it may keep
                 session.link.post([Cancel([Held(order.task, order.token)], kill=True)])
         if orders:
             await rescue.told(conn, orders)
 
     async def drain(self) -> None:
-        """Claim nothing more. Our own agent is to give back what has not started; others go on elsewhere."""
+        """Claim nothing more. The local agent gives back what has not started; remote ones reconnect elsewhere."""
         for session in list(self._sessions.values()):
             session.draining = True
             if session.is_local:
@@ -265,17 +258,17 @@ class Gateway:
 
     @property
     def holds(self) -> int:
-        """Tasks that end with this process."""
+        """How many attempts the local agent holds: they end with this process."""
         return sum(len(session.held) for session in self._sessions.values() if session.is_local)
 
     async def released(self) -> None:
-        """Wait until our own agent holds nothing."""
+        """Wait until the local agent holds nothing."""
         while self.holds:
             self.room_made.clear()
             await self.room_made.wait()
 
     async def close(self) -> None:
-        """End the sessions of our own agent: what they still hold can be rescued at once. Others go on elsewhere."""
+        """End the local agent's sessions: what they hold can be rescued at once. Remote agents reconnect elsewhere."""
         ids = [id for id, session in self._sessions.items() if session.is_local]
         if ids:
             try:
@@ -284,7 +277,7 @@ class Gateway:
                     await agents.leave(conn, [id for id in ids if not self._sessions[id].held])
                     await agents.end(conn, [id for id in ids if self._sessions[id].held])
             except StoreUnavailable as error:
-                log.warning("sessions could not be ended (%s); their leases will", error)
+                log.warning("sessions could not be ended (%s); their leases will expire", error)
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             self._close(session)

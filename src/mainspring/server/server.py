@@ -1,6 +1,6 @@
-"""Server: the loops that plan, dispatch, record, rescue and tidy, and how they start and stop together.
+"""Server: wire the loops that plan, dispatch, record, rescue and clean up; start and stop them together.
 
-Next: server/cluster/membership.py, then server/planning/planner.py
+Next: server/planning/planner.py
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
-MOVED_EVERY = 30.0  # seconds between looks at what may be ours, where no hint of a move came
-PLAN_EVERY = 1.0  # seconds between looks of the planner, and of the overlap loop, where nothing wakes them
+MOVED_EVERY = 30.0  # seconds after which moved segments are assumed even without a hint
+PLAN_EVERY = 1.0  # seconds between steps of the planner and of the overlap loop, where nothing wakes them
 
 
 class Closable(Protocol):
@@ -103,12 +103,12 @@ class Server:
         self._segments_wake = asyncio.Event()
         self.listener = Listener(database, self._hints())
         self._connect()
-        self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
+        self.loops: asyncio.Task[None] | None = None  # ends by `stop` or by a bug
 
-    # ── who wakes whom ──────────────────────────────────────────────────────────────────────────
+    # ── which part wakes which ──────────────────────────────────────────────────────────────────
 
     def _hints(self) -> Mapping[str, Sequence[asyncio.Event]]:
-        """By the word that the database passes on from whoever has written something: who looks at once."""
+        """NOTIFY payload → the loops it wakes."""
         return {
             "due": [self.dispatcher.wake],
             "gate": [self.limits.wake],
@@ -124,9 +124,9 @@ class Server:
         }
 
     def _connect(self) -> None:
-        """What one part has done is the next one's work: nobody waits for a hint from his own process."""
+        """Signals between the parts of this process, which need not wait for a NOTIFY."""
         claims, gates, cancels = self.dispatcher.wake.set, self.limits.wake.set, self.gateway.cancel_wake.set
-        self.leader.on_elected.connect(self.coordinator.wake.set)  # what the leader before let go of has no owner
+        self.leader.on_elected.connect(self.coordinator.wake.set)
         self.planner.on_planned.connect(claims, self.overlap.wake.set, gates)
         self.overlap.on_released.connect(self.dispatcher.released, lambda _: gates())
         self.overlap.on_stopping.connect(cancels)
@@ -143,13 +143,13 @@ class Server:
         self.server_lease.tally.recorded += len(endings)
 
     async def _segments_moved(self) -> int:
-        """Segments changed hands, or pools were opened: look at what may be ours now."""
+        """Segments were assigned or pools shared: plan and claim what may be ours now."""
         self.dispatcher.segments_moved()
         self.planner.wake.set()
         self.overlap.wake.set()
         return 0
 
-    # ── what is done over and over ──────────────────────────────────────────────────────────────
+    # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
     def _all_loops(self) -> Sequence[Loop]:
         only = self.leader.only
@@ -160,60 +160,60 @@ class Server:
             Loop(coordinator.LOOK_EVERY, only(self.coordinator.step), self.coordinator.wake),
             Loop(MOVED_EVERY, self._segments_moved, self._segments_wake),
             Loop(overflow.LOOK_EVERY, self.overflow.step),
-            # from a plan time to a task that may be claimed
+            # from a plan time to a pending task
             Loop(PLAN_EVERY, self.planner.plan, self.planner.wake),
             Loop(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
-            Loop(60.0, self.planner.tell_overdue),
+            Loop(60.0, self.planner.warn_overdue),
             Loop(PLAN_EVERY, self.overlap.step, self.overlap.wake),
             Loop(1.0, self.dependencies.step, self.dependencies.wake),
             Loop(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
             Loop(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
-            # to the agents, and back
+            # to the agents and back
             Loop(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
-            Loop(self._poll, self.dispatcher.look_below, adaptive=True),
+            Loop(self._poll, self.dispatcher.search_below, adaptive=True),
             Loop(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
-            Loop(broadcaster.LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake),
-            Loop(daemons.KEEP_EVERY, self.daemons.step, self.daemons.wake),
+            Loop(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
+            Loop(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
             Loop(daemons.TRIM_EVERY, self.daemons.trim),
             Loop(self._lease / 6, self.gateway.renew),
             Loop(1.0, self.gateway.compact),
             Loop(1.0, self.gateway.cancel, self.gateway.cancel_wake),
             Loop(1.0, self.recorder.flush, self.recorder.wake),
-            # what went wrong, and what is left behind
+            # recovery and cleaning
             Loop(1.0, only(self.rescuer.step)),
             Loop(1.0, self.dead_processes.step),
             Loop(60.0, only(self.janitor.step)),
-            # what there is to know
+            # what the other loops read
             Loop(2.0, self.catalogue.refresh, self.catalogue.wake),
-            Loop(2.0, self.registry.look, self.registry.wake),
-            Loop(5.0, self.registry.tell_unrunnable),
+            Loop(2.0, self.registry.refresh, self.registry.wake),
+            Loop(5.0, self.registry.warn_unrunnable),
             Loop(2.0, self.listener.step),
             Loop(1.0, self.clock_loop.step),
         )
 
-    # ── from start to stop ──────────────────────────────────────────────────────────────────────
+    # ── start and stop ──────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Look around once, take a share of the segments, then keep the loops running until `stop`."""
+        """Join the cluster with a share of the segments, then run the loops until `stop`."""
         for _ in range(8):
             await self.clock_loop.step()
         await self.janitor.prepare()
         await self.catalogue.refresh()
-        await self.registry.look()
+        await self.registry.refresh()
         await self.listener.step()
         await self.membership.join()
         await self.leader.step()
-        await self.coordinator.step()  # if nobody else leads
+        await self.coordinator.step()  # if this server was elected
         self.loops = asyncio.create_task(run_all(self._all_loops()), name="mainspring server")
 
     async def leave(self) -> None:
-        """Take nothing new: others have the segments, and the lead."""
+        """Take nothing new; release the segments and the leadership."""
         if not self.server_lease.is_draining:
             await self.membership.drain()
             await self.leader.close()
 
     async def stop(self, *, patience: float) -> None:
-        """Take nothing new, let agents give back what has not started, record what they report."""
+        """Take nothing new, let agents give back what has not started, record their reports."""
         await self.leave()
         try:
             async with asyncio.timeout(patience):
@@ -225,15 +225,12 @@ class Server:
         if self.loops is not None:
             self.loops.cancel()
             await asyncio.wait([self.loops])
-        await self._last_words()
+        await self._flush_reports()
         await self.gateway.close()
-        await asyncio.gather(
-            *(part.close() for part in self._others())
-        )  # each waits a while where PostgreSQL is silent
-        await self.membership.close()  # until then the others know that this server is still there
+        await asyncio.gather(*(part.close() for part in self._others()))  # at once: each has to time out in an outage
+        await self.membership.close()  # last: until then this server counts as running
 
-    async def _last_words(self) -> None:
-        """What was reported and not yet recorded."""
+    async def _flush_reports(self) -> None:
         try:
             async with asyncio.timeout(5.0):
                 while await self.recorder.flush():

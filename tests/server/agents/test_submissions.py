@@ -285,7 +285,7 @@ async def test_while_postgresql_is_away_the_request_waits(
         return (await far.child.enqueue(1)).id
 
     monkeypatch.setattr(submissions, "submit_for_attempt", away_at_first)
-    monkeypatch.setattr(submissions, "AGAIN_AFTER", 0.01)
+    monkeypatch.setattr(submissions, "RETRY_AFTER", 0.01)
     far.body = body
     async with network(far, database, conn):
         id = await result_of(conn)

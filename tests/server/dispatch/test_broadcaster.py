@@ -137,7 +137,7 @@ class Cluster:
         for server in self.servers:
             await server.broadcaster.step()
         for server in self.servers:
-            await server.broadcaster.take_up()
+            await server.broadcaster.arm_claimed()
 
     async def status(self, task: int) -> TaskView:
         return await tasks.get(self.conn, task)
@@ -311,7 +311,7 @@ async def test_a_claim_with_a_lower_number_than_the_last_known_one_is_armed(clus
     agent = await cluster.agent("a", server=cluster.other)
     await claimed_between(cluster, dsn, agent)
     await agent.has(1)
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     assert len({armed.task for armed in await agent.has(2)}) == 2
 
 
@@ -320,7 +320,7 @@ async def test_a_claim_that_was_not_taken_up_is_not_compacted_away(cluster: Clus
     await claimed_between(cluster, dsn, agent)
     await cluster.other.gateway.compact()
     assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2, "the rescuer would find it"
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     await agent.has(2)
     await cluster.other.gateway.compact()
     assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2
@@ -342,10 +342,10 @@ async def test_what_was_taken_up_is_not_armed_again(cluster: Cluster) -> None:
     agent = await cluster.agent("a", server=cluster.other)
     await cluster.submit()
     await cluster.one.broadcaster.step()
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     [run] = await agent.has(1)
     await cluster.conn.execute("update mainspring.claim set untold = true")  # as if it had died before it noted that
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     await agent.ends(run)
     assert len(agent.armed) == 1
     assert await cluster.conn.fetchval("select count(*) from mainspring.claim where untold") == 0
@@ -355,9 +355,9 @@ async def test_a_claim_for_a_session_of_another_server_is_left_to_that_server(cl
     agent = await cluster.agent("a", server=cluster.other)
     await cluster.submit()
     await cluster.one.broadcaster.step()
-    await cluster.one.broadcaster.take_up()
+    await cluster.one.broadcaster.arm_claimed()
     assert await cluster.conn.fetchval("select untold from mainspring.claim")
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     await agent.has(1)
 
 

@@ -252,7 +252,7 @@ async def test_room_wakes_the_loop_only_when_something_may_wait_for_it(
 async def test_the_loop_rests_after_what_time_alone_brought_until_work_comes(
     conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.COMPANY", 60.0)
+    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.GATHER", 60.0)
     agent = await join(slots=10)
     await enqueue(conn, 3, due="4 s")
     server.dispatcher.wake.clear()
@@ -283,7 +283,7 @@ async def test_a_task_committed_below_the_floor_is_found(
     await server.dispatcher.step()
     assert late not in await agent.has(5), "below the floor"
     server.dispatcher.wake.clear()
-    await server.dispatcher.look_below()
+    await server.dispatcher.search_below()
     assert server.dispatcher.wake.is_set()
     await server.dispatcher.step()
     assert late in await agent.has(6)

@@ -11,7 +11,7 @@ from tests.cluster import OWNER, add_server, server_lease
 
 from mainspring.server.dispatch import overflow as module
 from mainspring.server.dispatch.dispatcher import Dispatcher
-from mainspring.server.dispatch.overflow import FULL_FOR, ROOM_FOR, TELL_EVERY, OverflowLoop
+from mainspring.server.dispatch.overflow import FULL_FOR, ROOM_FOR, WRITE_EVERY, OverflowLoop
 from mainspring.store.postgres.database import Connection, Database
 
 POOL = 7
@@ -85,7 +85,7 @@ async def test_what_was_told_is_told_again_after_a_loss(here: Here, conn: Connec
     """As in a failover that lost it: tasks that nobody here can run would wait beside idle agents of others."""
     assert await here.look(NOBODY) == {OWNER}
     await conn.execute("delete from mainspring.open_pool")
-    assert await here.look(NOBODY, after=TELL_EVERY + 1) == {OWNER}
+    assert await here.look(NOBODY, after=WRITE_EVERY + 1) == {OWNER}
 
 
 async def test_a_server_that_nobody_knows_opens_nothing_and_does_not_end_by_it(here: Here) -> None:

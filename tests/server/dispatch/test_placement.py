@@ -38,7 +38,7 @@ from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.dispatch import dispatcher as dispatcher_module
 from mainspring.server.dispatch.daemons import DaemonsLoop
 from mainspring.server.dispatch.dispatcher import Dispatcher
-from mainspring.server.dispatch.placement import COURTESY
+from mainspring.server.dispatch.placement import DEFERENCE
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import registry, settings
 from mainspring.store.postgres.database import Connection, Database
@@ -191,7 +191,7 @@ async def other_server(conn: Connection, name: str, **labels: str) -> int:
 
 
 async def make_overdue(conn: Connection) -> None:
-    await conn.execute("update mainspring.task set run_at = run_at - $1 * interval '1 second'", COURTESY + 1)
+    await conn.execute("update mainspring.task set run_at = run_at - $1 * interval '1 second'", DEFERENCE + 1)
 
 
 # ── strategies ──────────────────────────────────────────────────────────────────────────────────
@@ -377,7 +377,7 @@ async def test_a_task_is_left_for_a_moment_to_a_preferred_agent_of_another_serve
     await define(conn, server, prefer={"zone": "b"})
     other = await join("other", zone="a")
     await other_server(conn, "preferred", zone="b")
-    await server.registry.look()
+    await server.registry.refresh()
     await enqueue(conn, 2)
     await enqueue(conn, 2, due="4 s")
     assert await server.step() == 0
@@ -481,7 +481,7 @@ async def test_servers_agree_on_the_winner_and_take_what_it_leaves(
     await both[1].leave()
     await conn.execute("delete from mainspring.agent where session = $1", both[1].session)
     await other_server(conn, "b")
-    await server.registry.look()
+    await server.registry.refresh()
     both[0].armed = []
     await submit_for(conn, range(40))
     ours = sum(name == "a" for name in before.values())
@@ -502,14 +502,14 @@ async def test_what_is_left_to_another_server_is_found_later(
     await define(conn, server, sticky="customer")
     agent = await join("a", 1000)
     elsewhere = await other_server(conn, "b")
-    await server.registry.look()
+    await server.registry.refresh()
     await submit_for(conn, range(40))
     taken = await server.step()
     assert 0 < taken < 40
     for _ in range(3):
         assert await server.step() == 0
     await conn.execute("delete from mainspring.agent where session = $1", elsewhere)
-    await server.registry.look()
+    await server.registry.refresh()
     assert await server.step() == 40 - taken
     await agent.has(40)
 
@@ -519,7 +519,7 @@ async def test_what_others_win_does_not_stand_in_the_way(conn: Connection, serve
     await define(conn, server, sticky="customer")
     agent = await join("a", 1)
     await other_server(conn, "b")
-    await server.registry.look()
+    await server.registry.refresh()
     await submit_for(conn, range(40))
     ours = await conn.fetchval("""
         select count(*) from mainspring.task
@@ -548,7 +548,7 @@ async def test_a_drained_agent_gives_back_what_has_not_started_and_takes_nothing
     assert await server.step() == 8
     leaving.running = {(await leaving.has(4))[0].task}
     await registry.drain(conn, "leaving")
-    await server.registry.look()
+    await server.registry.refresh()
 
     async def recorded() -> bool:
         await server.recorder.flush()
@@ -561,9 +561,9 @@ async def test_a_drained_agent_gives_back_what_has_not_started_and_takes_nothing
     await enqueue(conn, 3)
     await server.step()
     await staying.has(10)
-    await server.registry.look()
+    await server.registry.refresh()
     await registry.undrain(conn, "leaving")
-    await server.registry.look()
+    await server.registry.refresh()
     await enqueue(conn, 2)
     await server.step()
     async with asyncio.timeout(5):
@@ -581,7 +581,7 @@ async def test_what_a_claim_under_way_brought_to_a_drained_agent_is_asked_back_t
     await registry.drain(conn, "leaving")
     assert await server.step() == 1, "its server has not looked yet"
     await leaving.has(1)
-    await server.registry.look()
+    await server.registry.refresh()
 
     async def given_back() -> bool:
         await server.recorder.flush()
@@ -595,7 +595,7 @@ async def test_an_agent_that_connects_again_stays_drained(conn: Connection, serv
     await define(conn, server)
     first = await join("leaving")
     await registry.drain(conn, "leaving")
-    await server.registry.look()
+    await server.registry.refresh()
     await first.leave()
     await join("leaving")
     await enqueue(conn, 3)
@@ -613,26 +613,26 @@ async def test_a_job_that_nobody_can_run_is_told_once_a_minute(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registry_module, "TELL_AFTER", 0.0)
+    monkeypatch.setattr(registry_module, "WARN_AFTER", 0.0)
     await define(conn, server, requires={"gpu": "a100"})
     await join("plain", zone="b")
-    await server.registry.look()
+    await server.registry.refresh()
 
     async def told() -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING, "mainspring"):
-            await server.registry.tell_unrunnable()
+            await server.registry.warn_unrunnable()
         return [record.getMessage() for record in caplog.records]
 
     assert await told() == [], "nothing waits"
     await enqueue(conn, 2)
     assert await told() == ["2 tasks of job wait: no agent has gpu=a100; agents there are: plain (zone=b)"]
     assert await told() == []
-    monkeypatch.setattr(registry_module, "boottime", lambda: registry_module.TELL_EVERY + 1 + boottime())
+    monkeypatch.setattr(registry_module, "boottime", lambda: registry_module.WARN_EVERY + 1 + boottime())
     assert len(await told()) == 1
     await other_server(conn, "elsewhere", gpu="a100")
-    await server.registry.look()
-    monkeypatch.setattr(registry_module, "boottime", lambda: 3 * registry_module.TELL_EVERY + boottime())
+    await server.registry.refresh()
+    monkeypatch.setattr(registry_module, "boottime", lambda: 3 * registry_module.WARN_EVERY + boottime())
     assert await told() == [], "an agent of another server can"
 
 
@@ -641,7 +641,7 @@ async def test_at_the_start_an_agent_has_a_moment_to_come(
 ) -> None:
     await define(conn, server)
     await enqueue(conn, 1)
-    await server.registry.look()
+    await server.registry.refresh()
     with caplog.at_level(logging.WARNING, "mainspring"):
-        await server.registry.tell_unrunnable()
+        await server.registry.warn_unrunnable()
     assert caplog.records == []

@@ -369,7 +369,7 @@ async def test_a_provider_that_fails_stops_nobody_and_its_plan_times_wait(
 async def test_a_provider_that_hangs_stops_nobody(
     dsn: str, conn: Connection, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
-    monkeypatch.setattr(scopes_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(scopes_module, "TIMEOUT", 0.05)
     tenants = Tenants()
     tenants.answer = asyncio.Event()
     gate = threading.Event()

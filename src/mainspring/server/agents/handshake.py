@@ -1,7 +1,8 @@
-"""Arrivals: what happens to an agent's hello. It begins a session, or goes on with what it holds of one before.
+"""Handshake: answer an agent's hello with a new session. On reconnect the agent keeps the attempts it still holds.
 
-Writes  store.agents, store.tokens
-Next:   server/agents/connection.py
+Writes  store.cluster.agents   (sessions, who holds what)
+        store.cluster.tokens   (one-time tokens, credentials)
+Next:   server/agents/gateway.py
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ MAX_HELD = 1_000_000
 
 class Accepted(NamedTuple):
     session: int
-    instance: str  # names the agent's process, without its secret
-    tasks: list[Armed]  # what it took over
-    batch: int  # under which that is noted
-    credential: str | None  # to come with from now on
-    database: str  # its id
+    instance: str  # identifies the agent's process: the hash of its secret
+    tasks: list[Armed]  # what it keeps from the session before
+    batch: int  # of these tasks
+    credential: str | None  # replaces the one-time token that it came with
+    database: str  # the database's id
 
 
 async def open_session(
     conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
 ) -> Accepted | str:
-    """The session with `server` of an agent that said hello, or why it cannot have one."""
+    """Open a session with `server`, or return why the agent is refused."""
     try:
         _check(hello)
         if process is None and not hello.instance:
             raise ValidationError("instance: an agent must name its process by a secret of its own", field="instance")
     except ValidationError as error:
         return error.message
-    instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is kept
+    instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is stored
     credential = None
     if token is not None:
         admission = await tokens.admit(conn, token, instance, hello.name)

@@ -1,6 +1,6 @@
-"""Registry: the agents of the whole cluster, which of them take nothing new, and what nobody there can run.
+"""Registry: the agents of the whole cluster, which of them are drained, and tasks that none of them can run.
 
-Reads   store.registry        living sessions, drained names
+Reads   store.cluster.registry   living sessions, drained names
 Sends   Recall, for what a drained agent has not started
 Next:   server/dispatch/placement.py
 """
@@ -23,8 +23,8 @@ from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
-TELL_AFTER = 5.0  # seconds in which an agent may still come: at the start servers are there first
-TELL_EVERY = 60.0
+WARN_AFTER = 5.0  # seconds for a matching agent to join: servers start before agents
+WARN_EVERY = 60.0
 
 
 class Registry:
@@ -33,8 +33,8 @@ class Registry:
         self._catalogue = catalogue
         self._gateway = gateway
         self._agents: list[Known] = []
-        self._recalled: dict[int, set[int]] = {}  # by session, the tokens it was asked to give back
-        self._tell_at: dict[int, float] = {}  # by pool that nobody can run
+        self._recalled: dict[int, set[int]] = {}  # by session, the tokens that were recalled
+        self._warn_at: dict[int, float] = {}  # by pool that no agent can run
         self.wake = asyncio.Event()
         self.on_back: Signal[[]] = Signal()  # an agent's drain has ended
         gateway.on_joined.connect(self.wake.set)
@@ -45,8 +45,8 @@ class Registry:
         here = self._gateway.sessions
         return [agent for agent in self._agents if agent.session not in here and not agent.draining]
 
-    async def look(self) -> int:
-        """See who is there, and let the agents here drain, or take tasks again."""
+    async def refresh(self) -> int:
+        """Read the living agents; start or end the drain of those connected here."""
         async with self._database.acquire() as conn:
             self._agents = await registry.living(conn)
             drained = await registry.drained(conn)
@@ -65,7 +65,7 @@ class Registry:
         return 0
 
     def _recall(self, session: AgentSession) -> None:
-        """Ask back all that it holds: what has started goes on. A claim under way may bring more at the next look."""
+        """Recall all that it holds; what has started keeps running. A claim in flight may add more: see next time."""
         asked = self._recalled.get(session.id, set())
         held = dict(session.held)
         self._recalled[session.id] = set(held.values())
@@ -73,24 +73,25 @@ class Registry:
         if attempts:
             session.link.post([Recall(attempts)])
 
-    async def tell_unrunnable(self) -> int:
-        """Warn of due tasks that nobody in the whole cluster can run, each pool once in a while."""
+    async def warn_unrunnable(self) -> int:
+        """Warn of due tasks that no agent of the cluster can run, for each pool once a minute."""
         waits = {
             pool: wait
             for pool, requirements in self._catalogue.pools.items()
             if (wait := why(requirements, self._agents)) is not None and wait.is_unrunnable
         }
-        self._tell_at = {pool: self._tell_at.get(pool, boottime() + TELL_AFTER) for pool in waits}
-        due = [pool for pool, at in self._tell_at.items() if at <= boottime()]
+        self._warn_at = {pool: self._warn_at.get(pool, boottime() + WARN_AFTER) for pool in waits}
+        due = [pool for pool, at in self._warn_at.items() if at <= boottime()]
         if due:
             async with self._database.acquire() as conn:
                 for waiting in await registry.waiting(conn, due):
-                    self._tell_at[waiting.pool] = boottime() + TELL_EVERY
-                    self._tell(waiting, waits[waiting.pool])
+                    self._warn_at[waiting.pool] = boottime() + WARN_EVERY
+                    _warn(waiting, waits[waiting.pool])
         return 0
 
-    def _tell(self, waiting: registry.Waiting, wait: Wait) -> None:
-        more = " or more" if waiting.tasks == registry.COUNTED else ""
-        count = "1 task" if waiting.tasks == 1 else f"{waiting.tasks}{more} tasks"
-        verb = "waits" if waiting.tasks == 1 else "wait"
-        log.warning("%s of %s %s: %s", count, ", ".join(waiting.jobs), verb, wait.reason)
+
+def _warn(waiting: registry.Waiting, wait: Wait) -> None:
+    more = " or more" if waiting.tasks == registry.COUNTED else ""
+    count = "1 task" if waiting.tasks == 1 else f"{waiting.tasks}{more} tasks"
+    verb = "waits" if waiting.tasks == 1 else "wait"
+    log.warning("%s of %s %s: %s", count, ", ".join(waiting.jobs), verb, wait.reason)

@@ -113,7 +113,7 @@ class AgentSession:
                 heapq.heappush(self._ahead, armed.fire_at)
 
     def hear(self, beat: Heartbeat) -> None:
-        """Its heartbeat. What it says of itself is kept within bounds: the database has no room for all numbers."""
+        """Take its heartbeat, with its numbers clamped to what the database can store."""
         self.heard_at = boottime()
         self.pulse = replace(
             beat,
@@ -254,7 +254,7 @@ class AgentSession:
 
 
 def _within(low: Number, value: Number, high: Number) -> Number:
-    """What is no number is the lower bound."""
+    """NaN becomes the lower bound."""
     return min(high, max(low, value))
 
 

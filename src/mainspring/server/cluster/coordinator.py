@@ -1,10 +1,10 @@
-"""Coordinator: the leader gives each segment to a server that is there, in even shares, moving as few as can be.
+"""Coordinator: the leader assigns every segment to a living server, in even shares, with the fewest moves.
 
-Reads   store.segments       who owns what, who is there
-Asks    model.segments       what moves
-Writes  store.segments       (servers that are dead, new owners), under the leader's term
-        store.leases         (what a clock that was set back has made too long)
-Next:   store/cluster/segments.py, model/placement/segments.py
+Reads   store.cluster.segments      owners and living servers
+Asks    model.placement.segments    which segments move
+Writes  store.cluster.segments      (dead servers, new owners), under the leader's term
+        store.cluster.clock_jumps   (leases that a clock set back has made too long)
+Next:   store/cluster/segments.py
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mainspring.wire.clock import Clock
 log = logging.getLogger("mainspring")
 
 LOOK_EVERY = 1.0  # seconds
-# Of a lease: until a new leader declares anybody dead, or any leader after the clock was set forward. The database may
-# have been away, and all leases be over: whoever lives renews its own in this time.
+# Of a lease: how long a new leader, or any leader after the clock was set forward, waits before it marks servers dead.
+# After an outage of the database all leases may have expired: living servers renew theirs within this time.
 PATIENCE = 1 / 3
 
 
@@ -36,10 +36,10 @@ class Coordinator:
         self._leader = leader
         self._lease = lease
         self._clock = Clock()
-        self.wake = asyncio.Event()  # somebody came or went
+        self.wake = asyncio.Event()  # a server joined or left
 
     async def step(self) -> int:
-        """Bury the dead, and share out what has no owner, or is too much for one. Who has it now was told."""
+        """Mark servers with expired leases dead, then assign orphaned segments and balance the shares."""
         term = self._leader.term
         if term is None:
             return 0
@@ -48,7 +48,7 @@ class Coordinator:
             await measure(conn, self._clock)
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
                 for id, name in (await segments.bury(conn, self._server_lease.id, term)).items():
-                    log.warning("server %s (%s) is dead: its lease is over", name, id)
+                    log.warning("server %s (%s) is dead: its lease has expired", name, id)
             found, servers = await segments.look(conn)
             owners = {segment.id: segment.owner for segment in found}
             new = assign(owners, servers)
@@ -59,7 +59,7 @@ class Coordinator:
             ]
             moved = await segments.move(conn, self._server_lease.id, term, moves) if moves else 0
         if moved:
-            log.info("segments that moved: %d; servers that share all of them: %d", moved, len(servers))
+            log.info("%d segments moved; %d servers share all of them", moved, len(servers))
         return 0
 
     async def close(self) -> None:

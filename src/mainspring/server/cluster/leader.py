@@ -1,11 +1,9 @@
-"""Leader: one of the servers does what one is enough for: it moves segments, rescues, tidies up.
+"""Leader: elect one server for the duties that one is enough for: assign segments, rescue, clean up.
 
-The lock and the term are on a connection of its own, which only the leader keeps open. That connection is used every
-second; when it fails, or the term is over, leadership ends at once and the election begins anew. Whatever a leader
-does is harmless if another one does it too.
-Reads   store.leaders        who leads
-Writes  store.leaders        (a new term, its lease)
-Next:   server/cluster/coordinator.py, server/recovery/rescuer.py, server/cluster/janitor.py
+The leader holds an advisory lock on a pinned connection and renews its term there every second. When that connection
+fails or the term expires, leadership ends at once and a new election begins. Two leaders at once do no harm.
+Writes  store.cluster.leaders   (a new term, its lease)
+Next:   server/cluster/coordinator.py
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
-LOOK_EVERY = 1.0  # seconds between looks at the lead, and between renewals
+LOOK_EVERY = 1.0  # seconds between renewals, and between looks for a vacancy
 LEASE = 3.0  # seconds; a third of a server's lease, where that is shorter
-SOON = 0.1  # seconds until a lock that was taken from somebody is free
+UNLOCKED_AFTER = 0.1  # seconds after the backend that holds the lock was terminated
 
 
 class Leader:
     def __init__(self, database: Database, server_lease: ServerLease, lease: float) -> None:
-        self._line = database.lease_line()  # as a follower
-        self._pinned = database.line(timeout=LEASE_TIMEOUT)  # as the leader
+        self._line = database.lease_line()  # used as a follower
+        self._pinned = database.line(timeout=LEASE_TIMEOUT)  # used as the leader, closed otherwise
         self._server_lease = server_lease
         self._lease = min(LEASE, lease / 3)
         self._term: int | None = None
@@ -44,7 +42,7 @@ class Leader:
 
     @property
     def term(self) -> int | None:
-        """The term in which this server leads; None: it does not."""
+        """The term in which this server leads; None if it does not."""
         return self._term if boottime() < self._trusted_until else None
 
     @property
@@ -53,7 +51,7 @@ class Leader:
         return boottime() - self._elected_at
 
     def only(self, step: Step) -> Step:
-        """The same step, which does nothing on servers that do not lead."""
+        """The same step; it does nothing while this server does not lead."""
 
         async def as_leader() -> int:
             return 0 if self.term is None else await step()
@@ -62,7 +60,7 @@ class Leader:
         return as_leader
 
     async def step(self) -> int:
-        """See to the lead: renew it, or run for it if nobody has it."""
+        """Renew the term, or run for election if there is no leader."""
         if self._term is not None:
             await self._renew(self._term)
         elif self._server_lease.may_act and await self._is_vacant():
@@ -76,9 +74,9 @@ class Leader:
                 if await leaders.renew(conn, self._server_lease.id, term, self._lease):
                     self._trusted_until = asked_at + self._lease
                     return
-            log.warning("another server leads now, since a term after %d", term)
+            log.warning("another server has been elected since term %d", term)
         except StoreUnavailable as error:
-            log.warning("the lead is lost with its connection: %s", error)
+            log.warning("this server no longer leads: its connection was lost (%s)", error)
         await self._step_down()
 
     async def _is_vacant(self) -> bool:
@@ -92,12 +90,12 @@ class Leader:
                 term = await leaders.run(conn, self._server_lease.id, self._lease)
                 is_unseated = term is None and await leaders.unseat(conn)
         except StoreUnavailable:
-            await self._pinned.close()  # it may have the lock, and no term: nobody could take it from us
+            await self._pinned.close()  # it may hold the lock without a term, which would block every election
             raise
         if term is None:
             await self._pinned.close()
             if is_unseated:
-                self._alarm.set(SOON)
+                self._alarm.set(UNLOCKED_AFTER)
             return
         self._term, self._trusted_until, self._elected_at = term, asked_at + self._lease, asked_at
         log.info("this server leads, in term %d", term)
@@ -109,7 +107,7 @@ class Leader:
         self.wake.set()
 
     async def close(self) -> None:
-        """Let another lead at once."""
+        """Resign, so that another server is elected at once."""
         self._alarm.set(None)
         term, self._term = self._term, None
         if term is not None:

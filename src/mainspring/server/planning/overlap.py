@@ -1,9 +1,9 @@
-"""OverlapLoop: tasks of schedules that must not overlap pass one by one, or not at all, by their policy.
+"""OverlapLoop: release, skip or replace the tasks of schedules that must not overlap, by their policy.
 
-Reads   store.turns.lanes    where a task waits that is due soon
-Asks    model.overlap        what becomes of it
-Writes  store.turns          (blocked → pending, blocked → skipped, and those that must stop)
-Next:   store/schedules/overlap.py, then server/dispatch/dispatcher.py
+Reads   store.schedules.overlap   schedules and scopes where a task waits that is due soon
+Asks    model.schedules.overlap   what becomes of it
+Writes  store.schedules.overlap   (blocked → pending, blocked → skipped, cancels of running tasks)
+Next:   store/schedules/overlap.py
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class OverlapLoop:
         self._line = database.line("turns")
         self._server_lease = server_lease
         self._lead = lead
-        self._any = False  # whether anything waited at the last look
+        self._any = False  # a task was waiting at the last step
         self.wake = asyncio.Event()
         self._alarm = Alarm(self.wake)  # for the next task that comes due: its policy is applied at its instant
         self.on_released: Signal[[list[Released]]] = Signal()
         self.on_stopping: Signal[[]] = Signal()
 
     def ended(self, _endings: list[Ending]) -> None:
-        """The recorder has committed some endings: somebody's turn may have come."""
+        """The recorder has committed endings: a waiting task may run now."""
         if self._any:
             self.wake.set()
 
     async def step(self) -> int:
-        """Look at all lanes of our segments where somebody waits; returns how many tasks were moved."""
+        """Apply the policies in the segments of this server; returns how many tasks were moved."""
         if not self._server_lease.may_act:
             return 0
         async with self._line as conn:
@@ -48,8 +48,8 @@ class OverlapLoop:
 
     async def _move(self, conn: Connection, waiting: list[overlap.Lane]) -> int:
         skip: list[int] = []
-        stop: dict[bool, list[int]] = {False: [], True: []}  # by whether they get no grace
-        release: dict[bool, list[int]] = {False: [], True: []}  # by whether they may run beside others
+        stop: dict[bool, list[int]] = {False: [], True: []}  # True: killed, without grace
+        release: dict[bool, list[int]] = {False: [], True: []}  # True: while others of the schedule run
         for lane in waiting:
             verdicts = decide(lane.turns, lane.overlap)
             skip += verdicts.skip

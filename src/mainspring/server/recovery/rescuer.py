@@ -124,7 +124,7 @@ class Rescuer:
     async def _replan_recalled(self, conn: Connection, session: int) -> int:
         """Delete recalled tasks, which have not started as far as is known: their plan times are planned again.
 
-        In a transaction of its own: `revoke` locks the schedule before the task, the rest of a rescue only tasks.
+        In a separate transaction: `revoke` locks the schedule before the task, the rest of a rescue only tasks.
         """
         asked = await rescue.asked_back(conn, session, BATCH)
         back = {

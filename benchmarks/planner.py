@@ -118,7 +118,8 @@ async def _planner_alone(dsn: str, conn: Connection) -> float:
     """Plan all that is due now, while nothing else runs; returns microseconds for each fire."""
     due: int = await conn.fetchval("select count(*) from mainspring.schedule where look_at <= mainspring.now()")
     await conn.execute(OWN_ALL)
-    alone = Planner(Database(dsn), server_lease(), None, {})
+    database = Database(dsn)
+    alone = Planner(database, server_lease(), None, {})
     try:
         began = time.perf_counter()
         planned = 0
@@ -126,7 +127,7 @@ async def _planner_alone(dsn: str, conn: Connection) -> float:
             planned += await alone.step()
         return (time.perf_counter() - began) / planned * 1e6
     finally:
-        await alone.close()
+        await database.close()
 
 
 async def _single(dsn: str, conn: Connection, seconds: int) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Loop, run_all
@@ -50,10 +49,6 @@ log = logging.getLogger("mainspring")
 
 MOVED_EVERY = 30.0  # seconds after which moved segments are assumed even without a hint
 PLAN_EVERY = 1.0  # seconds between steps of the planner and of the overlap loop, where nothing wakes them
-
-
-class Closable(Protocol):
-    async def close(self) -> None: ...
 
 
 class Server:
@@ -227,7 +222,8 @@ class Server:
             await asyncio.wait([self.loops])
         await self._flush_reports()
         await self.gateway.close()
-        await asyncio.gather(*(part.close() for part in self._others()))  # at once: each has to time out in an outage
+        await self.planner.close()
+        await self.leader.close()
         await self.membership.close()  # last: until then this server counts as running
 
     async def _flush_reports(self) -> None:
@@ -237,24 +233,3 @@ class Server:
                     pass
         except (TimeoutError, StoreUnavailable) as error:
             log.warning("reports could not be recorded before the stop (%s); their tasks will be rescued", error)
-
-    def _others(self) -> Sequence[Closable]:
-        return (
-            self.agent_connections,
-            self.dispatcher,
-            self.recorder,
-            self.rescuer,
-            self.dead_processes,
-            self.dependencies,
-            self.broadcaster,
-            self.listener,
-            self.planner,
-            self.overlap,
-            self.limits,
-            self.daemons,
-            self.janitor,
-            self.overflow,
-            self.clock_loop,
-            self.coordinator,
-            self.leader,
-        )

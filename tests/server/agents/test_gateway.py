@@ -107,8 +107,6 @@ async def server(database: Database, conn: Connection) -> AsyncIterator[Server]:
     await server.catalogue.refresh()
     yield server
     await server.gateway.close()
-    await server.agent_connections.close()
-    await server.recorder.close()
 
 
 async def arm(conn: Connection, server: Server, agent: Agent, count: int) -> list[Armed]:

@@ -76,7 +76,6 @@ async def test_what_never_came_to_the_agent_goes_back_and_costs_nothing(conn: Co
     assert tuple(row) == (TaskState.PENDING, 0, 0)
     assert (await tasks.get(conn, kept.task)).state == "assigned"
     assert await rescuer.step() == 0
-    await rescuer.close()
 
 
 async def test_a_claim_that_another_server_makes_for_the_old_session_is_found_and_goes_back(
@@ -87,7 +86,6 @@ async def test_a_claim_that_another_server_makes_for_the_old_session_is_found_an
     [late] = await claimed(conn, first.session, 1)
     assert await rescuer.step() == 1
     assert (await tasks.get(conn, late.task)).state == "pending"
-    await rescuer.close()
 
 
 async def test_nobody_goes_on_with_a_session_that_is_another_process_s(conn: Connection) -> None:
@@ -145,7 +143,6 @@ async def test_a_rescue_and_a_reconnect_at_once_never_give_a_task_twice(conn: Co
         state = (await tasks.get(conn, armed.task)).state
         assert (state == "assigned") == (len(accepted.tasks) == 1)
         await conn.execute("delete from mainspring.task")
-    await rescuer.close()
 
 
 @pytest.mark.parametrize(

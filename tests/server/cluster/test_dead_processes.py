@@ -55,7 +55,6 @@ async def test_a_process_that_died_is_seen_before_its_lease_is_over(conn: Connec
     over = await conn.fetch("select id from mainspring.server where lease_until <= mainspring.now()")
     assert [row["id"].int for row in over] == [1]
     assert await dead_processes_loop.step() == 0, "told once"
-    await dead_processes_loop.close()
 
 
 @here

@@ -45,8 +45,8 @@ class Member:
         await self.leader.step()
 
     async def close(self) -> None:
-        for part in (self.coordinator, self.leader, self.membership):
-            await part.close()
+        await self.leader.close()
+        await self.membership.close()
         await self.database.close()
 
 

@@ -47,9 +47,6 @@ class Server:
 
     async def close(self) -> None:
         await self.gateway.close()
-        await self.agent_connections.close()
-        await self.dispatcher.close()
-        await self.recorder.close()
 
 
 class Agent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import cast
 from uuid import UUID, uuid4
 
@@ -45,11 +44,10 @@ class Here:
 
 
 @pytest.fixture
-async def here(database: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Here]:
+async def here(database: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch) -> Here:
     here = Here(database, conn)
     monkeypatch.setattr(module, "boottime", lambda: here.now)
-    yield here
-    await here.overflow.close()
+    return here
 
 
 async def test_a_pool_that_nobody_here_can_run_is_opened_at_once(here: Here) -> None:

@@ -76,10 +76,6 @@ class Server:
 
     async def close(self) -> None:
         await self.gateway.close()
-        await self.agent_connections.close()
-        await self.dispatcher.close()
-        await self.daemons.close()
-        await self.recorder.close()
 
 
 class Agent:

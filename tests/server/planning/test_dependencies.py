@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from mainspring.model.messages import Ending
@@ -15,11 +13,9 @@ from mainspring.store.tasks import jobs, tasks, transitions
 
 
 @pytest.fixture
-async def dependencies_loop(database: Database, conn: Connection) -> AsyncIterator[DependenciesLoop]:
+async def dependencies_loop(database: Database, conn: Connection) -> DependenciesLoop:
     await jobs.register(conn, {"job": Definition(Python("job"))})
-    dependencies_loop = DependenciesLoop(database)
-    yield dependencies_loop
-    await dependencies_loop.close()
+    return DependenciesLoop(database)
 
 
 async def enqueue(conn: Connection, *after: int) -> int:

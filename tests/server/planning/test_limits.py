@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -29,10 +29,8 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-async def limits_loop(database: Database, conn: Connection) -> AsyncIterator[LimitsLoop]:
-    limits_loop = LimitsLoop(database, 5.0)
-    yield limits_loop
-    await limits_loop.close()
+async def limits_loop(database: Database, conn: Connection) -> LimitsLoop:
+    return LimitsLoop(database, 5.0)
 
 
 async def define_job(conn: Connection, **options: Any) -> None:

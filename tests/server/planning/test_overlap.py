@@ -30,12 +30,10 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-async def overlap_loop(database: Database, conn: Connection) -> AsyncIterator[OverlapLoop]:
+async def overlap_loop(database: Database, conn: Connection) -> OverlapLoop:
     await set_clock(conn, 0)
     await partitions.make_ahead(conn, days=1)
-    overlap_loop = OverlapLoop(database, server_lease(), 5.0)
-    yield overlap_loop
-    await overlap_loop.close()
+    return OverlapLoop(database, server_lease(), 5.0)
 
 
 async def settle(overlap_loop: OverlapLoop) -> None:
@@ -137,8 +135,7 @@ async def test_two_overlap_loops_at_once_let_one_pass(dsn: str, conn: Connection
         assert [row["count"] for row in running] == [1, 1, 1]
         await finished(conn, await claimed(conn, ahead=0))
     assert {entry.reason for entry in await ledger(conn, report)} == {None}
-    for one, database in zip(overlap_loops, databases, strict=True):
-        await one.close()
+    for database in databases:
         await database.close()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -73,13 +73,11 @@ class Earlier:
 
 
 @pytest.fixture
-async def recorder(database: Database, conn: Connection) -> AsyncIterator[Recorder]:
+async def recorder(database: Database, conn: Connection) -> Recorder:
     await jobs.register(conn, {"job": Definition(Python("job"), Retry(retries=1, backoff="fixed", delay=60.0))})
     catalogue = Catalogue(database)
     await catalogue.refresh()
-    recorder = Recorder(database, catalogue)
-    yield recorder
-    await recorder.close()
+    return Recorder(database, catalogue)
 
 
 @pytest.fixture

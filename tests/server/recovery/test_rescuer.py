@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ PATIENT = Retry(retries=1000, backoff="fixed", delay=0.0)
 
 
 @pytest.fixture
-async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer]:
+async def rescuer(database: Database, conn: Connection) -> Rescuer:
     await jobs.register(
         conn,
         {
@@ -41,10 +40,7 @@ async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer
     catalogue = Catalogue(database)
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
-    rescuer = Rescuer(database, catalogue, recorder, Clock(), 60.0)
-    yield rescuer
-    await rescuer.close()
-    await recorder.close()
+    return Rescuer(database, catalogue, recorder, Clock(), 60.0)
 
 
 async def dies_with(conn: Connection, *names: str, started: bool = True) -> list[int]:
@@ -175,7 +171,6 @@ async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, databa
     made = await dies_with(conn, *["job"] * 20)
     other = Rescuer(database, rescuer._catalogue, rescuer._recorder, Clock(), 60.0)
     await asyncio.gather(rescuer.step(), other.step())
-    await other.close()
     assert {(await view(conn, task)).attempt for task in made} == {1}
     assert {await crashes(conn, task) for task in made} == {1}
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 20

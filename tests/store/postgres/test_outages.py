@@ -208,4 +208,5 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
         async with asyncio.timeout(5):
             await membership.drain()
             await leader.close()
+            await database.close()
         assert server_lease.is_draining

@@ -58,7 +58,7 @@ class AgentConnections:
         lease: float,
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
-        self._line = database.line("arrivals")
+        self._line = database.line("handshakes")
         self._server_lease = server_lease
         self._gateway = gateway
         self._recorder = recorder
@@ -193,6 +193,3 @@ class AgentConnections:
         if warning is not None and boottime() - self._warned_at.get(session.name, -WARN_EVERY) >= WARN_EVERY:
             self._warned_at[session.name] = boottime()
             log.warning("%s", warning)
-
-    async def close(self) -> None:
-        await self._line.close()

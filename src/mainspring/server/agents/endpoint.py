@@ -47,7 +47,7 @@ class Endpoint:
         tls: ssl.SSLContext | None = None,
         why_not_ready: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._line = database.line("arrivals")
+        self._line = database.line("handshakes")
         self._connections = connections
         self._host = host
         self._port = port
@@ -139,4 +139,3 @@ class Endpoint:
         if self._server is not None:
             self._server.close(code=GOING_AWAY, reason="the server stops")
             await self._server.wait_closed()
-        await self._line.close()

@@ -43,7 +43,7 @@ class Gateway:
     ) -> None:
         self._database = database
         self._lease_line = database.lease_line()  # apart: a full pool must not cost a lease
-        self._line = database.line("errands")
+        self._line = database.line("background")
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock
@@ -283,5 +283,3 @@ class Gateway:
             self._close(session)
         if self._closing:
             await asyncio.wait(self._closing)
-        await self._lease_line.close()
-        await self._line.close()

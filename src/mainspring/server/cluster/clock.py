@@ -40,6 +40,3 @@ class ClockLoop:
             log.warning("%s", warning)
         self._is_skewed = warning is not None
         return 0
-
-    async def close(self) -> None:
-        await self._line.close()

@@ -31,7 +31,7 @@ PATIENCE = 1 / 3
 
 class Coordinator:
     def __init__(self, database: Database, server_lease: ServerLease, leader: Leader, lease: float) -> None:
-        self._line = database.line("lead")
+        self._line = database.line("leader")
         self._server_lease = server_lease
         self._leader = leader
         self._lease = lease
@@ -61,9 +61,6 @@ class Coordinator:
         if moved:
             log.info("%d segments moved; %d servers share all of them", moved, len(servers))
         return 0
-
-    async def close(self) -> None:
-        await self._line.close()
 
 
 def _reason(segment: Segment) -> str:

@@ -63,7 +63,7 @@ def _exists(pid: int) -> bool:
 
 class DeadProcessesLoop:
     def __init__(self, database: Database) -> None:
-        self._line = database.line("errands")
+        self._line = database.line("background")
 
     async def step(self) -> int:
         """Expire the leases of dead processes; returns how many leases."""
@@ -78,6 +78,3 @@ class DeadProcessesLoop:
         if servers:
             log.warning("servers that died with their process: %s; others take over", ", ".join(servers))
         return len(sessions) + len(servers)
-
-    async def close(self) -> None:
-        await self._line.close()

@@ -154,6 +154,3 @@ class Janitor:
             )  # fmt: skip
         self._brake = brake
         return 0
-
-    async def close(self) -> None:
-        await self._line.close()

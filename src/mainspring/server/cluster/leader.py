@@ -108,11 +108,9 @@ class Leader:
 
     async def close(self) -> None:
         """Resign, so that another server is elected at once."""
-        self._alarm.set(None)
         term, self._term = self._term, None
         if term is not None:
             with suppress(StoreUnavailable):
                 async with self._pinned as conn:
                     await leaders.resign(conn, self._server_lease.id, term)
-        await self._pinned.close()
-        await self._line.close()
+        await self._pinned.close()  # releases the lock

@@ -37,6 +37,3 @@ class Listener:
     def _wake(self, payload: str) -> None:
         for event in self._wakes.get(payload, ()):
             event.set()
-
-    async def close(self) -> None:
-        await self._line.close()

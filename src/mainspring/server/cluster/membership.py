@@ -111,4 +111,3 @@ class Membership:
         with suppress(StoreUnavailable):
             async with self._line as conn:
                 await servers.stop(conn, self._newcomer.id, self._incarnation)
-        await self._line.close()

@@ -35,7 +35,7 @@ class Broadcaster:
         lead: float,
         lease: float,
     ) -> None:
-        self._line = database.line("errands")
+        self._line = database.line("background")
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._recorder = recorder
@@ -95,6 +95,3 @@ class Broadcaster:
         if not self._catalogue.broadcast_pools:
             return 0
         return await self._dispatcher.arm_claimed(self._line)
-
-    async def close(self) -> None:
-        await self._line.close()

@@ -28,7 +28,7 @@ RETRY_AFTER = 0.05  # seconds until the next step after another server was quick
 
 class DaemonsLoop:
     def __init__(self, database: Database, catalogue: Catalogue, gateway: Gateway) -> None:
-        self._line = database.line("errands")
+        self._line = database.line("background")
         self._slow_line = database.line("slow")
         self._catalogue = catalogue
         self._gateway = gateway
@@ -88,8 +88,3 @@ class DaemonsLoop:
         """Drop all but the newest output of each replica."""
         async with self._slow_line as conn:
             return await daemons.trim(conn)
-
-    async def close(self) -> None:
-        self._alarm.set(None)
-        await self._line.close()
-        await self._slow_line.close()

@@ -265,7 +265,3 @@ class Dispatcher:
         if found:
             self.wake.set()
         return 0
-
-    async def close(self) -> None:
-        await self._line.close()
-        await self._slow_line.close()

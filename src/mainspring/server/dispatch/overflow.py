@@ -27,7 +27,7 @@ WRITE_EVERY = 5.0
 
 class OverflowLoop:
     def __init__(self, database: Database, server_lease: ServerLease, dispatcher: Dispatcher) -> None:
-        self._line = database.line("errands")
+        self._line = database.line("background")
         self._server_lease = server_lease
         self._dispatcher = dispatcher
         self._full_since: dict[int, float] = {}
@@ -59,6 +59,3 @@ class OverflowLoop:
             return is_shared or now - self._full_since.setdefault(pool, now) > FULL_FOR
         self._full_since.pop(pool, None)
         return is_shared and now - self._room_since.setdefault(pool, now) < ROOM_FOR
-
-    async def close(self) -> None:
-        await self._line.close()

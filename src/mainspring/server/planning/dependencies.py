@@ -21,7 +21,7 @@ SEARCH_EVERY = 0.9  # seconds between searches for parents that ended on other s
 
 class DependenciesLoop:
     def __init__(self, database: Database) -> None:
-        self._line = database.line("turns")
+        self._line = database.line("planning")
         self._ended: list[int] = []
         self._searched_at = 0.0
         self._any = False  # a task was blocked at the last step
@@ -50,6 +50,3 @@ class DependenciesLoop:
         if pending:
             self.on_requeued.send()
         return len(self._ended)
-
-    async def close(self) -> None:
-        await self._line.close()

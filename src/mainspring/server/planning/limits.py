@@ -88,8 +88,3 @@ class LimitsLoop:
         if swept.moved:
             self.wake.set()
         return swept.moved
-
-    async def close(self) -> None:
-        self._alarm.set(None)
-        await self._line.close()
-        await self._slow_line.close()

@@ -21,7 +21,7 @@ from mainspring.store.schedules.overlap import Released
 
 class OverlapLoop:
     def __init__(self, database: Database, server_lease: ServerLease, lead: float) -> None:
-        self._line = database.line("turns")
+        self._line = database.line("planning")
         self._server_lease = server_lease
         self._lead = lead
         self._any = False  # a task was waiting at the last step
@@ -68,7 +68,3 @@ class OverlapLoop:
         if released:
             self.on_released.send(released)
         return moved + stopping + len(released)
-
-    async def close(self) -> None:
-        self._alarm.set(None)
-        await self._line.close()

@@ -162,7 +162,6 @@ class Planner:
         for asking in list(self._asking.values()):
             asking.cancel()
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
-        await self._line.close()
 
 
 def _fires(due: Due, decision: Decision, scopes: tuple[str, ...] = ()) -> list[Fire]:

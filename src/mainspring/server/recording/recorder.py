@@ -159,6 +159,3 @@ class Recorder:
         await transitions.add_results(conn, endings)
         for ending in await transitions.keep_stale(conn, endings):
             log.warning("task %d: a stale report of attempt %d was kept as evidence", ending.task, ending.attempt)
-
-    async def close(self) -> None:
-        await self._line.close()

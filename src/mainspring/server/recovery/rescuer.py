@@ -73,7 +73,7 @@ class Rescuer:
     def __init__(
         self, database: Database, catalogue: Catalogue, recorder: Recorder, clock: Clock, lease: float
     ) -> None:
-        self._line = database.line("lead")
+        self._line = database.line("leader")
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock
@@ -292,9 +292,6 @@ class Rescuer:
         now = boottime()
         self._skipped = {session: until for session, until in self._skipped.items() if until > now}
         return list(self._skipped)
-
-    async def close(self) -> None:
-        await self._line.close()
 
 
 def _as_failed(given: Verdicts) -> Verdicts:

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
@@ -55,27 +56,19 @@ class Providers:
 
     async def _in_thread(self, schedule: str, call: Callable[[], Any]) -> Any:
         """In a separate daemon thread: one that hangs blocks no pool and does not keep the process alive."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            self._running.discard(schedule)
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(result)
-            else:
-                answer.set_exception(error)
+        result: Future[Any] = Future()
+        result.set_running_or_notify_cancel()  # from now on a timeout of the caller does not cancel it
 
         def run() -> None:
-            result, error = None, None
             try:
-                result = call()
-            except BaseException as raised:
-                error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result, error)
+                scopes = call()
+            except BaseException as error:
+                self._running.discard(schedule)
+                result.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            else:
+                self._running.discard(schedule)
+                result.set_result(scopes)
 
         self._running.add(schedule)
         threading.Thread(target=run, name=f"scopes of {schedule}", daemon=True).start()
-        return await answer
+        return await asyncio.wrap_future(result)

@@ -1,4 +1,4 @@
-"""What the endpoint tells whoever asks how the server is. Who is let in as an agent: test_network.py."""
+"""Endpoint: what /healthz and /readyz answer. Which agents are admitted: test_network.py."""
 
 from __future__ import annotations
 

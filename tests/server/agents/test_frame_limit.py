@@ -1,4 +1,4 @@
-"""FrameLimit: who sends too much is slowed down, then sent away."""
+"""FrameLimit: an agent that sends too many frames is slowed down, then disconnected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateway: sessions, room, and when a frame is acknowledged. The agent's end is played by hand."""
+"""Gateway: sessions, room, and when a frame is acknowledged. The tests play the agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrivals: an agent that connects again goes on with what it holds; what it does not hold goes back."""
+"""Handshake: an agent that reconnects keeps what it still holds; what it no longer holds is released."""
 
 from __future__ import annotations
 

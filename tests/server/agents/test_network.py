@@ -1,4 +1,4 @@
-"""Servers and agents over real WebSockets on loopback: who is let in, what a lost connection costs, who lies."""
+"""Servers and agents over real WebSockets on loopback: admission, lost connections, agents that lie."""
 
 from __future__ import annotations
 

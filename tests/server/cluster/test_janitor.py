@@ -1,4 +1,4 @@
-"""Janitor: chores that are bounded, measured, and do not keep one another from being done."""
+"""Janitor: chores are bounded and measured, and one that fails does not stop the others."""
 
 from __future__ import annotations
 

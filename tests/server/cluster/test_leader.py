@@ -1,4 +1,4 @@
-"""Leader: one at a time, whatever becomes of it; and what two of them do is harmless."""
+"""Leader: one at a time, whatever happens to it; and two at once do no harm."""
 
 from __future__ import annotations
 

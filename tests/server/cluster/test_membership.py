@@ -1,4 +1,4 @@
-"""Membership: a server acts while it can trust its lease, and comes back when it was declared dead."""
+"""Membership: a server acts while it can trust its lease, and joins again after it was marked dead."""
 
 from __future__ import annotations
 

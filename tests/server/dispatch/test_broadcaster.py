@@ -1,4 +1,4 @@
-"""Broadcaster: one task becomes a run on every agent that matches, whichever server has it, and ends with the last."""
+"""Broadcaster: a broadcast gets a child task on every matching agent of every server, and ends with the last."""
 
 from __future__ import annotations
 

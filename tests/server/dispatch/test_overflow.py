@@ -1,4 +1,4 @@
-"""OverflowLoop: a pool is open to other servers while nobody here has room for it, and for a moment longer."""
+"""OverflowLoop: a pool is shared with other servers while no agent here has room for it, and for a moment longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AgentPlacement, amounts and draining: who gets which task. The agents' ends are played by hand."""
+"""AgentPlacement, amounts and draining: which agent gets which task. The tests play the agents."""
 
 from __future__ import annotations
 

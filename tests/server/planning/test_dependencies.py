@@ -1,4 +1,4 @@
-"""DependenciesLoop: a step of its own on a real database."""
+"""DependenciesLoop: single steps on a real database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planners beside rows that somebody holds, and steps that would be too large."""
+"""Planner: steps beside rows that others have locked, and steps that would be too large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadlines: an attempt that its living agent should have ended is ended by the database, and the agent is told."""
+"""Rescuer: an attempt that its living agent should have ended is ended, and the agent is ordered to stop it."""
 
 from __future__ import annotations
 

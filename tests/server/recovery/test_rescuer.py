@@ -1,4 +1,4 @@
-"""Rescuer: what a dead session held runs again, ends, or is lost."""
+"""Rescuer: what an expired session held runs again, ends, or is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody wants of a running task reaches its agent: once, and also one that has come from another server."""
+"""AgentSession: cancels and pauses reach the agent once, also for attempts that it kept from another server."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ async def test_the_strategy_of_the_whole_changes_without_a_restart(
 async def test_resources_follow_the_heartbeats(conn: Connection, server: Server, join: Join) -> None:
     await define(conn, server, strategy="resources")
     hot, cool = await join("hot"), await join("cool")
-    server.gateway.sessions[hot.session].pulse = Heartbeat(0, cpu=0.95)
+    server.gateway.sessions[hot.session].heartbeat = Heartbeat(0, cpu=0.95)
     await enqueue(conn, 5)
     await server.step()
     await cool.has(5)

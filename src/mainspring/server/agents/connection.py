@@ -157,7 +157,7 @@ class AgentConnections:
                     case Hello():
                         log.warning("agent %s said hello twice; ignored", session.name)
                     case _:
-                        own, others = session.sift(checked(message))
+                        own, others = session.split(checked(message))
                         if own is not None:
                             reports.append(own)
                         if others is not None:
@@ -189,7 +189,7 @@ class AgentConnections:
             )
 
     def _check_clock(self, session: AgentSession) -> None:
-        warning = alarm(f"agent {session.name}", session.pulse.skew, self._skew_limit)
+        warning = alarm(f"agent {session.name}", session.heartbeat.skew, self._skew_limit)
         if warning is not None and boottime() - self._warned_at.get(session.name, -WARN_EVERY) >= WARN_EVERY:
             self._warned_at[session.name] = boottime()
             log.warning("%s", warning)

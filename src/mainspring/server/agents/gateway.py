@@ -181,7 +181,7 @@ class Gateway:
         if not self._sessions:
             return 0
         asked_at = boottime()
-        asked = {id: session for id, session in self._sessions.items() if session.is_there(self._lease)}
+        asked = {id: session for id, session in self._sessions.items() if session.is_responsive(self._lease)}
         living = set[int]()
         if asked:
             async with self._lease_line as conn:

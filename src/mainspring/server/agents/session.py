@@ -86,7 +86,7 @@ class AgentSession:
         self.link = link
         self.is_local = local  # in this process: it ends with the server
         self.heard_at = boottime()  # its last heartbeat
-        self.pulse = Heartbeat(0)
+        self.heartbeat = Heartbeat(0)
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
         self.reported: set[int] = set()  # tokens of attempts that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
@@ -115,7 +115,7 @@ class AgentSession:
     def hear(self, beat: Heartbeat) -> None:
         """Take its heartbeat, with its numbers clamped to what the database can store."""
         self.heard_at = boottime()
-        self.pulse = replace(
+        self.heartbeat = replace(
             beat,
             running=_within(0, beat.running, self.slots),
             cpu=_within(0.0, beat.cpu, 1.0),
@@ -125,7 +125,7 @@ class AgentSession:
         )
         self.draining |= beat.draining
 
-    def sift(self, report: Report) -> tuple[Report | None, Report | None]:
+    def split(self, report: Report) -> tuple[Report | None, Report | None]:
         """Split a report into items on attempts that it holds, and the rest. Most need no split."""
         held, reported = self.held, items(report)
         own = [item for item in reported if held.get(item.task) == item.token]
@@ -169,21 +169,21 @@ class AgentSession:
 
     def vital(self, lead: Lead) -> Vital:
         """What each renewal of its lease writes about it."""
-        pulse, link = self.pulse, self.link
+        beat, link = self.heartbeat, self.link
         return Vital(
             session=self.id,
             silent=boottime() - self.heard_at,
-            running=pulse.running,
-            cpu=pulse.cpu,
-            memory=pulse.memory,
-            skew=pulse.skew,
-            round_trip=pulse.round_trip,
+            running=beat.running,
+            cpu=beat.cpu,
+            memory=beat.memory,
+            skew=beat.skew,
+            round_trip=beat.round_trip,
             ack_time=link.ack_time,
             reliability=link.reliability,
             lead=lead.of(link.ack_time, self.load),
         )
 
-    def is_there(self, lease: float) -> bool:
+    def is_responsive(self, lease: float) -> bool:
         """Whether messages pass both ways. If not, its lease is left to expire."""
         return boottime() - self.heard_at < lease / 2 and self.link.stalled_for < lease / 2
 
@@ -217,8 +217,8 @@ class AgentSession:
             free=free,
             busy=len(self.held) - len(self.reported),
             slots=self.slots,
-            cpu=self.pulse.cpu,
-            memory=self.pulse.memory,
+            cpu=self.heartbeat.cpu,
+            memory=self.heartbeat.memory,
             labels=self.labels,
             offers=self.offers,
         )

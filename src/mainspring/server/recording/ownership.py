@@ -26,7 +26,7 @@ class Ownership:
     def __init__(self) -> None:
         self._audited_at: dict[str, float] = {}  # by agent
 
-    async def sift(self, conn: Connection, batch: Batch) -> None:
+    async def resolve(self, conn: Connection, batch: Batch) -> None:
         """Move the foreign reports on attempts of the reporter's own process into the batch; refuse the rest."""
         found: list[Report] = []
         for reporter, report in batch.foreign:
@@ -37,7 +37,7 @@ class Ownership:
             others = [attempt for attempt in attempts if attempt not in own]
             if others and not isinstance(report, Refused):  # giving back what it does not hold does no harm
                 await self._refuse(conn, reporter, report, others)
-        batch.foreign = []  # only after the last answer: a batch that fails in between is sifted again
+        batch.foreign = []  # only after the last answer: a batch that fails in between is resolved again
         for report in found:
             batch.add(report)
 

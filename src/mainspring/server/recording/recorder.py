@@ -84,7 +84,7 @@ class Recorder:
         try:
             async with self._line as conn:
                 if batch.foreign:
-                    await self._ownership.sift(conn, batch)
+                    await self._ownership.resolve(conn, batch)
                 ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
         except StoreUnavailable:
             self.is_behind = True

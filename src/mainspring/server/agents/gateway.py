@@ -45,7 +45,6 @@ class Gateway:
         self._lease_line = database.lease_line()  # apart: a full pool must not cost a lease
         self._line = database.line("background")
         self._catalogue = catalogue
-        self._recorder = recorder
         self._clock = clock
         self._lease = lease
         self.lead = lead

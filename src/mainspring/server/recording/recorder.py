@@ -137,7 +137,7 @@ class Recorder:
             await self._unmoved(conn, endings)
 
     async def _restart(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
-        """Requeue the replicas of daemons, whatever their agents report: they never end. Returns the others."""
+        """Requeue or end the replicas of daemons: their rows decide, not the reports. Returns the others."""
         others = await replicas.restart(conn, endings)
         if len(others) < len(endings):
             self.on_restarted.send()

@@ -71,7 +71,10 @@ def _is_good(ending: Ending) -> bool:
 
 
 def _checked_ending(ending: Ending) -> Ending:
-    return ending if _is_good(ending) else bad_report(ending, "it has a time that no clock shows, or a text with NUL")
+    if _is_good(ending):
+        return ending
+    has_times = _is_time(ending.started_at) and _is_time(ending.finished_at)
+    return bad_report(ending, "a text that holds NUL" if has_times else "a time that no clock shows")
 
 
 def _checked_chunk(chunk: Chunk) -> Chunk:

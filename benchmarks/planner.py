@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from tests.cluster import OWN_ALL, standing
+from tests.cluster import OWN_ALL, server_lease
 
 import mainspring
 from benchmarks.common import arguments, connection, empty_tables, make_app, quantiles, run, say
@@ -118,7 +118,8 @@ async def _planner_alone(dsn: str, conn: Connection) -> float:
     """Plan all that is due now, while nothing else runs; returns microseconds for each fire."""
     due: int = await conn.fetchval("select count(*) from mainspring.schedule where look_at <= mainspring.now()")
     await conn.execute(OWN_ALL)
-    alone = Planner(Database(dsn), standing(), None, {})
+    database = Database(dsn)
+    alone = Planner(database, server_lease(), None, {})
     try:
         began = time.perf_counter()
         planned = 0
@@ -126,7 +127,7 @@ async def _planner_alone(dsn: str, conn: Connection) -> float:
             planned += await alone.step()
         return (time.perf_counter() - began) / planned * 1e6
     finally:
-        await alone.close()
+        await database.close()
 
 
 async def _single(dsn: str, conn: Connection, seconds: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID, uuid4
 
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.postgres.database import Connection
 
 OWNER = UUID(int=1)  # to a real server it is stopped: that one takes over at once
@@ -19,9 +19,9 @@ OWN_ALL = f"""
 """
 
 
-def standing() -> Standing:
+def server_lease() -> ServerLease:
     """Of that server: it may always act."""
-    return Standing(OWNER, trusted_until=float("inf"))
+    return ServerLease(OWNER, trusted_until=float("inf"))
 
 
 async def add_server(

@@ -69,3 +69,37 @@ async def test_a_bug_in_one_loop_ends_them_all() -> None:
         await loops.run_all([loops.Loop(5.0, idle), loops.Loop(5.0, broken)])
     assert raised.group_contains(ZeroDivisionError)
     assert ended == ["idle"]
+
+
+def test_a_signal_calls_all_that_are_connected_in_order_with_the_news() -> None:
+    heard: list[tuple[str, int]] = []
+    signal: loops.Signal[[int]] = loops.Signal()
+    signal.send(1)
+    signal.connect(lambda news: heard.append(("first", news)), lambda news: heard.append(("second", news)))
+    signal.connect(lambda news: heard.append(("third", news)))
+    signal.send(2)
+    assert heard == [("first", 2), ("second", 2), ("third", 2)]
+
+
+@pytest.mark.parametrize("seconds", [0.0, -5.0, 0.01])
+async def test_an_alarm_rings_at_its_time_and_at_once_if_that_has_passed(seconds: float) -> None:
+    wake = asyncio.Event()
+    loops.Alarm(wake).set(seconds)
+    assert not wake.is_set()
+    async with asyncio.timeout(10):
+        await wake.wait()
+
+
+@pytest.mark.parametrize("later", [None, 3600.0])
+async def test_an_alarm_that_is_set_again_does_not_ring_at_the_time_before(later: float | None) -> None:
+    wakes = [asyncio.Event(), asyncio.Event()]
+    moved, last = [loops.Alarm(wake) for wake in wakes]
+    moved.set(0.0)
+    moved.set(later)
+    last.set(0.0)
+    async with asyncio.timeout(10):
+        await wakes[1].wait()
+    assert not wakes[0].is_set()
+    moved.set(0.0)
+    async with asyncio.timeout(10):
+        await wakes[0].wait()

@@ -1,5 +1,7 @@
-"""The one shape of a background loop: a step that finds work, a wake-up, and an interval that adapts.
+"""Loops: the one shape of a background loop, and how one part wakes another.
 
+A loop repeats a step that finds work; its wake-up is an `asyncio.Event`. A part that has news for others has a `Signal`
+for each kind of news. A part that must look again at a known time has an `Alarm`.
 Next: server/dispatch/dispatcher.py
 """
 
@@ -10,7 +12,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Generic, NamedTuple, ParamSpec
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.polling import Pace
@@ -18,22 +20,56 @@ from mainspring.model.polling import Pace
 log = logging.getLogger("mainspring")
 
 Step = Callable[[], Awaitable[int]]
+News = ParamSpec("News")
+
+JUST_AFTER = 0.002  # seconds after its time that an alarm rings: what is due at an instant is not due before it
+
+
+class Signal(Generic[News]):
+    """Something has happened. `send` calls all that were connected, in that order, with the news."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[News, object]] = []
+
+    def connect(self, *callbacks: Callable[News, object]) -> None:
+        self._callbacks += callbacks
+
+    def send(self, *args: News.args, **kwargs: News.kwargs) -> None:
+        for callback in self._callbacks:
+            callback(*args, **kwargs)
+
+
+class Alarm:
+    """Sets an event once, after a number of seconds."""
+
+    def __init__(self, wake: asyncio.Event) -> None:
+        self._wake = wake
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, seconds: float | None) -> None:
+        """Ring after so many seconds, or not at all; replaces what was set before."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, seconds) + JUST_AFTER, self._wake.set)
 
 
 async def run_every(interval: float, step: Step, wake: asyncio.Event | None = None, *, adaptive: bool = False) -> None:
     """Repeat `step`: at once while it finds work, else on `wake` or after `interval`, with jitter.
 
-    With `adaptive` the interval shrinks while there is work and grows when there is none. That is for looking
-    for work; what keeps something alive must come at its time.
+    With `adaptive` the interval shrinks while there is work and grows while there is none. Use it to look for work,
+    never to renew a lease.
 
-    StoreUnavailable is expected, and waited out; any other error is a bug and ends the loop.
+    On StoreUnavailable the loop retries until PostgreSQL is back. Any other error is a bug and ends the loop.
     """
     wake = wake or asyncio.Event()
     pace = Pace(interval)
     name = getattr(step, "__qualname__", repr(step))
     faults = 0
     while True:
-        wake.clear()  # before the step, so that a wake during it is not lost
+        wake.clear()  # before the step: a wake-up during it must not be lost
         try:
             found = await step()
             faults = 0
@@ -41,7 +77,7 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
             faults += 1
             if faults == 1:
                 log.warning("%s: %s; trying again", name, error)
-            # Short: while PostgreSQL is away, store/postgres/reconnect.py says how often it is asked.
+            # Short: store/postgres/reconnect.py decides how often PostgreSQL is probed.
             await asyncio.sleep(min(0.1 * faults, 0.3) * random.uniform(0.5, 1.5))
             continue
         wait = (pace.after(found) if adaptive else interval) * random.uniform(0.9, 1.1)
@@ -52,7 +88,7 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
 
 
 class Loop(NamedTuple):
-    """A step and when it is taken, as `run_every` has it."""
+    """The arguments of `run_every`."""
 
     interval: float
     step: Step
@@ -61,7 +97,7 @@ class Loop(NamedTuple):
 
 
 async def run_all(loops: Iterable[Loop]) -> None:
-    """Run them until this is cancelled. A bug in one ends them all, loudly."""
+    """Run the loops until cancelled. A bug in one ends them all."""
     async with asyncio.TaskGroup() as group:
         for loop in loops:
             group.create_task(run_every(loop.interval, loop.step, loop.wake, adaptive=loop.adaptive))

@@ -1,6 +1,6 @@
-"""The composition root: builds a database, a server and an agent from settings.
+"""Local: build a database, and a server and an agent in one process, from settings.
 
-Next: server/server.py and agent/agent.py; for several machines compose/network.py
+Next: server/server.py
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _is_agent = False
 
 @contextmanager
 def without_database() -> Iterator[None]:
-    """While this process is an agent: nothing in it opens a database that was not asked for."""
+    """While this process is an agent: it opens no database without a DSN."""
     global _is_agent
     was, _is_agent = _is_agent, True
     try:
@@ -65,7 +65,7 @@ def without_database() -> Iterator[None]:
 
 
 def lacks_database() -> bool:
-    """Whether only a database that somebody names may be opened in this process."""
+    """Whether this process may open only a database that is named by a DSN."""
     return _is_agent
 
 
@@ -79,9 +79,9 @@ def no_database() -> ValidationError:
 
 @asynccontextmanager
 async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIterator[Database]:
-    """The database of these settings, the embedded one if there is no DSN; its schema up to date.
+    """The database of these settings, the embedded one if there is no DSN.
 
-    Who prepares it is a server, and keeps in mind where PostgreSQL failed over to.
+    A server prepares it: it migrates the schema, and remembers across restarts where PostgreSQL failed over to.
     """
     directory = data_directory(settings)
     if settings.dsn is None and _is_agent:
@@ -106,12 +106,12 @@ async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIte
 async def _in_thread(call: Callable[[], None]) -> None:
     try:
         await asyncio.to_thread(call)
-    except RuntimeError:  # the interpreter is going down and starts no thread any more
+    except RuntimeError:  # the interpreter is shutting down and starts no threads
         call()
 
 
 class Timetable(Protocol):
-    """What an application says about time."""
+    """The schedules and calendars of an application."""
 
     all: dict[str, Schedule]
     calendars: dict[str, tuple[str, ...]]
@@ -120,16 +120,15 @@ class Timetable(Protocol):
 async def register(
     database: Database, definitions: Mapping[str, Definition], app: str, version: int, timetable: Timetable
 ) -> None:
-    """Bring what an application defines into the database: jobs, calendars, schedules."""
+    """Write what an application defines to the database: jobs, calendars, schedules."""
     async with database.acquire() as conn:
         await synchronise.put_calendars(conn, timetable.calendars)
-        async with conn.transaction():  # all that it defines, or nothing
+        async with conn.transaction():
             await jobs.register(conn, definitions)
             await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
 
 
 def identity_of(settings: Settings) -> Identity:
-    """Which server this process is."""
     return Identity.of(data_directory(settings))
 
 
@@ -169,7 +168,7 @@ def _wrong_clock(offset: float) -> float:
 
 
 class Executors:
-    """How an agent runs each kind of job. With a database handlers can have transactions."""
+    """How an agent runs each kind of job. With a database, handlers can use transactions."""
 
     def __init__(self, settings: Settings, database: Database | None, handlers: Mapping[str, Handler]) -> None:
         self._database = None if database is None else database.for_handlers()
@@ -193,10 +192,10 @@ def _transactions(database: Database) -> Transactions:
     async def transaction(attempt: Attempt) -> AsyncIterator[Any]:
         armed = attempt.armed
         async with database.acquire(translated=False) as conn, conn.transaction():
-            yield conn  # what the handler raises here stays its own
+            yield conn  # errors of the handler pass through untranslated
             ending = Ending(
                 armed.task, armed.token, armed.job, armed.attempt, TaskState.SUCCEEDED, attempt.started_at, 0.0
-            )  # without its end: that is the database's time of the commit
+            )  # no end: the database sets it to the time of the commit
             if not await transitions.complete(conn, ending):
                 raise StaleAttempt(f"task {armed.task} belongs to another attempt now; nothing was committed")
         attempt.committed = True
@@ -205,7 +204,7 @@ def _transactions(database: Database) -> Transactions:
 
 
 class Engine:
-    """A server and an agent in this process, joined by a channel in memory."""
+    """A server and an agent in this process, connected by a channel in memory."""
 
     def __init__(
         self,
@@ -234,32 +233,32 @@ class Engine:
             group.create_task(self.agent.run())
 
     async def _dial(self, _credential: str | None) -> Channel[AgentMessage, ServerMessage]:
-        """A connection to the server in this process. A bug in either end ends both."""
+        """Connect to the server in this process. A bug in either end ends both."""
         agent_end, server_end = memory_pair()
         self._group.create_task(self._serve(server_end))
         return agent_end
 
     async def _serve(self, channel: Channel[ServerMessage, AgentMessage]) -> None:
         try:
-            await self.server.reception.serve(channel, process=process_identity())
+            await self.server.agent_connections.serve(channel, process=process_identity())
         except StoreUnavailable as error:
-            log.warning("no session: %s; trying again", error)
+            log.warning("no session: %s; retrying", error)
 
     @property
     def parts(self) -> list[asyncio.Task[None]]:
-        """What runs until `stop`; one that ends before has met a bug."""
+        """What runs until `stop`; only a bug ends one before."""
         return [part for part in (self.server.loops, self._sessions) if part is not None]
 
     async def follow_clock(self) -> None:
-        """The database's clock was set: follow it now, not at the next measurement."""
-        await self.server.timekeeper.step()
+        """A test has set the database's clock: measure it now, and wake the loops that depend on it."""
+        await self.server.clock_loop.step()
         self.agent.set_clock(self.server.clock)
         server = self.server
-        for part in (server.planner, server.turnstile, server.gatekeeper, server.dispatcher, server.broadcaster):
+        for part in (server.planner, server.overlap, server.limits, server.dispatcher, server.broadcaster):
             part.wake.set()
 
     async def stop(self) -> None:
-        """Running attempts may end within the patience; then they are stopped, which costs them no attempt."""
+        """Wait for running attempts for the patience, then stop them, which costs them no attempt."""
         self.agent.stay_away()
         patience = self._settings.stop_patience
         stopping = asyncio.create_task(self.server.stop(patience=patience + 10.0))
@@ -273,7 +272,7 @@ class Engine:
         await self.agent.close()
         await self.agent.failures.close()
         if self._sessions is not None:
-            self._sessions.cancel()  # it is over by now, unless a handler does not stop
+            self._sessions.cancel()  # it has ended by now, unless a handler does not stop
             await asyncio.wait([self._sessions])
         await self._executors.close()
         self._identity.close()
@@ -289,25 +288,34 @@ async def engine(
 ) -> AsyncIterator[Engine]:
     """Run a server and an agent until the block ends; then drain, stop and record. A bug in them ends the block."""
     running = Engine(settings, database, handlers, labels, providers)
-    owner = asyncio.current_task()
-    assert owner is not None
-    failed: list[asyncio.Task[None]] = []
-
-    def ended(part: asyncio.Task[None]) -> None:
-        if not part.cancelled() and part.exception() is not None:
-            failed.append(part)
-            owner.cancel()
-
     try:
         await running.start()
-        for part in running.parts:
-            part.add_done_callback(ended)
-        yield running
+        async with ended_by(*running.parts):
+            yield running
+    finally:
+        await running.stop()
+
+
+@asynccontextmanager
+async def ended_by(*parts: asyncio.Task[None]) -> AsyncIterator[None]:
+    """The block ends when one of `parts` fails, with its error."""
+    owner = asyncio.current_task()
+    assert owner is not None
+    errors: list[BaseException] = []
+
+    def ended(part: asyncio.Task[None]) -> None:
+        if not part.cancelled() and (error := part.exception()) is not None:
+            errors.append(error)
+            owner.cancel()
+
+    for part in parts:
+        part.add_done_callback(ended)
+    try:
+        yield
     except asyncio.CancelledError:
-        if failed:
-            raise failed[0].exception() from None  # type: ignore[misc]
+        if errors:
+            raise errors[0] from None
         raise
     finally:
-        for part in running.parts:
+        for part in parts:
             part.remove_done_callback(ended)
-        await running.stop()

@@ -1,6 +1,6 @@
-"""The composition root for processes on different machines: a server with a door, an agent that dials.
+"""Network: build a server with an endpoint for agents, or an agent that connects to servers, from settings.
 
-Next: server/agents/endpoint.py and agent/connection/connector.py
+Next: server/agents/endpoint.py
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from typing import Any
 
 from mainspring.agent.connection.connector import Connector, server_urls
 from mainspring.agent.executors.python import Handler
-from mainspring.compose.local import Executors, Settings, identity_of, make_agent, make_server, without_database
+from mainspring.compose.local import (
+    Executors,
+    Settings,
+    ended_by,
+    identity_of,
+    make_agent,
+    make_server,
+    without_database,
+)
 from mainspring.errors import ValidationError
-from mainspring.server.agents.endpoint import Door
+from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
 
@@ -28,9 +36,9 @@ _TOKEN = re.compile(r"[!-~]{1,500}")
 async def serving(
     settings: Settings, database: Database, app: str | None, providers: Mapping[str, Provider], *, without_tls: bool
 ) -> AsyncIterator[str]:
-    """A server that waits for agents; yields its URL. `providers` are those of the application `app`.
+    """Run a server with an endpoint; yields its URL. A bug in it ends the block.
 
-    A bug in it ends the block.
+    `providers` are those of the application `app`.
     """
     host, port = address(settings.listen)
     tls = server_tls(settings)
@@ -42,50 +50,30 @@ async def serving(
         )
     with closing(identity_of(settings)) as identity:
         server = make_server(settings, database, identity, app, providers)
-        door = Door(
+        endpoint = Endpoint(
             database,
-            server.reception,
+            server.agent_connections,
             host=host,
             port=port,
             tls=tls,
-            why_not_ready=lambda: server.standing.why_not,
+            why_not_ready=lambda: server.server_lease.why_not,
         )
-        await door.bind()  # before it joins: whoever cannot listen must not be given segments
+        await endpoint.bind()  # before it joins: a server that cannot listen must not own segments
         await server.start()
         try:
             assert server.loops is not None
-            url = await door.open()
+            url = await endpoint.open()
             await server.membership.announce(url)
             async with ended_by(server.loops):
                 yield url
         finally:
-            await server.leave()  # before its agents go elsewhere
-            await door.close()
+            await server.leave()  # before its agents reconnect elsewhere
+            await endpoint.close()
             await server.stop(patience=settings.stop_patience)
 
 
-@asynccontextmanager
-async def ended_by(part: asyncio.Task[None]) -> AsyncIterator[None]:
-    """The block ends when `part` does, with its error."""
-    owner = asyncio.current_task()
-    assert owner is not None
-
-    def ended(_: asyncio.Task[None]) -> None:
-        owner.cancel()
-
-    part.add_done_callback(ended)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if part.done() and not part.cancelled() and (error := part.exception()) is not None:
-            raise error from None
-        raise
-    finally:
-        part.remove_done_callback(ended)
-
-
 class RemoteAgent:
-    """An agent that connects to servers elsewhere. `database` is the one of the settings, for its handlers, if any."""
+    """An agent that connects to servers elsewhere. `database` is for its handlers; None without a DSN."""
 
     def __init__(self, settings: Settings, handlers: Mapping[str, Handler], app: str | None) -> None:
         if settings.server is None:
@@ -113,12 +101,12 @@ class RemoteAgent:
         return self
 
     async def joined(self, asked: asyncio.Event) -> int | None:
-        """The session, once a server has welcomed us, or None: somebody asked to stop. AccessDenied if none does."""
+        """The session, once a server accepts the agent; None if `asked` is set first. AccessDenied if none does."""
         await self._first_of(asked.wait(), self.agent.welcomed.wait())
         return None if asked.is_set() else self.agent.session
 
     async def until(self, asked: asyncio.Event) -> None:
-        """Go on until somebody asks to stop, or no server lets us in any more."""
+        """Run until `asked` is set, or no server admits the agent any more."""
         await self._first_of(asked.wait())
 
     async def _first_of(self, *waits: Coroutine[Any, Any, Any]) -> None:
@@ -129,7 +117,7 @@ class RemoteAgent:
             for task in tasks:
                 task.cancel()
         if self._running.done():
-            self._running.result()  # says why
+            self._running.result()  # raises the reason
 
     async def __aexit__(self, *_: object) -> None:
         if not self._running.done():

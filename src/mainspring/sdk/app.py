@@ -204,7 +204,7 @@ class App:
                 labels, providers = {**settings.labels, "app": self.name}, self.schedules.providers
                 async with local.engine(settings, database, self.handlers, labels, providers) as engine:
                     self._engine = engine
-                    engine.server.recorder.on_ended.append(self._ended)
+                    engine.server.recorder.on_ended.connect(self._ended)
                     engine.agent.failures.hooks = self.failure_hooks
                     try:
                         yield self

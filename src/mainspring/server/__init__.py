@@ -1,6 +1,6 @@
 """The loops that plan, dispatch, record and rescue. All state is in store/; agents are reached through wire/.
 
-Each room may import those below it; server.py wires them together:
+Each room may import those below it, and import-linter checks it; server.py wires them together:
 
     dispatch/   claim due tasks and arm agents with them
     agents/     the agents connected to this server · planning/  plan times, overlap, limits, dependencies

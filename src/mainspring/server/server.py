@@ -1,6 +1,6 @@
-"""Server: the loops that plan, dispatch, record, rescue and tidy, and how they start and stop together.
+"""Server: wire the loops that plan, dispatch, record, rescue and clean up; start and stop them together.
 
-Next: server/cluster/membership.py, then server/planning/planner.py
+Next: server/planning/planner.py
 """
 
 from __future__ import annotations
@@ -9,35 +9,34 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Loop, run_all
 from mainspring.model.messages import Ending
 from mainspring.model.placement.lead import Lead
 from mainspring.model.words.skew import DEFAULT_LIMIT
-from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.registry import Roster
+from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster import coordinator
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.cluster.clock import Timekeeper
+from mainspring.server.cluster.clock import ClockLoop
 from mainspring.server.cluster.coordinator import Coordinator
-from mainspring.server.cluster.dead_processes import Neighbours
+from mainspring.server.cluster.dead_processes import DeadProcessesLoop
 from mainspring.server.cluster.janitor import Janitor
 from mainspring.server.cluster.leader import Leader
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.listener import Listener
 from mainspring.server.cluster.membership import Membership
 from mainspring.server.dispatch import broadcaster, daemons, overflow
 from mainspring.server.dispatch.broadcaster import Broadcaster
-from mainspring.server.dispatch.daemons import Keeper
+from mainspring.server.dispatch.daemons import DaemonsLoop
 from mainspring.server.dispatch.dispatcher import Dispatcher
-from mainspring.server.dispatch.overflow import Lender
+from mainspring.server.dispatch.overflow import OverflowLoop
 from mainspring.server.planning import limits
-from mainspring.server.planning.dependencies import Settler
-from mainspring.server.planning.limits import Gatekeeper
-from mainspring.server.planning.overlap import Turnstile
+from mainspring.server.planning.dependencies import DependenciesLoop
+from mainspring.server.planning.limits import LimitsLoop
+from mainspring.server.planning.overlap import OverlapLoop
 from mainspring.server.planning.planner import Planner
 from mainspring.server.planning.scopes import Provider
 from mainspring.server.recording.recorder import Recorder
@@ -48,12 +47,8 @@ from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
-MOVED_EVERY = 30.0  # seconds between looks at what may be ours, where no hint of a move came
-PLAN_EVERY = 1.0  # seconds between looks of the planner, and of the turnstile, where nothing wakes them
-
-
-class Closable(Protocol):
-    async def close(self) -> None: ...
+MOVED_EVERY = 30.0  # seconds after which moved segments are assumed even without a hint
+PLAN_EVERY = 1.0  # seconds between steps of the planner and of the overlap loop, where nothing wakes them
 
 
 class Server:
@@ -71,83 +66,85 @@ class Server:
         providers: Mapping[str, Provider] | None = None,
     ) -> None:
         self.clock = Clock()
-        self.standing = standing = Standing(newcomer.id)
+        self.server_lease = server_lease = ServerLease(newcomer.id)
         self._poll = poll
         self._lease = lease
-        self.timekeeper = Timekeeper(database, self.clock, skew_limit)
+        self.clock_loop = ClockLoop(database, self.clock, skew_limit)
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
-        self.membership = Membership(database, standing, newcomer, lease, lambda: len(self.gateway.seats))
-        self.leader = Leader(database, standing, lease)
-        self.coordinator = Coordinator(database, standing, self.leader, lease)
-        self.reception = Reception(database, standing, self.gateway, self.recorder, self.clock, lease, skew_limit)
-        self.roster = Roster(database, self.catalogue, self.gateway)
-        self.dispatcher = Dispatcher(
-            database, standing, self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+        self.membership = Membership(database, server_lease, newcomer, lease, lambda: len(self.gateway.sessions))
+        self.leader = Leader(database, server_lease, lease)
+        self.coordinator = Coordinator(database, server_lease, self.leader, lease)
+        self.agent_connections = AgentConnections(
+            database, server_lease, self.gateway, self.recorder, self.clock, lease, skew_limit
         )
-        self.lender = Lender(database, standing, self.dispatcher)
+        self.registry = Registry(database, self.catalogue, self.gateway)
+        self.dispatcher = Dispatcher(
+            database, server_lease, self.catalogue, self.gateway, self.recorder, self.registry, self.clock
+        )
+        self.overflow = OverflowLoop(database, server_lease, self.dispatcher)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock, lease)
-        self.neighbours = Neighbours(database)
-        self.settler = Settler(database)
+        self.dead_processes = DeadProcessesLoop(database)
+        self.dependencies = DependenciesLoop(database)
         self.broadcaster = Broadcaster(
             database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
         )
-        self.planner = Planner(database, standing, newcomer.app, providers or {})
-        self.turnstile = Turnstile(database, standing, lead.default)
-        self.gatekeeper = Gatekeeper(database, lead.default)
-        self.keeper = Keeper(database, self.catalogue, self.gateway)
+        self.planner = Planner(database, server_lease, newcomer.app, providers or {})
+        self.overlap = OverlapLoop(database, server_lease, lead.default)
+        self.limits = LimitsLoop(database, lead.default)
+        self.daemons = DaemonsLoop(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self._segments_wake = asyncio.Event()
         self.listener = Listener(database, self._hints())
         self._connect()
-        self.loops: asyncio.Task[None] | None = None  # ends only by `stop`, or by a bug
+        self.loops: asyncio.Task[None] | None = None  # ends by `stop` or by a bug
 
-    # ── who wakes whom ──────────────────────────────────────────────────────────────────────────
+    # ── which part wakes which ──────────────────────────────────────────────────────────────────
 
     def _hints(self) -> Mapping[str, Sequence[asyncio.Event]]:
-        """By the word that the database passes on from whoever has written something: who looks at once."""
+        """NOTIFY payload → the loops it wakes."""
         return {
             "due": [self.dispatcher.wake],
-            "gate": [self.gatekeeper.wake],
+            "gate": [self.limits.wake],
             "cancel": [self.gateway.cancel_wake],
-            "dependency": [self.settler.wake],
+            "dependency": [self.dependencies.wake],
             "armed": [self.broadcaster.armed_wake],
-            "job": [self.catalogue.wake, self.gatekeeper.wake, self.gatekeeper.sweep_wake],
-            "schedule": [self.planner.wake, self.keeper.wake],
-            "agent": [self.roster.wake],
+            "job": [self.catalogue.wake, self.limits.wake, self.limits.sweep_wake],
+            "schedule": [self.planner.wake, self.daemons.wake],
+            "agent": [self.registry.wake],
             "server": [self.coordinator.wake],
             "leader": [self.leader.wake],
             "segment": [self._segments_wake],
         }
 
     def _connect(self) -> None:
-        """What one part has done is the next one's work: nobody waits for a hint from his own process."""
-        claims, gates, cancels = self.dispatcher.wake.set, self.gatekeeper.wake.set, self.gateway.cancel_wake.set
-        self.leader.on_elected.append(self.coordinator.wake.set)  # what the leader before let go of has no owner
-        self.planner.on_planned += [claims, self.turnstile.wake.set, gates]
-        self.turnstile.on_released += [self.dispatcher.released, lambda _: gates()]
-        self.turnstile.on_stopping.append(cancels)
-        self.gatekeeper.on_released.append(self.dispatcher.released)
-        self.settler.on_requeued += [claims, gates]
-        self.keeper.on_stopping.append(cancels)
-        self.roster.on_back.append(claims)
-        self.recorder.on_requeued.append(claims)
-        self.reception.submissions.on_submitted.append(claims)
-        self.recorder.on_restarted.append(self.keeper.wake.set)
-        self.recorder.on_ended += [self._count, self.settler.ended, self.turnstile.ended, self.broadcaster.ended]
+        """Signals between the parts of this process, which need not wait for a NOTIFY."""
+        claims, gates, cancels = self.dispatcher.wake.set, self.limits.wake.set, self.gateway.cancel_wake.set
+        self.leader.on_elected.connect(self.coordinator.wake.set)
+        self.planner.on_planned.connect(claims, self.overlap.wake.set, gates)
+        self.overlap.on_released.connect(self.dispatcher.released, lambda _: gates())
+        self.overlap.on_stopping.connect(cancels)
+        self.limits.on_released.connect(self.dispatcher.released)
+        self.dependencies.on_requeued.connect(claims, gates)
+        self.daemons.on_stopping.connect(cancels)
+        self.registry.on_back.connect(claims)
+        self.recorder.on_requeued.connect(claims)
+        self.agent_connections.submissions.on_submitted.connect(claims)
+        self.recorder.on_restarted.connect(self.daemons.wake.set)
+        self.recorder.on_ended.connect(self._count, self.dependencies.ended, self.overlap.ended, self.broadcaster.ended)
 
     def _count(self, endings: list[Ending]) -> None:
-        self.standing.tally.recorded += len(endings)
+        self.server_lease.tally.recorded += len(endings)
 
     async def _segments_moved(self) -> int:
-        """Segments changed hands, or pools were opened: look at what may be ours now."""
+        """Segments were assigned or pools shared: plan and claim what may be ours now."""
         self.dispatcher.segments_moved()
         self.planner.wake.set()
-        self.turnstile.wake.set()
+        self.overlap.wake.set()
         return 0
 
-    # ── what is done over and over ──────────────────────────────────────────────────────────────
+    # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
     def _all_loops(self) -> Sequence[Loop]:
         only = self.leader.only
@@ -157,61 +154,61 @@ class Server:
             Loop(self.leader.look_every, self.leader.step, self.leader.wake),
             Loop(coordinator.LOOK_EVERY, only(self.coordinator.step), self.coordinator.wake),
             Loop(MOVED_EVERY, self._segments_moved, self._segments_wake),
-            Loop(overflow.LOOK_EVERY, self.lender.step),
-            # from a plan time to a task that may be claimed
+            Loop(overflow.LOOK_EVERY, self.overflow.step),
+            # from a plan time to a pending task
             Loop(PLAN_EVERY, self.planner.plan, self.planner.wake),
             Loop(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
-            Loop(60.0, self.planner.tell_overdue),
-            Loop(PLAN_EVERY, self.turnstile.step, self.turnstile.wake),
-            Loop(1.0, self.settler.step, self.settler.wake),
-            Loop(limits.LOOK_EVERY, self.gatekeeper.step, self.gatekeeper.wake),
-            Loop(limits.SWEEP_EVERY, self.gatekeeper.sweep, self.gatekeeper.sweep_wake),
-            # to the agents, and back
+            Loop(60.0, self.planner.warn_overdue),
+            Loop(PLAN_EVERY, self.overlap.step, self.overlap.wake),
+            Loop(1.0, self.dependencies.step, self.dependencies.wake),
+            Loop(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
+            Loop(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
+            # to the agents and back
             Loop(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
-            Loop(self._poll, self.dispatcher.look_below, adaptive=True),
+            Loop(self._poll, self.dispatcher.search_below, adaptive=True),
             Loop(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
-            Loop(broadcaster.LOOK_EVERY, self.broadcaster.take_up, self.broadcaster.armed_wake),
-            Loop(daemons.KEEP_EVERY, self.keeper.step, self.keeper.wake),
-            Loop(daemons.TRIM_EVERY, self.keeper.trim),
+            Loop(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
+            Loop(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
+            Loop(daemons.TRIM_EVERY, self.daemons.trim),
             Loop(self._lease / 6, self.gateway.renew),
             Loop(1.0, self.gateway.compact),
             Loop(1.0, self.gateway.cancel, self.gateway.cancel_wake),
             Loop(1.0, self.recorder.flush, self.recorder.wake),
-            # what went wrong, and what is left behind
+            # recovery and cleaning
             Loop(1.0, only(self.rescuer.step)),
-            Loop(1.0, self.neighbours.step),
+            Loop(1.0, self.dead_processes.step),
             Loop(60.0, only(self.janitor.step)),
-            # what there is to know
+            # what the other loops read
             Loop(2.0, self.catalogue.refresh, self.catalogue.wake),
-            Loop(2.0, self.roster.look, self.roster.wake),
-            Loop(5.0, self.roster.tell_unrunnable),
+            Loop(2.0, self.registry.refresh, self.registry.wake),
+            Loop(5.0, self.registry.warn_unrunnable),
             Loop(2.0, self.listener.step),
-            Loop(1.0, self.timekeeper.step),
+            Loop(1.0, self.clock_loop.step),
         )
 
-    # ── from start to stop ──────────────────────────────────────────────────────────────────────
+    # ── start and stop ──────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Look around once, take a share of the segments, then keep the loops running until `stop`."""
+        """Join the cluster with a share of the segments, then run the loops until `stop`."""
         for _ in range(8):
-            await self.timekeeper.step()
+            await self.clock_loop.step()
         await self.janitor.prepare()
         await self.catalogue.refresh()
-        await self.roster.look()
+        await self.registry.refresh()
         await self.listener.step()
         await self.membership.join()
         await self.leader.step()
-        await self.coordinator.step()  # if nobody else leads
+        await self.coordinator.step()  # if this server was elected
         self.loops = asyncio.create_task(run_all(self._all_loops()), name="mainspring server")
 
     async def leave(self) -> None:
-        """Take nothing new: others have the segments, and the lead."""
-        if not self.standing.is_draining:
+        """Take nothing new; release the segments and the leadership."""
+        if not self.server_lease.is_draining:
             await self.membership.drain()
             await self.leader.close()
 
     async def stop(self, *, patience: float) -> None:
-        """Take nothing new, let agents give back what has not started, record what they report."""
+        """Take nothing new, let agents give back what has not started, record their reports."""
         await self.leave()
         try:
             async with asyncio.timeout(patience):
@@ -223,39 +220,16 @@ class Server:
         if self.loops is not None:
             self.loops.cancel()
             await asyncio.wait([self.loops])
-        await self._last_words()
+        await self._flush_reports()
         await self.gateway.close()
-        await asyncio.gather(
-            *(part.close() for part in self._others())
-        )  # each waits a while where PostgreSQL is silent
-        await self.membership.close()  # until then the others know that this server is still there
+        await self.planner.close()
+        await self.leader.close()
+        await self.membership.close()  # last: until then this server counts as running
 
-    async def _last_words(self) -> None:
-        """What was reported and not yet recorded."""
+    async def _flush_reports(self) -> None:
         try:
             async with asyncio.timeout(5.0):
                 while await self.recorder.flush():
                     pass
         except (TimeoutError, StoreUnavailable) as error:
             log.warning("reports could not be recorded before the stop (%s); their tasks will be rescued", error)
-
-    def _others(self) -> Sequence[Closable]:
-        return (
-            self.reception,
-            self.dispatcher,
-            self.recorder,
-            self.rescuer,
-            self.neighbours,
-            self.settler,
-            self.broadcaster,
-            self.listener,
-            self.planner,
-            self.turnstile,
-            self.gatekeeper,
-            self.keeper,
-            self.janitor,
-            self.lender,
-            self.timekeeper,
-            self.coordinator,
-            self.leader,
-        )

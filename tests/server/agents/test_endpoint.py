@@ -1,4 +1,4 @@
-"""What the door tells whoever asks how the server is. Who is let in as an agent: test_network.py."""
+"""Endpoint: what /healthz and /readyz answer. Which agents are admitted: test_network.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from mainspring.compose.local import load, make_server
-from mainspring.server.agents.endpoint import Door
+from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.cluster.identity import Identity
 from mainspring.store.postgres.database import Database
 
@@ -21,13 +21,15 @@ NOWHERE = "postgresql://127.0.0.1:1/nowhere"  # how the server is must be told w
 
 
 class Probe:
-    """A door, and the reason that its server gives for not acting."""
+    """A endpoint, and the reason that its server gives for not acting."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
         database = Database(NOWHERE)
         server = make_server(load({"dsn": NOWHERE}, environment={}), database, Identity(uuid4()), None, {})
-        self.door = Door(database, server.reception, host="127.0.0.1", port=0, why_not_ready=lambda: self.reason)
+        self.endpoint = Endpoint(
+            database, server.agent_connections, host="127.0.0.1", port=0, why_not_ready=lambda: self.reason
+        )
         self.address = ""
 
     async def get(self, path: str, **headers: str) -> Answer:
@@ -58,10 +60,10 @@ def _get(address: str, path: str, headers: dict[str, str]) -> Answer:
 @pytest.fixture
 async def probe() -> AsyncIterator[Probe]:
     probe = Probe()
-    await probe.door.bind()
-    probe.address = urlsplit(await probe.door.open()).netloc
+    await probe.endpoint.bind()
+    probe.address = urlsplit(await probe.endpoint.open()).netloc
     yield probe
-    await probe.door.close()
+    await probe.endpoint.close()
 
 
 async def test_a_server_that_may_act_is_healthy_and_ready(probe: Probe) -> None:

@@ -1,4 +1,4 @@
-"""Flood: who sends too much is slowed down, then sent away."""
+"""FrameLimit: an agent that sends too many frames is slowed down, then disconnected."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import asyncio
 import pytest
 
 from mainspring.model.messages import AgentMessage, Frame, ServerMessage
-from mainspring.server.agents.frame_limit import BURST, RATE, Flood, Slowed
+from mainspring.server.agents.frame_limit import BURST, RATE, FrameLimit, LimitedChannel
 from mainspring.wire.channel import ChannelClosed, memory_pair
 from mainspring.wire.link import Link
 
 
 def test_an_honest_agent_is_never_slowed_down() -> None:
-    flood = Flood()
-    assert not any(flood.pause(100 + number / (RATE / 2)) for number in range(20_000))
+    limit = FrameLimit()
+    assert not any(limit.pause(100 + number / (RATE / 2)) for number in range(20_000))
 
 
 def test_a_burst_passes_and_a_flood_does_not() -> None:
-    flood = Flood()
-    assert not any(flood.pause(100.0) for _ in range(int(BURST)))
-    assert flood.pause(100.0) > 0
+    limit = FrameLimit()
+    assert not any(limit.pause(100.0) for _ in range(int(BURST)))
+    assert limit.pause(100.0) > 0
     with pytest.raises(ChannelClosed):
         for _ in range(100_000):
-            flood.pause(100.0)
+            limit.pause(100.0)
 
 
 def test_after_a_rest_all_is_forgiven() -> None:
-    flood = Flood()
+    limit = FrameLimit()
     for _ in range(int(BURST) + 100):
-        flood.pause(100.0)
-    assert flood.pause(200.0) == 0.0
+        limit.pause(100.0)
+    assert limit.pause(200.0) == 0.0
 
 
 async def test_frames_that_say_nothing_count_too_and_the_flood_is_told_why_it_is_sent_away(
@@ -46,7 +46,7 @@ async def test_frames_that_say_nothing_count_too_and_the_flood_is_told_why_it_is
         told.append(reason)
 
     monkeypatch.setattr(far, "refuse", refuse)
-    link: Link[ServerMessage, AgentMessage] = Link(Slowed(far))
+    link: Link[ServerMessage, AgentMessage] = Link(LimitedChannel(far))
     with pytest.raises(ChannelClosed):
         await asyncio.wait_for(link.receive(), 10)
     assert told == ["more frames than any agent sends"]

@@ -1,4 +1,4 @@
-"""Gateway: sessions, room, and when a frame is acknowledged. The agent's end is played by hand."""
+"""Gateway: sessions, room, and when a frame is acknowledged. The tests play the agent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.cluster import OWNER, standing
+from tests.cluster import OWNER, server_lease
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
@@ -34,7 +34,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again
-from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.session import ARM_LIMIT
 from mainspring.server.cluster.catalogue import Catalogue
@@ -58,7 +58,9 @@ class Server:
         self.recorder = Recorder(database, self.catalogue)
         self.clock = Clock()
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, LEASE)
-        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, LEASE)
+        self.agent_connections = AgentConnections(
+            database, server_lease(), self.gateway, self.recorder, self.clock, LEASE
+        )
 
 
 class Agent:
@@ -67,7 +69,7 @@ class Agent:
     def __init__(self, server: Server, *, slots: int = 10, labels: dict[str, str] | None = None) -> None:
         self._channel: Channel[AgentMessage, ServerMessage]
         self._channel, far = memory_pair()
-        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
         self._hello = Hello("agent", slots, labels or {})
         self._sequence = 0
         self.acknowledged = 0
@@ -105,8 +107,6 @@ async def server(database: Database, conn: Connection) -> AsyncIterator[Server]:
     await server.catalogue.refresh()
     yield server
     await server.gateway.close()
-    await server.reception.close()
-    await server.recorder.close()
 
 
 async def arm(conn: Connection, server: Server, agent: Agent, count: int) -> list[Armed]:
@@ -171,7 +171,7 @@ async def test_a_heartbeat_is_answered_with_the_time_and_with_what_the_database_
     server: Server,
 ) -> None:
     agent = await Agent(server).join()
-    server.gateway._seats[agent.session].renewed_at -= 50.0  # nobody has renewed it for so long
+    server.gateway._sessions[agent.session].renewed_at -= 50.0  # nobody has renewed it for so long
     await agent.say(Heartbeat(3))
     [answer] = await agent.hear()
     assert isinstance(answer, Configure)
@@ -283,7 +283,7 @@ async def test_a_task_that_comes_again_before_its_last_ending_is_told_is_held_on
     again = Armed(armed.task, armed.token + 1, armed.job, 2, 0.0, "{}")
     await server.gateway.arm(Claim({second.session: [again]}, {}, 1))
     server.gateway._recorded(failed.endings, [])
-    assert [len(server.gateway._seats[s].held) for s in (first.session, second.session)] == [0, 1]
+    assert [len(server.gateway._sessions[s].held) for s in (first.session, second.session)] == [0, 1]
     assert server.gateway.holds == 1
     server.gateway._recorded(finished(again).endings, [])
     assert server.gateway.holds == 0
@@ -389,7 +389,7 @@ async def test_an_agent_that_goes_while_it_is_told_to_cancel_harms_nobody(
     async def closed(_: object) -> int:
         raise ChannelClosed("gone, and the session has not noticed yet")
 
-    monkeypatch.setattr(server.gateway._seats[going.session].link, "send", closed)
+    monkeypatch.setattr(server.gateway._sessions[going.session].link, "send", closed)
     await server.gateway.cancel()
     assert await staying.hear() == [Cancel([Held(kept.task, kept.token)])]
     await going.leave()
@@ -473,9 +473,9 @@ async def test_a_connection_that_does_not_end_holds_up_no_renewal(
     silent, living = await Agent(server).join(), await Agent(server).join()
     await agents.end(conn, [silent.session])
     ended = asyncio.Event()
-    monkeypatch.setattr(server.gateway.seats[silent.session].link, "close", ended.wait)
+    monkeypatch.setattr(server.gateway.sessions[silent.session].link, "close", ended.wait)
     await asyncio.wait_for(server.gateway.renew(), 5)
-    assert set(server.gateway.seats) == {living.session}
+    assert set(server.gateway.sessions) == {living.session}
     ended.set()
     for agent in (silent, living):
         await agent.leave()
@@ -496,7 +496,7 @@ async def test_leases_are_renewed_while_somebody_has_the_table_of_tasks_locked(
                                       "mainspring.task")
             )  # fmt: skip
             await asyncio.wait_for(server.gateway.renew(), 3)
-            assert set(server.gateway.seats) == {agent.session}
+            assert set(server.gateway.sessions) == {agent.session}
         await asyncio.wait_for(looking, 5)
     finally:
         await locking.close()

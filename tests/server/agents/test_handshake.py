@@ -1,4 +1,4 @@
-"""Arrivals: an agent that connects again goes on with what it holds; what it does not hold goes back."""
+"""Handshake: an agent that reconnects keeps what it still holds; what it no longer holds is released."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents import handshake
-from mainspring.server.agents.handshake import Arrival
+from mainspring.server.agents.handshake import Accepted
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery.rescuer import Rescuer
@@ -30,10 +30,10 @@ def hello(
     return Hello("agent", 10, {}, instance=instance, session=session, held=holding)
 
 
-async def arrive(conn: Connection, said: Hello, token: int | None = None) -> Arrival:
-    arrival = await handshake.arrive(conn, said, 60.0, server=OWNER, process=None, token=token)
-    assert isinstance(arrival, Arrival)
-    return arrival
+async def arrive(conn: Connection, said: Hello, token: int | None = None) -> Accepted:
+    accepted = await handshake.open_session(conn, said, 60.0, server=OWNER, process=None, token=token)
+    assert isinstance(accepted, Accepted)
+    return accepted
 
 
 async def claimed(conn: Connection, session: int, count: int) -> list[Armed]:
@@ -76,7 +76,6 @@ async def test_what_never_came_to_the_agent_goes_back_and_costs_nothing(conn: Co
     assert tuple(row) == (TaskState.PENDING, 0, 0)
     assert (await tasks.get(conn, kept.task)).state == "assigned"
     assert await rescuer.step() == 0
-    await rescuer.close()
 
 
 async def test_a_claim_that_another_server_makes_for_the_old_session_is_found_and_goes_back(
@@ -87,7 +86,6 @@ async def test_a_claim_that_another_server_makes_for_the_old_session_is_found_an
     [late] = await claimed(conn, first.session, 1)
     assert await rescuer.step() == 1
     assert (await tasks.get(conn, late.task)).state == "pending"
-    await rescuer.close()
 
 
 async def test_nobody_goes_on_with_a_session_that_is_another_process_s(conn: Connection) -> None:
@@ -127,7 +125,7 @@ async def test_of_two_reconnects_at_once_each_attempt_is_of_one_session(conn: Co
     first = await arrive(one, hello())
     armed = await claimed(one, first.session, 5)
     both = await asyncio.gather(arrive(one, hello(first.session, *armed)), arrive(two, hello(first.session, *armed)))
-    holders = [h.task for arrival in both for h in await rescue.held(one, arrival.session, 10)]
+    holders = [h.task for accepted in both for h in await rescue.held(one, accepted.session, 10)]
     assert sorted(holders) == sorted(a.task for a in armed)
 
 
@@ -140,12 +138,11 @@ async def test_a_rescue_and_a_reconnect_at_once_never_give_a_task_twice(conn: Co
             "update mainspring.agent set lease_until = mainspring.now() + interval '2 ms' where session = $1",
             first.session,
         )
-        arrival, _ = await asyncio.gather(arrive(conn, hello(first.session, armed)), rescuer.step())
+        accepted, _ = await asyncio.gather(arrive(conn, hello(first.session, armed)), rescuer.step())
         await rescuer.step()
         state = (await tasks.get(conn, armed.task)).state
-        assert (state == "assigned") == (len(arrival.tasks) == 1)
+        assert (state == "assigned") == (len(accepted.tasks) == 1)
         await conn.execute("delete from mainspring.task")
-    await rescuer.close()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +162,7 @@ async def test_a_rescue_and_a_reconnect_at_once_never_give_a_task_twice(conn: Co
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_a_hello_that_makes_no_sense_is_refused_by_name(conn: Connection, said: Hello, field: str) -> None:
-    refusal = await handshake.arrive(conn, said, 60.0, server=OWNER, process=None, token=None)
+    refusal = await handshake.open_session(conn, said, 60.0, server=OWNER, process=None, token=None)
     assert isinstance(refusal, str)
     assert refusal.startswith(field)
     assert await conn.fetchval("select count(*) from mainspring.agent") == 0
@@ -177,10 +174,10 @@ async def test_a_hello_that_makes_no_sense_is_refused_by_name(conn: Connection, 
 async def test_a_token_that_serves_once_is_exchanged_for_a_credential(conn: Connection) -> None:
     id, secret = await tokens.create(conn, "laptop", once=True)
     assert await tokens.check(conn, secret) == id
-    arrival = await arrive(conn, hello(), token=id)
-    assert arrival.credential is not None
-    assert await tokens.check(conn, arrival.credential) not in (None, id)
-    other = await handshake.arrive(conn, hello(instance="other"), 60.0, server=OWNER, process=None, token=id)
+    accepted = await arrive(conn, hello(), token=id)
+    assert accepted.credential is not None
+    assert await tokens.check(conn, accepted.credential) not in (None, id)
+    other = await handshake.open_session(conn, hello(instance="other"), 60.0, server=OWNER, process=None, token=id)
     assert isinstance(other, str)
     assert "has served another" in other
 
@@ -193,12 +190,12 @@ async def test_the_same_process_may_come_with_its_token_again(conn: Connection) 
 
 async def test_a_revoked_token_ends_what_came_from_it(conn: Connection) -> None:
     id, secret = await tokens.create(conn, "laptop", once=True)
-    arrival = await arrive(conn, hello(), token=id)
-    assert arrival.credential is not None
+    accepted = await arrive(conn, hello(), token=id)
+    assert accepted.credential is not None
     await tokens.revoke(conn, id)
     assert await tokens.check(conn, secret) is None
-    assert await tokens.check(conn, arrival.credential) is None
-    assert await agents.renew(conn, [agents.Vital(arrival.session)], 60.0) == set()
+    assert await tokens.check(conn, accepted.credential) is None
+    assert await agents.renew(conn, [agents.Vital(accepted.session)], 60.0) == set()
 
 
 async def test_no_secret_is_stored(conn: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Servers and agents over real WebSockets on loopback: who is let in, what a lost connection costs, who lies."""
+"""Servers and agents over real WebSockets on loopback: admission, lost connections, agents that lie."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from mainspring.model.messages import (
     Welcome,
 )
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.agents.endpoint import Door
+from mainspring.server.agents.endpoint import Endpoint
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import output, tasks
@@ -187,14 +187,14 @@ async def test_handshakes_that_fail_after_the_token_leave_nothing_behind(
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    doors: list[Door] = []
-    opened = Door.open
+    endpoints: list[Endpoint] = []
+    opened = Endpoint.open
 
-    async def seen(door: Door) -> str:
-        doors.append(door)
-        return await opened(door)
+    async def seen(endpoint: Endpoint) -> str:
+        endpoints.append(endpoint)
+        return await opened(endpoint)
 
-    monkeypatch.setattr(Door, "open", seen)
+    monkeypatch.setattr(Endpoint, "open", seen)
     headers = {"Authorization": f"Bearer {await token(conn)}", "Origin": "http://evil.example"}
     async with server(shop, database, dsn) as url:
         for _ in range(3):
@@ -203,7 +203,7 @@ async def test_handshakes_that_fail_after_the_token_leave_nothing_behind(
 
         async def nothing_left() -> bool:
             gc.collect()
-            return not len(doors[0]._admitted)
+            return not len(endpoints[0]._admitted)
 
         await eventually(nothing_left)
 

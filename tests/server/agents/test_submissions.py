@@ -23,7 +23,7 @@ from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents import submissions
-from mainspring.server.agents.session import Seat
+from mainspring.server.agents.session import AgentSession
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, tasks
@@ -229,11 +229,11 @@ async def test_an_answer_that_is_lost_is_given_again_and_nothing_is_submitted_tw
     lost: list[Submitted] = []
     answer = submissions.Submissions._answer
 
-    async def answer_once_into_the_void(self: Any, seat: Seat, request: Submit) -> Submitted | None:
-        answered = await answer(self, seat, request)
+    async def answer_once_into_the_void(self: Any, session: AgentSession, request: Submit) -> Submitted | None:
+        answered = await answer(self, session, request)
         if not lost and answered is not None:
             lost.append(answered)
-            seat.link.abort()  # committed, and the connection is gone
+            session.link.abort()  # committed, and the connection is gone
             await asyncio.Event().wait()
         return answered
 
@@ -254,11 +254,11 @@ async def test_a_request_that_was_never_carried_out_is_asked_again(
     taken = submissions.Submissions.take
     lost: list[Submit] = []
 
-    def lose_the_first(self: Any, seat: Seat, request: Submit) -> None:
+    def lose_the_first(self: Any, session: AgentSession, request: Submit) -> None:
         if lost:
-            return taken(self, seat, request)
+            return taken(self, session, request)
         lost.append(request)
-        return seat.link.abort()
+        return session.link.abort()
 
     async def body() -> int:
         return (await far.child.enqueue(1)).id
@@ -285,7 +285,7 @@ async def test_while_postgresql_is_away_the_request_waits(
         return (await far.child.enqueue(1)).id
 
     monkeypatch.setattr(submissions, "submit_for_attempt", away_at_first)
-    monkeypatch.setattr(submissions, "AGAIN_AFTER", 0.01)
+    monkeypatch.setattr(submissions, "RETRY_AFTER", 0.01)
     far.body = body
     async with network(far, database, conn):
         id = await result_of(conn)
@@ -386,8 +386,8 @@ class _Link:
         self.posted += messages
 
 
-class _Seat:
-    name, session = "liar", 1
+class _Session:
+    name, id = "liar", 1
 
     def __init__(self) -> None:
         self.link = _Link()
@@ -415,7 +415,7 @@ class _Seat:
 async def test_what_no_honest_agent_sends_is_answered_and_changes_nothing(
     database: Database, conn: Connection, held: Held, wrong: dict[str, Any]
 ) -> None:
-    seat: Any = _Seat()
+    session: Any = _Session()
     honest: dict[str, Any] = {
         "request": uuid4().hex,
         "task": held.task,
@@ -424,10 +424,10 @@ async def test_what_no_honest_agent_sends_is_answered_and_changes_nothing(
         "args": ["{}"],
     }
     queue = submissions.Submissions(database)
-    queue.take(seat, Submit(**(honest | wrong)))
+    queue.take(session, Submit(**(honest | wrong)))
 
     async def answered() -> Any:
-        return seat.link.posted
+        return session.link.posted
 
     (answer,) = await eventually(answered)
     assert answer.code in ("validation", "not_found", "job_not_found"), answer
@@ -437,9 +437,9 @@ async def test_what_no_honest_agent_sends_is_answered_and_changes_nothing(
 
 @pytest.mark.parametrize("size", [2, 1 << 20])
 async def test_who_asks_for_more_than_any_agent_is_sent_away(database: Database, size: int) -> None:
-    seat: Any = _Seat()
+    session: Any = _Session()
     queue = submissions.Submissions(database)
     with pytest.raises(ChannelClosed, match="more submissions than any agent sends"):
         for _ in range(submissions.MOST_WAITING + 1):
-            queue.take(seat, Submit(uuid4().hex, 1, 1, "mine", ["x" * size]))
-    queue.left(seat)
+            queue.take(session, Submit(uuid4().hex, 1, 1, "mine", ["x" * size]))
+    queue.left(session)

@@ -1,4 +1,4 @@
-"""Leader: one at a time, whatever becomes of it; and what two of them do is harmless."""
+"""Leader: one at a time, whatever happens to it; and two at once do no harm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.placement.segments import SEGMENTS
 from mainspring.server.cluster.coordinator import Coordinator
 from mainspring.server.cluster.leader import Leader
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
 from mainspring.store.cluster import segments
 from mainspring.store.cluster.servers import Newcomer
@@ -30,23 +30,23 @@ class Member:
 
     def __init__(self, dsn: str, name: str, lease: float = LEASE) -> None:
         self.database = Database(dsn)
-        self.standing = Standing(uuid4())
-        newcomer = Newcomer(self.standing.id, name, "1", "here")
-        self.membership = Membership(self.database, self.standing, newcomer, lease, lambda: 0)
-        self.leader = Leader(self.database, self.standing, lease)
-        self.coordinator = Coordinator(self.database, self.standing, self.leader, lease)
+        self.server_lease = ServerLease(uuid4())
+        newcomer = Newcomer(self.server_lease.id, name, "1", "here")
+        self.membership = Membership(self.database, self.server_lease, newcomer, lease, lambda: 0)
+        self.leader = Leader(self.database, self.server_lease, lease)
+        self.coordinator = Coordinator(self.database, self.server_lease, self.leader, lease)
 
     @property
     def id(self) -> UUID:
-        return self.standing.id
+        return self.server_lease.id
 
     async def start(self) -> None:
         await self.membership.join()
         await self.leader.step()
 
     async def close(self) -> None:
-        for part in (self.coordinator, self.leader, self.membership):
-            await part.close()
+        await self.leader.close()
+        await self.membership.close()
         await self.database.close()
 
 
@@ -102,7 +102,7 @@ async def test_of_many_that_run_at_once_one_leads(dsn: str, join: Join) -> None:
 
 async def test_whoever_is_elected_sees_to_the_segments_at_once(dsn: str) -> None:
     member = Member(dsn, "a")
-    member.leader.on_elected.append(member.coordinator.wake.set)
+    member.leader.on_elected.connect(member.coordinator.wake.set)
     try:
         await member.start()
         assert member.coordinator.wake.is_set()
@@ -155,7 +155,7 @@ async def test_a_leader_that_stops_leaves_the_lead_to_the_others(join: Join) -> 
 async def test_who_cannot_trust_its_lease_does_not_run(join: Join, conn: Connection) -> None:
     first, second = await join("a"), await join("b")
     await cut(conn)
-    second.standing.trusted_until = 0.0
+    second.server_lease.trusted_until = 0.0
     await second.leader.step()
     assert second.leader.term is None
     await first.leader.step()
@@ -263,7 +263,7 @@ async def test_two_leaders_at_once_give_each_segment_to_one_server(join: Join, c
     """Even with the very same term: the epoch of a segment makes each move one leader's."""
     first, second = await join("a", 60.0), await join("b", 60.0)
     second.leader._term, second.leader._trusted_until = first.leader.term, float("inf")
-    second.coordinator._standing = first.standing
+    second.coordinator._server_lease = first.server_lease
     await asyncio.gather(*(member.coordinator.step() for member in (first, second) * 5))
     assert await owners(conn) == {first.id: 50, second.id: 50}
     moved = await conn.fetchval("select sum(cardinality(segments)) from mainspring.segment_move")
@@ -294,7 +294,7 @@ async def test_a_server_that_stops_gives_its_segments_away_by_itself(join: Join,
     assert await owners(conn) == {first.id: 50, None: 50}
     await first.coordinator.step()
     assert await owners(conn) == {first.id: SEGMENTS}
-    assert not second.standing.may_act
+    assert not second.server_lease.may_act
     status = await conn.fetchval("select status from mainspring.server where id = $1", second.id)
     assert status == "draining"
 
@@ -308,7 +308,7 @@ async def test_the_segments_of_a_dead_server_move_within_two_leases(join: Join, 
             await first.leader.step()
             await first.coordinator.step()
             await asyncio.sleep(0.05)
-    assert not second.standing.may_act, "it has stopped by itself"
+    assert not second.server_lease.may_act, "it has stopped by itself"
     assert await conn.fetchval("select status from mainspring.server where id = $1", second.id) == "dead"
 
 

@@ -1,4 +1,4 @@
-"""Broadcaster: one task becomes a run on every agent that matches, whichever server has it, and ends with the last."""
+"""Broadcaster: a broadcast gets a child task on every matching agent of every server, and ends with the last."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Agent:
         self.name = name
         self._labels = labels
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self.told: list[ServerMessage] = []
@@ -137,7 +137,7 @@ class Cluster:
         for server in self.servers:
             await server.broadcaster.step()
         for server in self.servers:
-            await server.broadcaster.take_up()
+            await server.broadcaster.arm_claimed()
 
     async def status(self, task: int) -> TaskView:
         return await tasks.get(self.conn, task)
@@ -176,8 +176,8 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
         for database in databases
     ]
     for server in servers:
-        server.standing.trusted_until = float("inf")
-        await server.timekeeper.step()
+        server.server_lease.trusted_until = float("inf")
+        await server.clock_loop.step()
         await server.catalogue.refresh()
     cluster = Cluster(servers, conn)
     yield cluster
@@ -311,7 +311,7 @@ async def test_a_claim_with_a_lower_number_than_the_last_known_one_is_armed(clus
     agent = await cluster.agent("a", server=cluster.other)
     await claimed_between(cluster, dsn, agent)
     await agent.has(1)
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     assert len({armed.task for armed in await agent.has(2)}) == 2
 
 
@@ -320,7 +320,7 @@ async def test_a_claim_that_was_not_taken_up_is_not_compacted_away(cluster: Clus
     await claimed_between(cluster, dsn, agent)
     await cluster.other.gateway.compact()
     assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2, "the rescuer would find it"
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     await agent.has(2)
     await cluster.other.gateway.compact()
     assert len(await rescue.held(cluster.conn, agent.session, 10)) == 2
@@ -342,10 +342,10 @@ async def test_what_was_taken_up_is_not_armed_again(cluster: Cluster) -> None:
     agent = await cluster.agent("a", server=cluster.other)
     await cluster.submit()
     await cluster.one.broadcaster.step()
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     [run] = await agent.has(1)
     await cluster.conn.execute("update mainspring.claim set untold = true")  # as if it had died before it noted that
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     await agent.ends(run)
     assert len(agent.armed) == 1
     assert await cluster.conn.fetchval("select count(*) from mainspring.claim where untold") == 0
@@ -355,9 +355,9 @@ async def test_a_claim_for_a_session_of_another_server_is_left_to_that_server(cl
     agent = await cluster.agent("a", server=cluster.other)
     await cluster.submit()
     await cluster.one.broadcaster.step()
-    await cluster.one.broadcaster.take_up()
+    await cluster.one.broadcaster.arm_claimed()
     assert await cluster.conn.fetchval("select untold from mainspring.claim")
-    await cluster.other.broadcaster.take_up()
+    await cluster.other.broadcaster.arm_claimed()
     await agent.has(1)
 
 
@@ -434,14 +434,14 @@ async def test_who_waits_for_a_broadcast_goes_on_when_it_has_ended(cluster: Clus
     agent = await cluster.agent("a")
     task = await cluster.submit()
     then = int(await cluster.conn.fetchval("select mainspring.enqueue('plain', after => array[$1::bigint])", task))
-    await cluster.one.settler.step()
+    await cluster.one.dependencies.step()
     await cluster.send_out()
     heard: list[int] = []
-    cluster.one.recorder.on_ended.append(lambda endings: heard.extend(ending.task for ending in endings))
+    cluster.one.recorder.on_ended.connect(lambda endings: heard.extend(ending.task for ending in endings))
     await agent.ends((await agent.has(1))[0])
     await cluster.one.broadcaster.step()
     assert task in heard
-    await cluster.one.settler.step()
+    await cluster.one.dependencies.step()
     assert (await cluster.status(then)).state == "pending"
 
 

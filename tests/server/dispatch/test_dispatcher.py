@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.cluster import standing
+from tests.cluster import server_lease
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
@@ -15,9 +15,9 @@ from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.registry import Roster
+from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.dispatch.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.recording.recorder import Recorder
@@ -37,17 +37,16 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0, Lead(LEAD, load_factor=0.0))
-        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, 60.0)
-        self.roster = Roster(database, self.catalogue, self.gateway)
+        self.agent_connections = AgentConnections(
+            database, server_lease(), self.gateway, self.recorder, self.clock, 60.0
+        )
+        self.registry = Registry(database, self.catalogue, self.gateway)
         self.dispatcher = Dispatcher(
-            database, standing(), self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+            database, server_lease(), self.catalogue, self.gateway, self.recorder, self.registry, self.clock
         )
 
     async def close(self) -> None:
         await self.gateway.close()
-        await self.reception.close()
-        await self.dispatcher.close()
-        await self.recorder.close()
 
 
 class Agent:
@@ -57,7 +56,7 @@ class Agent:
         near, far = memory_pair()
         self._server = server
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self._listening: asyncio.Task[None] | None = None
@@ -250,7 +249,7 @@ async def test_room_wakes_the_loop_only_when_something_may_wait_for_it(
 async def test_the_loop_rests_after_what_time_alone_brought_until_work_comes(
     conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.COMPANY", 60.0)
+    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.GATHER", 60.0)
     agent = await join(slots=10)
     await enqueue(conn, 3, due="4 s")
     server.dispatcher.wake.clear()
@@ -281,7 +280,7 @@ async def test_a_task_committed_below_the_floor_is_found(
     await server.dispatcher.step()
     assert late not in await agent.has(5), "below the floor"
     server.dispatcher.wake.clear()
-    await server.dispatcher.look_below()
+    await server.dispatcher.search_below()
     assert server.dispatcher.wake.is_set()
     await server.dispatcher.step()
     assert late in await agent.has(6)

@@ -1,4 +1,4 @@
-"""Placer, amounts and draining: who gets which task. The agents' ends are played by hand."""
+"""AgentPlacement, amounts and draining: which agent gets which task. The tests play the agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.cluster import standing
+from tests.cluster import server_lease
 
 from mainspring.model.messages import (
     AgentMessage,
@@ -30,15 +30,15 @@ from mainspring.model.placement.placement import Requirements
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.agents import registry as roster_module
-from mainspring.server.agents.connection import Reception
+from mainspring.server.agents import registry as registry_module
+from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.registry import Roster
+from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.dispatch import dispatcher as dispatcher_module
-from mainspring.server.dispatch.daemons import Keeper
+from mainspring.server.dispatch.daemons import DaemonsLoop
 from mainspring.server.dispatch.dispatcher import Dispatcher
-from mainspring.server.dispatch.placement import COURTESY
+from mainspring.server.dispatch.placement import DEFERENCE
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import registry, settings
 from mainspring.store.postgres.database import Connection, Database
@@ -58,12 +58,14 @@ class Server:
         self.catalogue = Catalogue(database)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, 60.0)
-        self.reception = Reception(database, standing(), self.gateway, self.recorder, self.clock, 60.0)
-        self.roster = Roster(database, self.catalogue, self.gateway)
-        self.dispatcher = Dispatcher(
-            database, standing(), self.catalogue, self.gateway, self.recorder, self.roster, self.clock
+        self.agent_connections = AgentConnections(
+            database, server_lease(), self.gateway, self.recorder, self.clock, 60.0
         )
-        self.keeper = Keeper(database, self.catalogue, self.gateway)
+        self.registry = Registry(database, self.catalogue, self.gateway)
+        self.dispatcher = Dispatcher(
+            database, server_lease(), self.catalogue, self.gateway, self.recorder, self.registry, self.clock
+        )
+        self.daemons = DaemonsLoop(database, self.catalogue, self.gateway)
 
     async def step(self) -> int:
         """All claims that there are to make."""
@@ -74,10 +76,6 @@ class Server:
 
     async def close(self) -> None:
         await self.gateway.close()
-        await self.reception.close()
-        await self.dispatcher.close()
-        await self.keeper.close()
-        await self.recorder.close()
 
 
 class Agent:
@@ -88,7 +86,7 @@ class Agent:
         self.name = name
         self._server = server
         self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.reception.serve(far, process="this one"))
+        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
         self.session = 0
         self.armed: list[Armed] = []
         self.running: set[int] = set()  # tasks it does not give back
@@ -189,7 +187,7 @@ async def other_server(conn: Connection, name: str, **labels: str) -> int:
 
 
 async def make_overdue(conn: Connection) -> None:
-    await conn.execute("update mainspring.task set run_at = run_at - $1 * interval '1 second'", COURTESY + 1)
+    await conn.execute("update mainspring.task set run_at = run_at - $1 * interval '1 second'", DEFERENCE + 1)
 
 
 # ── strategies ──────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +213,7 @@ async def test_tasks_that_are_born_assigned_go_round_too(conn: Connection, serve
 
 async def test_the_strategy_of_a_job_decides(conn: Connection, server: Server, join: Join) -> None:
     busy, idle = await join("busy"), await join("idle")
-    server.gateway.seats[busy.session].held.update(dict.fromkeys(range(-5, 0), 1))
+    server.gateway.sessions[busy.session].held.update(dict.fromkeys(range(-5, 0), 1))
     await define(conn, server, strategy="least_tasks")
     await enqueue(conn, 5)
     assert await server.step() == 5
@@ -238,7 +236,7 @@ async def test_the_strategy_of_the_whole_changes_without_a_restart(
 async def test_resources_follow_the_heartbeats(conn: Connection, server: Server, join: Join) -> None:
     await define(conn, server, strategy="resources")
     hot, cool = await join("hot"), await join("cool")
-    server.gateway.seats[hot.session].pulse = Heartbeat(0, cpu=0.95)
+    server.gateway.sessions[hot.session].heartbeat = Heartbeat(0, cpu=0.95)
     await enqueue(conn, 5)
     await server.step()
     await cool.has(5)
@@ -267,11 +265,11 @@ async def test_amounts_are_given_back_by_what_is_refused(conn: Connection, serve
     await enqueue(conn, 1)
     assert await server.step() == 1
     [armed] = await able.has(1)
-    seat = server.gateway.seats[able.session]
-    assert seat.amounts.free == {"gpu": 0.0}
+    session = server.gateway.sessions[able.session]
+    assert session.amounts.free == {"gpu": 0.0}
     server.gateway._recorded([], [Held(armed.task, armed.token)])
-    assert seat.amounts.free == {"gpu": 2.0}
-    assert seat.amounts.in_use == {}
+    assert session.amounts.free == {"gpu": 2.0}
+    assert session.amounts.in_use == {}
 
 
 async def test_what_is_armed_ahead_keeps_its_amount_until_it_has_ended(
@@ -297,7 +295,7 @@ async def test_jobs_that_need_different_amounts_share_what_there_is(
     await conn.execute("select mainspring.enqueue_many('small', array_fill('{}'::jsonb, array[3]))")
     assert await server.step() == 2
     await able.has(2)
-    assert server.gateway.seats[able.session].amounts.free == {"memory_gb": 1.0}
+    assert server.gateway.sessions[able.session].amounts.free == {"memory_gb": 1.0}
 
 
 async def test_a_task_that_needs_amounts_is_not_born_assigned(conn: Connection, server: Server, join: Join) -> None:
@@ -307,10 +305,10 @@ async def test_a_task_that_needs_amounts_is_not_born_assigned(conn: Connection, 
     assert await server.dispatcher.submit(Submission("job", "{}")) is None
 
 
-async def settled(keeper: Keeper) -> int:
+async def settled(daemons_loop: DaemonsLoop) -> int:
     """Let it place what it can; returns how many replicas it has made and placed."""
     seen = 0
-    while found := await keeper.step():
+    while found := await daemons_loop.step():
         seen += found
     return seen
 
@@ -326,11 +324,11 @@ async def test_a_replica_takes_no_amount_that_another_has_though_the_agent_has_r
 ) -> None:
     able = await join("able", offers={"gpu": 1.0})
     await daemon(conn, server, "needy", 3, {"gpu": 1.0})
-    assert await settled(server.keeper) == 3 + 1
+    assert await settled(server.daemons) == 3 + 1
     await daemon(conn, server, "modest", 2, {})
-    assert await settled(server.keeper) == 2 + 2
+    assert await settled(server.daemons) == 2 + 2
     await able.has(3)
-    assert server.gateway.seats[able.session].amounts.free == {"gpu": 0.0}
+    assert server.gateway.sessions[able.session].amounts.free == {"gpu": 0.0}
 
 
 async def test_a_replica_and_a_task_that_are_claimed_at_once_do_not_take_the_same_amount(
@@ -344,7 +342,7 @@ async def test_a_replica_and_a_task_that_are_claimed_at_once_do_not_take_the_sam
     claim = claims.claim
 
     async def claim_slowly(*given: Any, **options: Any) -> Any:
-        keeping.append(asyncio.create_task(server.keeper.step()))
+        keeping.append(asyncio.create_task(server.daemons.step()))
         await asyncio.wait(keeping, timeout=0.2)
         return await claim(*given, **options)
 
@@ -352,7 +350,7 @@ async def test_a_replica_and_a_task_that_are_claimed_at_once_do_not_take_the_sam
     await server.dispatcher.step()
     await asyncio.gather(*keeping)
     await able.has(1)
-    assert server.gateway.seats[able.session].amounts.free == {"gpu": 0.0}
+    assert server.gateway.sessions[able.session].amounts.free == {"gpu": 0.0}
 
 
 # ── preference ──────────────────────────────────────────────────────────────────────────────────
@@ -375,7 +373,7 @@ async def test_a_task_is_left_for_a_moment_to_a_preferred_agent_of_another_serve
     await define(conn, server, prefer={"zone": "b"})
     other = await join("other", zone="a")
     await other_server(conn, "preferred", zone="b")
-    await server.roster.look()
+    await server.registry.refresh()
     await enqueue(conn, 2)
     await enqueue(conn, 2, due="4 s")
     assert await server.step() == 0
@@ -479,7 +477,7 @@ async def test_servers_agree_on_the_winner_and_take_what_it_leaves(
     await both[1].leave()
     await conn.execute("delete from mainspring.agent where session = $1", both[1].session)
     await other_server(conn, "b")
-    await server.roster.look()
+    await server.registry.refresh()
     both[0].armed = []
     await submit_for(conn, range(40))
     ours = sum(name == "a" for name in before.values())
@@ -500,14 +498,14 @@ async def test_what_is_left_to_another_server_is_found_later(
     await define(conn, server, sticky="customer")
     agent = await join("a", 1000)
     elsewhere = await other_server(conn, "b")
-    await server.roster.look()
+    await server.registry.refresh()
     await submit_for(conn, range(40))
     taken = await server.step()
     assert 0 < taken < 40
     for _ in range(3):
         assert await server.step() == 0
     await conn.execute("delete from mainspring.agent where session = $1", elsewhere)
-    await server.roster.look()
+    await server.registry.refresh()
     assert await server.step() == 40 - taken
     await agent.has(40)
 
@@ -517,7 +515,7 @@ async def test_what_others_win_does_not_stand_in_the_way(conn: Connection, serve
     await define(conn, server, sticky="customer")
     agent = await join("a", 1)
     await other_server(conn, "b")
-    await server.roster.look()
+    await server.registry.refresh()
     await submit_for(conn, range(40))
     ours = await conn.fetchval("""
         select count(*) from mainspring.task
@@ -546,7 +544,7 @@ async def test_a_drained_agent_gives_back_what_has_not_started_and_takes_nothing
     assert await server.step() == 8
     leaving.running = {(await leaving.has(4))[0].task}
     await registry.drain(conn, "leaving")
-    await server.roster.look()
+    await server.registry.refresh()
 
     async def recorded() -> bool:
         await server.recorder.flush()
@@ -559,9 +557,9 @@ async def test_a_drained_agent_gives_back_what_has_not_started_and_takes_nothing
     await enqueue(conn, 3)
     await server.step()
     await staying.has(10)
-    await server.roster.look()
+    await server.registry.refresh()
     await registry.undrain(conn, "leaving")
-    await server.roster.look()
+    await server.registry.refresh()
     await enqueue(conn, 2)
     await server.step()
     async with asyncio.timeout(5):
@@ -579,7 +577,7 @@ async def test_what_a_claim_under_way_brought_to_a_drained_agent_is_asked_back_t
     await registry.drain(conn, "leaving")
     assert await server.step() == 1, "its server has not looked yet"
     await leaving.has(1)
-    await server.roster.look()
+    await server.registry.refresh()
 
     async def given_back() -> bool:
         await server.recorder.flush()
@@ -593,7 +591,7 @@ async def test_an_agent_that_connects_again_stays_drained(conn: Connection, serv
     await define(conn, server)
     first = await join("leaving")
     await registry.drain(conn, "leaving")
-    await server.roster.look()
+    await server.registry.refresh()
     await first.leave()
     await join("leaving")
     await enqueue(conn, 3)
@@ -611,26 +609,26 @@ async def test_a_job_that_nobody_can_run_is_told_once_a_minute(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(roster_module, "TELL_AFTER", 0.0)
+    monkeypatch.setattr(registry_module, "WARN_AFTER", 0.0)
     await define(conn, server, requires={"gpu": "a100"})
     await join("plain", zone="b")
-    await server.roster.look()
+    await server.registry.refresh()
 
     async def told() -> list[str]:
         caplog.clear()
         with caplog.at_level(logging.WARNING, "mainspring"):
-            await server.roster.tell_unrunnable()
+            await server.registry.warn_unrunnable()
         return [record.getMessage() for record in caplog.records]
 
     assert await told() == [], "nothing waits"
     await enqueue(conn, 2)
     assert await told() == ["2 tasks of job wait: no agent has gpu=a100; agents there are: plain (zone=b)"]
     assert await told() == []
-    monkeypatch.setattr(roster_module, "boottime", lambda: roster_module.TELL_EVERY + 1 + boottime())
+    monkeypatch.setattr(registry_module, "boottime", lambda: registry_module.WARN_EVERY + 1 + boottime())
     assert len(await told()) == 1
     await other_server(conn, "elsewhere", gpu="a100")
-    await server.roster.look()
-    monkeypatch.setattr(roster_module, "boottime", lambda: 3 * roster_module.TELL_EVERY + boottime())
+    await server.registry.refresh()
+    monkeypatch.setattr(registry_module, "boottime", lambda: 3 * registry_module.WARN_EVERY + boottime())
     assert await told() == [], "an agent of another server can"
 
 
@@ -639,7 +637,7 @@ async def test_at_the_start_an_agent_has_a_moment_to_come(
 ) -> None:
     await define(conn, server)
     await enqueue(conn, 1)
-    await server.roster.look()
+    await server.registry.refresh()
     with caplog.at_level(logging.WARNING, "mainspring"):
-        await server.roster.tell_unrunnable()
+        await server.registry.warn_unrunnable()
     assert caplog.records == []

@@ -1,25 +1,21 @@
-"""Settler: a step of its own on a real database."""
+"""DependenciesLoop: single steps on a real database."""
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
 
 import pytest
 
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.planning.dependencies import Settler
+from mainspring.server.planning.dependencies import DependenciesLoop
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, tasks, transitions
 
 
 @pytest.fixture
-async def settler(database: Database, conn: Connection) -> AsyncIterator[Settler]:
+async def dependencies_loop(database: Database, conn: Connection) -> DependenciesLoop:
     await jobs.register(conn, {"job": Definition(Python("job"))})
-    settler = Settler(database)
-    yield settler
-    await settler.close()
+    return DependenciesLoop(database)
 
 
 async def enqueue(conn: Connection, *after: int) -> int:
@@ -37,41 +33,43 @@ async def state(conn: Connection, task: int) -> str:
     return (await tasks.get(conn, task)).state
 
 
-async def test_with_nothing_to_settle_it_finds_nothing(conn: Connection, settler: Settler) -> None:
-    assert await settler.step() == 0
-    settler.ended([Ending(1, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)])
-    assert not settler.wake.is_set(), "nobody waits for anything"
+async def test_with_nothing_to_settle_it_finds_nothing(conn: Connection, dependencies_loop: DependenciesLoop) -> None:
+    assert await dependencies_loop.step() == 0
+    dependencies_loop.ended([Ending(1, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)])
+    assert not dependencies_loop.wake.is_set(), "nobody waits for anything"
 
 
-async def test_who_waits_goes_on_when_the_recorder_tells(conn: Connection, settler: Settler) -> None:
+async def test_who_waits_goes_on_when_the_recorder_tells(conn: Connection, dependencies_loop: DependenciesLoop) -> None:
     parent = await enqueue(conn)
     child = await enqueue(conn, parent)
     woken = []
-    settler.on_requeued.append(lambda: woken.append(1))
-    assert await settler.step() == 0
-    settler.ended(await end(conn, parent))
-    assert settler.wake.is_set()
-    await settler.step()
+    dependencies_loop.on_requeued.connect(lambda: woken.append(1))
+    assert await dependencies_loop.step() == 0
+    dependencies_loop.ended(await end(conn, parent))
+    assert dependencies_loop.wake.is_set()
+    await dependencies_loop.step()
     assert (await state(conn, child), woken) == ("pending", [1])
-    assert await settler.step() == 0
+    assert await dependencies_loop.step() == 0
 
 
-async def test_what_ended_elsewhere_is_found_by_looking(conn: Connection, settler: Settler) -> None:
+async def test_what_ended_elsewhere_is_found_by_looking(conn: Connection, dependencies_loop: DependenciesLoop) -> None:
     parent = await enqueue(conn)
     child = await enqueue(conn, parent)
     grandchild = await enqueue(conn, child)
     await end(conn, parent, TaskState.FAILED)
-    await settler.step()
+    await dependencies_loop.step()
     assert [await state(conn, task) for task in (child, grandchild)] == ["skipped", "skipped"]
-    assert await settler.step() == 0
+    assert await dependencies_loop.step() == 0
 
 
-async def test_a_parent_that_nobody_remembers_is_not_waited_for_forever(conn: Connection, settler: Settler) -> None:
+async def test_a_parent_that_nobody_remembers_is_not_waited_for_forever(
+    conn: Connection, dependencies_loop: DependenciesLoop
+) -> None:
     """Retention dropped it before anybody settled; a step that always finds it would never rest."""
     parent = await enqueue(conn)
     child = await enqueue(conn, parent)
     await end(conn, parent, TaskState.FAILED)
     await conn.execute("delete from mainspring.task_history")
-    await settler.step()
-    assert await settler.step() == 0
+    await dependencies_loop.step()
+    assert await dependencies_loop.step() == 0
     assert await state(conn, child) == "skipped"

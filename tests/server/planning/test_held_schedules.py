@@ -1,11 +1,11 @@
-"""Planners beside rows that somebody holds, and steps that would be too large."""
+"""Planner: steps beside rows that others have locked, and steps that would be too large."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.cluster import standing
+from tests.cluster import server_lease
 from tests.schedules import create, ledger, set_clock
 
 from mainspring.server.planning import planner as planner_module
@@ -15,7 +15,7 @@ from mainspring.store.postgres.database import Connection, Database
 
 @pytest.fixture
 async def planner(database: Database) -> AsyncIterator[Planner]:
-    planner = Planner(database, standing(), None, {})
+    planner = Planner(database, server_lease(), None, {})
     yield planner
     await planner.close()
 

@@ -1,11 +1,11 @@
-"""Gatekeeper: limits with jobs that run, on one server and on two."""
+"""LimitsLoop: limits with jobs that run, on one server and on two."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -16,7 +16,7 @@ import mainspring
 from mainspring import App
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Python
-from mainspring.server.planning.limits import Gatekeeper
+from mainspring.server.planning.limits import LimitsLoop
 from mainspring.store.limits import parked
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules.overlap import Released
@@ -29,10 +29,8 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-async def gatekeeper(database: Database, conn: Connection) -> AsyncIterator[Gatekeeper]:
-    gatekeeper = Gatekeeper(database, 5.0)
-    yield gatekeeper
-    await gatekeeper.close()
+async def limits_loop(database: Database, conn: Connection) -> LimitsLoop:
+    return LimitsLoop(database, 5.0)
 
 
 async def define_job(conn: Connection, **options: Any) -> None:
@@ -47,65 +45,65 @@ async def submit(conn: Connection, count: int, **given: Any) -> list[int]:
     return ids
 
 
-async def test_where_nothing_waits_it_finds_nothing(conn: Connection, gatekeeper: Gatekeeper) -> None:
-    assert await gatekeeper.step() == 0
+async def test_where_nothing_waits_it_finds_nothing(conn: Connection, limits_loop: LimitsLoop) -> None:
+    assert await limits_loop.step() == 0
     await define_job(conn, max_running=1)
-    assert (await gatekeeper.step(), await gatekeeper.sweep()) == (0, 0)
+    assert (await limits_loop.step(), await limits_loop.sweep()) == (0, 0)
 
 
-async def test_it_tells_the_dispatcher_where_the_released_lie(conn: Connection, gatekeeper: Gatekeeper) -> None:
+async def test_it_tells_the_dispatcher_where_the_released_lie(conn: Connection, limits_loop: LimitsLoop) -> None:
     told: list[Released] = []
-    gatekeeper.on_released.append(told.extend)
+    limits_loop.on_released.connect(told.extend)
     await define_job(conn, max_running=2)
     ids = await submit(conn, 3, priority="high")
-    assert await gatekeeper.step() == 2
+    assert await limits_loop.step() == 2
     real = await conn.fetchval("select id from mainspring.pool where target is null")
     assert [(r.pool, r.priority, r.position[1]) for r in told] == [(real, 7, id) for id in ids[:2]]
-    assert await gatekeeper.step() == 0
+    assert await limits_loop.step() == 0
 
 
-async def test_it_comes_back_when_a_rate_allows_the_next(conn: Connection, gatekeeper: Gatekeeper) -> None:
+async def test_it_comes_back_when_a_rate_allows_the_next(conn: Connection, limits_loop: LimitsLoop) -> None:
     await define_job(conn, rate="20/second", burst=1)
     await submit(conn, 2)
-    assert await gatekeeper.step() == 1
+    assert await limits_loop.step() == 1
     await conn.execute("update mainspring.task set state = 2 where job_slot is not null")
-    gatekeeper.wake.clear()
-    assert await gatekeeper.step() == 0
+    limits_loop.wake.clear()
+    assert await limits_loop.step() == 0
     async with asyncio.timeout(1.0):
-        await gatekeeper.wake.wait()
-    assert await gatekeeper.step() == 1
+        await limits_loop.wake.wait()
+    assert await limits_loop.step() == 1
 
 
-async def test_it_is_there_before_the_instant_of_one_that_waits(conn: Connection, gatekeeper: Gatekeeper) -> None:
+async def test_it_is_there_before_the_instant_of_one_that_waits(conn: Connection, limits_loop: LimitsLoop) -> None:
     await define_job(conn, max_running=1)
     await submit(conn, 1, run_at=await conn.fetchval("select mainspring.now() + interval '2.1 seconds'"))
-    gatekeeper.wake.clear()
-    assert await gatekeeper.step() == 0
+    limits_loop.wake.clear()
+    assert await limits_loop.step() == 0
     async with asyncio.timeout(1.0):
-        await gatekeeper.wake.wait()
-    assert await gatekeeper.step() == 1
+        await limits_loop.wake.wait()
+    assert await limits_loop.step() == 1
 
 
-async def test_limits_that_are_lifted_free_those_who_stand_aside(conn: Connection, gatekeeper: Gatekeeper) -> None:
+async def test_limits_that_are_lifted_free_those_who_stand_aside(conn: Connection, limits_loop: LimitsLoop) -> None:
     await define_job(conn, concurrency_key="k")
     await submit(conn, 5)
-    while await gatekeeper.step():
+    while await limits_loop.step():
         pass
     assert await conn.fetchval("select count(*) from mainspring.task where key_slot is not null") == 1
     await define_job(conn)
-    assert await gatekeeper.sweep() == 4
-    assert gatekeeper.wake.is_set()
-    await gatekeeper.step()
+    assert await limits_loop.sweep() == 4
+    assert limits_loop.wake.is_set()
+    await limits_loop.step()
     assert await conn.fetchval("select count(*) from mainspring.task where pool = gate") == 0
 
 
-async def test_a_rate_of_a_key_goes_on_by_itself(conn: Connection, gatekeeper: Gatekeeper) -> None:
+async def test_a_rate_of_a_key_goes_on_by_itself(conn: Connection, limits_loop: LimitsLoop) -> None:
     await set_clock(conn, 0)
     await define_job(conn, rate="1/second", rate_per="key", concurrency_key="k", concurrency_limit=None)
     await submit(conn, 3)
     for second in range(3):
         await set_clock(conn, second)
-        while await gatekeeper.step():
+        while await limits_loop.step():
             pass
         assert await conn.fetchval("select count(*) from mainspring.task where job_slot >= 0") == second + 1
     assert await parked.sweep(conn, "", 10) == (0, None)

@@ -1,4 +1,4 @@
-"""Turnstile: the six overlap policies with jobs that run, per schedule and scope."""
+"""OverlapLoop: the six overlap policies with jobs that run, per schedule and scope."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
-from tests.cluster import standing
+from tests.cluster import server_lease
 from tests.schedules import Entry, claimed, create, finished, ledger, live, planned, set_clock, started
 
 import mainspring
@@ -18,7 +18,7 @@ from mainspring import App
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.schedules.schedules import Overlap
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.planning.overlap import Turnstile
+from mainspring.server.planning.overlap import OverlapLoop
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
 from mainspring.store.tasks import partitions
@@ -30,16 +30,14 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-async def turnstile(database: Database, conn: Connection) -> AsyncIterator[Turnstile]:
+async def overlap_loop(database: Database, conn: Connection) -> OverlapLoop:
     await set_clock(conn, 0)
     await partitions.make_ahead(conn, days=1)
-    turnstile = Turnstile(database, standing(), 5.0)
-    yield turnstile
-    await turnstile.close()
+    return OverlapLoop(database, server_lease(), 5.0)
 
 
-async def settle(turnstile: Turnstile) -> None:
-    while await turnstile.step():
+async def settle(overlap_loop: OverlapLoop) -> None:
+    while await overlap_loop.step():
         pass
 
 
@@ -60,7 +58,9 @@ STORIES: dict[Overlap, tuple[str, str, str, list[str | None]]] = {
 
 
 @pytest.mark.parametrize("overlap", get_args(Overlap))
-async def test_nothing_is_decided_before_the_instant(conn: Connection, turnstile: Turnstile, overlap: Overlap) -> None:
+async def test_nothing_is_decided_before_the_instant(
+    conn: Connection, overlap_loop: OverlapLoop, overlap: Overlap
+) -> None:
     report = await create(conn, every=4, overlap=overlap)
     await planned(conn)
     await set_clock(conn, 4)
@@ -69,7 +69,7 @@ async def test_nothing_is_decided_before_the_instant(conn: Connection, turnstile
     for now, expected in ((7.9, before), (8, at_instant), (12, later)):
         await set_clock(conn, now)
         await planned(conn)
-        await settle(turnstile)
+        await settle(overlap_loop)
         found = [(second, state) for second, state in await live(conn, report) if second <= 16]
         assert plain(found)[: len(expected)] == expected, now
     assert [entry.reason for entry in await ledger(conn, report)][:3] == reasons
@@ -81,7 +81,7 @@ async def test_nothing_is_decided_before_the_instant(conn: Connection, turnstile
 
 @pytest.mark.parametrize("overlap", sorted(set(get_args(Overlap)) - {"allow"}))
 async def test_one_whose_predecessor_ends_within_the_lead_is_armed_ahead_of_its_instant(
-    conn: Connection, turnstile: Turnstile, overlap: Overlap
+    conn: Connection, overlap_loop: OverlapLoop, overlap: Overlap
 ) -> None:
     report = await create(conn, every=10, overlap=overlap)
     await set_clock(conn, 3)
@@ -90,58 +90,57 @@ async def test_one_whose_predecessor_ends_within_the_lead_is_armed_ahead_of_its_
     running = await claimed(conn, ahead=0)
     await started(conn, running)
     await planned(conn)
-    await settle(turnstile)
+    await settle(overlap_loop)
     assert plain(await live(conn, report)) == "rb"
     await set_clock(conn, 16)
     await finished(conn, running)
-    await settle(turnstile)
+    await settle(overlap_loop)
     assert plain(await live(conn, report)) == "p"
     [armed] = await claimed(conn)
     assert (await ledger(conn, report))[1] == Entry(20, "", None)
     assert armed.plan_time == armed.fire_at
 
 
-async def test_a_lane_that_is_not_due_soon_is_left_alone(conn: Connection, turnstile: Turnstile) -> None:
+async def test_a_lane_that_is_not_due_soon_is_left_alone(conn: Connection, overlap_loop: OverlapLoop) -> None:
     report = await create(conn, every=5, overlap="skip")
     await planned(conn)
     await conn.execute("delete from mainspring.task where state = 1")
-    await settle(turnstile)
+    await settle(overlap_loop)
     assert plain(await live(conn, report)) == "b"
     await set_clock(conn, 5)
-    await settle(turnstile)
+    await settle(overlap_loop)
     assert plain(await live(conn, report)) == "p"
 
 
-async def test_an_ending_wakes_who_knows_of_a_waiting_task(conn: Connection, turnstile: Turnstile) -> None:
-    turnstile.ended([])
-    assert not turnstile.wake.is_set()
+async def test_an_ending_wakes_who_knows_of_a_waiting_task(conn: Connection, overlap_loop: OverlapLoop) -> None:
+    overlap_loop.ended([])
+    assert not overlap_loop.wake.is_set()
     await create(conn, every=4, overlap="queue")
     await planned(conn)
     await set_clock(conn, 4)
-    await turnstile.step()
-    turnstile.ended([])
-    assert turnstile.wake.is_set()
+    await overlap_loop.step()
+    overlap_loop.ended([])
+    assert overlap_loop.wake.is_set()
 
 
-async def test_two_turnstiles_at_once_let_one_pass(dsn: str, conn: Connection, turnstile: Turnstile) -> None:
+async def test_two_overlap_loops_at_once_let_one_pass(dsn: str, conn: Connection, overlap_loop: OverlapLoop) -> None:
     report = await create(conn, every=1, overlap="queue_all", scopes=["a", "b", "c"])
     await planned(conn)
     await set_clock(conn, 9)
     databases = [Database(dsn) for _ in range(4)]
-    turnstiles = [Turnstile(database, standing(), 5.0) for database in databases]
+    overlap_loops = [OverlapLoop(database, server_lease(), 5.0) for database in databases]
     for _ in range(8):
-        await asyncio.gather(*(settle(one) for one in turnstiles))
+        await asyncio.gather(*(settle(one) for one in overlap_loops))
         running = await conn.fetch("select scope, count(*) from mainspring.task where pool > 0 group by scope")
         assert [row["count"] for row in running] == [1, 1, 1]
         await finished(conn, await claimed(conn, ahead=0))
     assert {entry.reason for entry in await ledger(conn, report)} == {None}
-    for one, database in zip(turnstiles, databases, strict=True):
-        await one.close()
+    for database in databases:
         await database.close()
 
 
 async def test_what_waits_when_overlap_is_allowed_by_an_edit_runs_at_once(
-    conn: Connection, turnstile: Turnstile
+    conn: Connection, overlap_loop: OverlapLoop
 ) -> None:
     report = await create(conn, every=4, overlap="queue_all")
     await planned(conn)
@@ -149,7 +148,7 @@ async def test_what_waits_when_overlap_is_allowed_by_an_edit_runs_at_once(
     await planned(conn)
     await started(conn, [(await claimed(conn, ahead=0))[0]])
     await schedules.change(conn, "report", lambda s: replace(s, policies=replace(s.policies, overlap="allow")))
-    await settle(turnstile)
+    await settle(overlap_loop)
     assert plain(await live(conn, report)) == "rp", "4 runs, 8 waits no more; what was ahead is planned anew"
 
 

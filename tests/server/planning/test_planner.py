@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
-from tests.cluster import standing
+from tests.cluster import server_lease
 from tests.schedules import START, Entry, at, claimed, create, finished, ledger, live, set_clock, started
 
 import mainspring
@@ -47,7 +47,7 @@ async def planning(
 ) -> AsyncIterator[list[Planner]]:
     """Planners, each with its own connections."""
     databases = [Database(dsn) for _ in range(count)]
-    planners = [Planner(database, standing(), app, providers or {}) for database in databases]
+    planners = [Planner(database, server_lease(), app, providers or {}) for database in databases]
     try:
         yield planners
     finally:
@@ -237,7 +237,7 @@ async def test_a_row_that_somebody_holds_is_not_asked_for_again_and_again(
 
 async def test_who_waits_for_tasks_is_told_when_there_are_any(conn: Connection, planner: Planner) -> None:
     told: list[bool] = []
-    planner.on_planned.append(lambda: told.append(True))
+    planner.on_planned.connect(lambda: told.append(True))
     await set_clock(conn, 0)
     await create(conn, every=HOUR)
     await settle([planner])
@@ -369,7 +369,7 @@ async def test_a_provider_that_fails_stops_nobody_and_its_plan_times_wait(
 async def test_a_provider_that_hangs_stops_nobody(
     dsn: str, conn: Connection, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
-    monkeypatch.setattr(scopes_module, "PATIENCE", 0.05)
+    monkeypatch.setattr(scopes_module, "TIMEOUT", 0.05)
     tenants = Tenants()
     tenants.answer = asyncio.Event()
     gate = threading.Event()
@@ -644,10 +644,10 @@ import asyncio, sys
 from mainspring.errors import StoreUnavailable
 from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Database
-from tests.cluster import standing
+from tests.cluster import server_lease
 
 async def main():
-    planner = Planner(Database(sys.argv[1]), standing(), None, {})
+    planner = Planner(Database(sys.argv[1]), server_lease(), None, {})
     while True:
         try:
             await planner.step() or await asyncio.sleep(0.001)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -26,11 +26,11 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
+from mainspring.model.reports import Report, checked
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import Report
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, output, ownership, tasks, transitions
@@ -53,7 +53,7 @@ class Agent:
     async def report(self, *reports: Report) -> None:
         await self.near.send(list(reports))
         sequence, messages = await self.far.receive()
-        self._recorder.submit(self.far, sequence, messages)  # type: ignore[arg-type]
+        self._recorder.submit(self.far, sequence, [checked(message) for message in messages])  # type: ignore[arg-type]
 
     async def acknowledged(self) -> int:
         """How many frames are acknowledged by now."""
@@ -73,13 +73,11 @@ class Earlier:
 
 
 @pytest.fixture
-async def recorder(database: Database, conn: Connection) -> AsyncIterator[Recorder]:
+async def recorder(database: Database, conn: Connection) -> Recorder:
     await jobs.register(conn, {"job": Definition(Python("job"), Retry(retries=1, backoff="fixed", delay=60.0))})
     catalogue = Catalogue(database)
     await catalogue.refresh()
-    recorder = Recorder(database, catalogue)
-    yield recorder
-    await recorder.close()
+    return Recorder(database, catalogue)
 
 
 @pytest.fixture
@@ -156,8 +154,8 @@ async def test_a_failure_that_may_be_repeated_goes_back_and_the_next_one_ends_it
     agent, task = Agent(recorder), await running()
     requeued: list[int] = []
     ended: list[Ending] = []
-    recorder.on_requeued.append(lambda: requeued.append(1))
-    recorder.on_ended.append(ended.extend)
+    recorder.on_requeued.connect(lambda: requeued.append(1))
+    recorder.on_ended.connect(ended.extend)
     await agent.report(Finished([await ending(conn, task, TaskState.FAILED, code="handler_error")]))
     await recorder.flush()
     view = await tasks.get(conn, task)
@@ -175,7 +173,7 @@ async def test_who_waits_is_told_what_is_over_also_for_attempts_that_run_again(
 ) -> None:
     agent, made = Agent(recorder), [await running() for _ in range(3)]
     told: list[tuple[list[Ending], list[Held]]] = []
-    recorder.on_recorded.append(lambda endings, refused: told.append((endings, refused)))
+    recorder.on_recorded.connect(lambda endings, refused: told.append((endings, refused)))
     endings = [await ending(conn, made[0]), await ending(conn, made[1], TaskState.FAILED)]
     await agent.report(Finished(endings), Refused([Held(made[2], TOKEN)], "draining"))
     await recorder.flush()

@@ -1,9 +1,8 @@
-"""Deadlines: an attempt that its living agent should have ended is ended by the database, and the agent is told."""
+"""Rescuer: an attempt that its living agent should have ended is ended, and the agent is ordered to stop it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.cluster import OWNER, shift_clock
@@ -37,7 +36,7 @@ def look_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer]:
+async def rescuer(database: Database, conn: Connection) -> Rescuer:
     await jobs.register(
         conn,
         {
@@ -51,10 +50,7 @@ async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer
     catalogue = Catalogue(database)
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
-    rescuer = Rescuer(database, catalogue, recorder, Clock(), LEASE)
-    yield rescuer
-    await rescuer.close()
-    await recorder.close()
+    return Rescuer(database, catalogue, recorder, Clock(), LEASE)
 
 
 async def begin(conn: Connection) -> int:
@@ -175,7 +171,6 @@ async def test_two_rescuers_end_each_attempt_once(conn: Connection, database: Da
     held = await runs(conn, session, *["job"] * 20, since=MOST + 1)
     other = Rescuer(database, rescuer._catalogue, rescuer._recorder, Clock(), LEASE)
     moved = await asyncio.gather(rescuer.step(), other.step())
-    await other.close()
     assert sum(moved) == 20
     assert {(await tasks.get(conn, armed.task)).attempt for armed in held} == {1}
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 20

@@ -1,9 +1,8 @@
-"""Rescuer: what a dead session held runs again, ends, or is lost."""
+"""Rescuer: what an expired session held runs again, ends, or is lost."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from mainspring.model.tasks.retry import Retry
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery import rescuer as rescuer_module
-from mainspring.server.recovery import salvage as salvage_module
 from mainspring.server.recovery.rescuer import Rescuer
 from mainspring.store.cluster import agents
 from mainspring.store.daemons import daemons, replicas
@@ -30,7 +28,7 @@ PATIENT = Retry(retries=1000, backoff="fixed", delay=0.0)
 
 
 @pytest.fixture
-async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer]:
+async def rescuer(database: Database, conn: Connection) -> Rescuer:
     await jobs.register(
         conn,
         {
@@ -42,10 +40,7 @@ async def rescuer(database: Database, conn: Connection) -> AsyncIterator[Rescuer
     catalogue = Catalogue(database)
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
-    rescuer = Rescuer(database, catalogue, recorder, Clock(), 60.0)
-    yield rescuer
-    await rescuer.close()
-    await recorder.close()
+    return Rescuer(database, catalogue, recorder, Clock(), 60.0)
 
 
 async def dies_with(conn: Connection, *names: str, started: bool = True) -> list[int]:
@@ -165,7 +160,7 @@ async def test_many_are_rescued_in_batches_and_the_session_is_buried_after_the_l
     monkeypatch.setattr(rescuer_module, "BATCH", 4)
     made = await dies_with(conn, *["job"] * 10)
     requeued = []
-    rescuer._recorder.on_requeued.append(lambda: requeued.append(1))
+    rescuer._recorder.on_requeued.connect(lambda: requeued.append(1))
     moved = [await rescuer.step() for _ in range(4)]
     assert moved == [4, 4, 2, 0]
     assert len(requeued) == 3
@@ -176,7 +171,6 @@ async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, databa
     made = await dies_with(conn, *["job"] * 20)
     other = Rescuer(database, rescuer._catalogue, rescuer._recorder, Clock(), 60.0)
     await asyncio.gather(rescuer.step(), other.step())
-    await other.close()
     assert {(await view(conn, task)).attempt for task in made} == {1}
     assert {await crashes(conn, task) for task in made} == {1}
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 20
@@ -292,7 +286,7 @@ async def test_one_that_cannot_be_written_at_all_is_told_of_once_and_tried_again
     conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(salvage_module, "boottime", lambda: now)
+    monkeypatch.setattr(rescuer_module, "boottime", lambda: now)
     good, bad = await dies_with(conn, "job", "job")
     for table in ("attempt", "task_history"):
         await refuse(conn, table, bad)

@@ -53,9 +53,7 @@ async def recorder(database: Database, conn: Connection) -> Any:
     await jobs.register(conn, {"job": Definition(Python("job"))})
     catalogue = Catalogue(database)
     await catalogue.refresh()
-    recorder = Recorder(database, catalogue)
-    yield recorder
-    await recorder.close()
+    return Recorder(database, catalogue)
 
 
 # ── as many as are wanted ───────────────────────────────────────────────────────────────────────────

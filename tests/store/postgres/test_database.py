@@ -226,6 +226,18 @@ async def test_a_line_serves_one_at_a_time(dsn: str) -> None:
     await line.close()
 
 
+async def test_a_database_closes_its_lines_with_its_pool(dsn: str) -> None:
+    database = Database(dsn)
+    used: list[Connection] = []
+    for line in (database.line(), database.line(), database.line("shared"), database.line("shared")):
+        async with line as mine:
+            used.append(mine)
+    assert used[0] is not used[1]
+    assert used[2] is used[3]
+    await database.close()
+    assert all(mine.is_closed() for mine in used)
+
+
 async def test_a_cancelled_user_leaves_the_line_usable(dsn: str, conn: Connection) -> None:
     line = Database(dsn).line()
     await conn.execute("select pg_advisory_lock(7)")

@@ -22,7 +22,7 @@ from tests.stream_proxy import StreamProxy
 import mainspring
 from mainspring.errors import StoreUnavailable
 from mainspring.server.cluster.leader import Leader
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
 from mainspring.store.cluster.servers import Newcomer
 from mainspring.store.postgres.database import Database, Line
@@ -198,9 +198,9 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
     await migrate(Database(lasting.dsn))
     async with StreamProxy("127.0.0.1", lasting.port) as proxy:
         database = Database(lasting.dsn.replace(str(lasting.port), str(proxy.port)))
-        standing = Standing(uuid4())
-        membership = Membership(database, standing, Newcomer(standing.id, "a", "1", "here"), 60.0, lambda: 0)
-        leader = Leader(database, standing, 60.0)
+        server_lease = ServerLease(uuid4())
+        membership = Membership(database, server_lease, Newcomer(server_lease.id, "a", "1", "here"), 60.0, lambda: 0)
+        leader = Leader(database, server_lease, 60.0)
         await membership.join()
         await leader.step()
         assert leader.term is not None
@@ -208,4 +208,5 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
         async with asyncio.timeout(5):
             await membership.drain()
             await leader.close()
-        assert standing.is_draining
+            await database.close()
+        assert server_lease.is_draining

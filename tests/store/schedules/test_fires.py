@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.cluster import OWNER, standing
+from tests.cluster import OWNER, server_lease
 
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
 from mainspring.model.schedules.define_schedule import define_schedule
@@ -43,7 +43,7 @@ async def at_noon(conn: Connection) -> None:
 
 @pytest.fixture
 async def planner(database: Database) -> Any:
-    planner = Planner(database, standing(), None, {})
+    planner = Planner(database, server_lease(), None, {})
     yield planner
     await planner.close()
 

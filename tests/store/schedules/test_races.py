@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.cluster import standing
+from tests.cluster import server_lease
 from tests.schedules import at, create, planned, set_clock
 
 from mainspring.errors import Conflict
@@ -89,7 +89,7 @@ async def test_a_pause_needs_no_calendar(conn: Connection) -> None:
 
 
 async def plan(database: Database) -> None:
-    planner = Planner(database, standing(), None, {})
+    planner = Planner(database, server_lease(), None, {})
     while await planner.step():
         pass
     await planner.close()

@@ -431,8 +431,6 @@ async def test_an_agent_that_dies_with_what_was_asked_back_has_given_it_back(
     assert await live(conn, report) == [(5, TaskState.PENDING), (10, TaskState.PENDING)]
     kept = 0 if fits else 1
     assert await conn.fetchval("select count(*) from mainspring.attempt") == kept, "it never started"
-    await rescuer.close()
-    await recorder.close()
 
 
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────

@@ -89,7 +89,7 @@ async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Sc
         signals.hurry = lambda: runner.stop_all("shutdown")
         began = datetime.fromtimestamp(app.engine.server.clock.now() - 5.0, UTC)
         score = Score(stage, began, as_json=as_json)
-        app.engine.server.recorder.on_recorded.append(score.recorded)
+        app.engine.server.recorder.on_recorded.connect(score.recorded)
         settle_memory()
         watching = asyncio.create_task(score.watch())
         playing = asyncio.create_task(_perform(seconds, stage, scenes))

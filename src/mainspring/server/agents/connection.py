@@ -1,9 +1,9 @@
-"""Reception: one connection of an agent, from its hello until it closes; what it says is handed on.
+"""AgentConnections: serve one agent's connection from its hello until it closes.
 
-Reads   messages of agents
-Writes  store.agents        (sessions)
+Reads   messages of agents; reports go to the recorder, checked by model/reports.py
+Writes  store.cluster.agents   (sessions)
 Sends   Welcome, Configure
-Next:   server/agents/handshake.py, server/agents/gateway.py, server/recording/recorder.py, server/agents/submissions.py
+Next:   server/recording/recorder.py
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from mainspring.model.messages import (
     Submit,
     Welcome,
 )
+from mainspring.model.reports import Report, checked
 from mainspring.model.words.skew import DEFAULT_LIMIT, alarm
 from mainspring.server.agents import handshake
-from mainspring.server.agents.frame_limit import Slowed
+from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.session import Seat
+from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
-from mainspring.server.cluster.lease import Standing
-from mainspring.server.recording.batch import Report, Reporter
+from mainspring.server.cluster.lease import ServerLease
+from mainspring.server.recording.batch import Reporter
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database
@@ -42,41 +43,41 @@ from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
 
-HELLO_WITHIN = 10.0  # seconds after a connection was made
-ALARM_EVERY = 600.0  # seconds between two words about one wrong clock
+HELLO_WITHIN = 10.0  # seconds from the connection to the hello
+WARN_EVERY = 600.0  # seconds between two warnings about one agent's clock
 
 
-class Reception:
+class AgentConnections:
     def __init__(
         self,
         database: Database,
-        standing: Standing,
+        server_lease: ServerLease,
         gateway: Gateway,
         recorder: Recorder,
         clock: Clock,
         lease: float,
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
-        self._line = database.line("arrivals")
-        self._standing = standing
+        self._line = database.line("handshakes")
+        self._server_lease = server_lease
         self._gateway = gateway
         self._recorder = recorder
         self.submissions = Submissions(database)
         self._clock = clock
         self._lease = lease
         self._skew_limit = skew_limit
-        self._alarmed_at: dict[str, float] = {}  # by agent
+        self._warned_at: dict[str, float] = {}  # of its clock, by agent
 
     async def serve(
         self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
     ) -> None:
-        """One connection of an agent's, from its hello until it closes.
+        """Serve a connection until it closes.
 
-        `process` tells who runs an agent in this very process; any other came with a `token`.
+        `process` identifies the process of a local agent; a remote one was admitted by a `token`.
         """
-        link: Link[ServerMessage, AgentMessage] = Link(Slowed(channel))
+        link: Link[ServerMessage, AgentMessage] = Link(LimitedChannel(channel))
         tending = asyncio.create_task(link.maintain())
-        seat: Seat | None = None
+        session: AgentSession | None = None
         try:
             async with asyncio.timeout(HELLO_WITHIN):
                 sequence, messages = await link.receive()
@@ -87,15 +88,15 @@ class Reception:
                 await self._refuse(channel, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL}")
             else:
                 link.settle_later(sequence)
-                seat = await self._welcome(hello, link, channel, process, token)
-            if seat is not None:
-                await self._listen(seat)
+                session = await self._welcome(hello, link, channel, process, token)
+            if session is not None:
+                await self._listen(session)
         except (ChannelClosed, TimeoutError):
             pass
         finally:
             tending.cancel()
-            if seat is not None:
-                await self._left(seat)
+            if session is not None:
+                await self._left(session)
             await link.close()
 
     async def _refuse(self, channel: Channel[ServerMessage, AgentMessage], reason: str) -> None:
@@ -109,85 +110,86 @@ class Reception:
         channel: Channel[ServerMessage, AgentMessage],
         process: str | None,
         token: int | None,
-    ) -> Seat | None:
+    ) -> AgentSession | None:
         asked_at = boottime()
         async with self._line as conn:
-            arrival = await handshake.arrive(
-                conn, hello, self._lease, server=self._standing.id, process=process, token=token
+            accepted = await handshake.open_session(
+                conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
             )
-        if isinstance(arrival, str):
-            await self._refuse(channel, arrival)
+        if isinstance(accepted, str):
+            await self._refuse(channel, accepted)
             return None
-        seat = Seat(arrival.session, hello, link, instance=arrival.instance, local=process is not None)
-        seat.renewed_at = asked_at
-        seat.batch = arrival.batch
-        kept = [Held(armed.task, armed.token) for armed in arrival.tasks]
+        session = AgentSession(accepted.session, hello, link, instance=accepted.instance, local=process is not None)
+        session.renewed_at = asked_at
+        session.batch = accepted.batch
+        kept = [Held(armed.task, armed.token) for armed in accepted.tasks]
         now = self._clock.now()
-        await link.send([Welcome(seat.session, self._lease, now, kept, arrival.credential, arrival.database)])
-        self._tell_joined(seat, len(kept))
-        self._gateway.join(seat, arrival.tasks)  # not before it is told: nothing may come to it earlier
-        for on_joined in self._gateway.on_joined:
-            on_joined()
-        return seat
+        await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database)])
+        self._log_joined(session, len(kept))
+        self._gateway.join(session, accepted.tasks)  # after Welcome, which must be the first message that it gets
+        self._gateway.on_joined.send()
+        return session
 
-    async def _left(self, seat: Seat) -> None:
-        """The connection is gone. Who held nothing has nothing to come back for; the others have their lease."""
-        self.submissions.left(seat)
-        was_here = seat.session in self._gateway.seats
-        self._gateway.leave(seat)
-        if was_here and not seat.is_local:
-            waits = f"; it has its lease to come back for {len(seat.held)} attempts" if seat.held else ""
-            log.info("the connection of agent %s is over%s", seat.name, waits)
-        if was_here and not seat.held:
+    async def _left(self, session: AgentSession) -> None:
+        """The connection has closed. A session that holds nothing ends; any other may reconnect within its lease."""
+        self.submissions.left(session)
+        was_here = session.id in self._gateway.sessions
+        self._gateway.leave(session)
+        if was_here and not session.is_local:
+            kept = f"; it may reconnect within its lease for {len(session.held)} attempts" if session.held else ""
+            log.info("the connection of agent %s has closed%s", session.name, kept)
+        if was_here and not session.held:
             with suppress(StoreUnavailable):
                 async with self._line as conn:
-                    await agents.leave(conn, [seat.session])
+                    await agents.leave(conn, [session.id])
 
-    async def _listen(self, seat: Seat) -> None:
+    async def _listen(self, session: AgentSession) -> None:
         while True:
-            sequence, messages = await seat.link.receive()
+            sequence, messages = await session.link.receive()
             reports: list[Report] = []
             foreign: list[tuple[Reporter, Report]] = []
             for message in messages:
                 match message:
                     case Heartbeat():
-                        await self._answer(seat, message)
+                        await self._answer(session, message)
                     case Submit():
-                        self.submissions.take(seat, message)
+                        self.submissions.take(session, message)
                     case Hello():
-                        log.warning("agent %s said hello twice; ignored", seat.name)
+                        log.warning("agent %s said hello twice; ignored", session.name)
                     case _:
-                        own, others = seat.sift(message)
+                        own, others = session.split(checked(message))
                         if own is not None:
                             reports.append(own)
                         if others is not None:
-                            foreign.append((seat, others))
+                            foreign.append((session, others))
                         if isinstance(own, Finished):
-                            seat.ended(own.endings)
+                            session.ended(own.endings)
                             self._gateway.make_room()
             # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
             if sequence:
-                self._recorder.submit(seat.link, sequence, reports, foreign)
+                self._recorder.submit(session.link, sequence, reports, foreign)
 
-    async def _answer(self, seat: Seat, beat: Heartbeat) -> None:
-        seat.hear(beat)
-        self._watch_clock(seat)
-        left = self._lease - (boottime() - seat.renewed_at)
-        await seat.link.send_unnumbered([Configure(left, self._clock.now(), beat.sent)])
+    async def _answer(self, session: AgentSession, beat: Heartbeat) -> None:
+        session.hear(beat)
+        self._check_clock(session)
+        left = self._lease - (boottime() - session.renewed_at)
+        await session.link.send_unnumbered([Configure(left, self._clock.now(), beat.sent)])
 
-    def _tell_joined(self, seat: Seat, kept: int) -> None:
-        if seat.is_local:
+    def _log_joined(self, session: AgentSession, kept: int) -> None:
+        if session.is_local:
             return
-        goes_on = f", goes on with {kept} attempts" if kept else ""
-        log.info("agent %s joined: session %d, %d slots%s", seat.name, seat.session, seat.slots, goes_on)
-        if any(other.name == seat.name and other.instance != seat.instance for other in self._gateway.seats.values()):
-            log.warning("there are two agents named %s; give each a --name: drains and broadcasts go by it", seat.name)
+        keeps = f", keeps {kept} attempts" if kept else ""
+        log.info("agent %s joined: session %d, %d slots%s", session.name, session.id, session.slots, keeps)
+        if any(
+            other.name == session.name and other.instance != session.instance
+            for other in self._gateway.sessions.values()
+        ):
+            log.warning(
+                "there are two agents named %s; give each a --name: drains and broadcasts go by it", session.name
+            )
 
-    def _watch_clock(self, seat: Seat) -> None:
-        told = alarm(f"agent {seat.name}", seat.pulse.skew, self._skew_limit)
-        if told is not None and boottime() - self._alarmed_at.get(seat.name, -ALARM_EVERY) >= ALARM_EVERY:
-            self._alarmed_at[seat.name] = boottime()
-            log.warning("%s", told)
-
-    async def close(self) -> None:
-        await self._line.close()
+    def _check_clock(self, session: AgentSession) -> None:
+        warning = alarm(f"agent {session.name}", session.heartbeat.skew, self._skew_limit)
+        if warning is not None and boottime() - self._warned_at.get(session.name, -WARN_EVERY) >= WARN_EVERY:
+            self._warned_at[session.name] = boottime()
+            log.warning("%s", warning)

@@ -1,7 +1,7 @@
-"""Door: where agents on other machines come in, over WebSockets. Who shows no valid token is not let in.
+"""Endpoint: the WebSocket endpoint for agents on other machines; admits those with a valid token.
 
-Whoever asks for /healthz or /readyz is told how the server is, and nothing else: a load balancer has no token.
-Reads   store.tokens
+Answers /healthz and /readyz without a token, for load balancers.
+Reads   store.cluster.tokens
 Next:   server/agents/connection.py
 """
 
@@ -20,7 +20,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable, ValidationError
-from mainspring.server.agents.connection import Reception
+from mainspring.server.agents.connection import AgentConnections
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.codec import server_codec
@@ -31,34 +31,34 @@ log = logging.getLogger("mainspring")
 HEALTH, READINESS = "/healthz", "/readyz"
 TRY_AGAIN_LATER = 1013
 GOING_AWAY = 1001
-WRITE_LIMIT = 16 << 20  # bytes that wait for an agent which does not read, before they hold up the others
+WRITE_LIMIT = 16 << 20  # bytes buffered for an agent that does not read, before its sender waits
 
 
-class Door:
-    """`why_not_ready` tells why the server may not act, if it may not."""
+class Endpoint:
+    """`why_not_ready` returns why the server may not act, or None if it may."""
 
     def __init__(
         self,
         database: Database,
-        reception: Reception,
+        connections: AgentConnections,
         *,
         host: str,
         port: int,
         tls: ssl.SSLContext | None = None,
         why_not_ready: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._line = database.line("arrivals")
-        self._reception = reception
+        self._line = database.line("handshakes")
+        self._connections = connections
         self._host = host
         self._port = port
         self._tls = tls
         self._why_not_ready = why_not_ready
-        # The tokens of those who have not said hello yet. Some never do: their handshake fails, and nobody tells us.
+        # Tokens of admitted connections until `_talk`. Weak: if the WebSocket handshake fails, `_talk` is never called.
         self._admitted = WeakKeyDictionary[ServerConnection, int]()
         self._server: Server | None = None
 
     async def bind(self) -> None:
-        """Take the address, and let nobody in yet."""
+        """Bind the address; accept no connection yet."""
         try:
             self._server = await self._serve()
         except OSError as error:
@@ -68,7 +68,7 @@ class Door:
             ) from None
 
     async def open(self) -> str:
-        """Let agents in; returns the URL for them."""
+        """Accept connections; returns the URL for agents."""
         assert self._server is not None, "bind comes first"
         await self._server.start_serving()
         port = next(iter(self._server.sockets)).getsockname()[1]
@@ -83,21 +83,21 @@ class Door:
             ssl=self._tls,
             start_serving=False,
             process_request=self._admit,
-            origins=[None],  # a browser says where its page is from, an agent does not
+            origins=[None],  # refuses browsers, which send an Origin header
             compression=None,
             max_size=MAX_FRAME,
             write_limit=WRITE_LIMIT,
-            ping_interval=None,  # heartbeats are our own
+            ping_interval=None,  # the protocol has its own heartbeats
             open_timeout=10,
             close_timeout=2,
             server_header=None,
         )
 
     async def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        """None lets the handshake go on."""
+        """None admits the connection; a response refuses it."""
         path = request.path.partition("?")[0]
         if path in (HEALTH, READINESS):
-            return self._tell(connection, path)
+            return self._health(connection, path)
         if path != PATH:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"agents connect to {PATH}\n")
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
@@ -112,16 +112,16 @@ class Door:
         self._admitted[connection] = token
         return None
 
-    def _tell(self, connection: ServerConnection, path: str) -> Response:
-        """Asks nobody: an answer must come while PostgreSQL does not answer."""
+    def _health(self, connection: ServerConnection, path: str) -> Response:
+        """Queries nothing: the answer must come while PostgreSQL is down."""
         reason = self._why_not_ready()
         good, bad = ("healthy", "degraded") if path == HEALTH else ("ready", "not_ready")
-        told = {"status": good} if reason is None else {"status": bad, "reason": reason}
-        # Whoever sees no health starts the server again, which would mend nothing: it lives, and waits.
+        body = {"status": good} if reason is None else {"status": bad, "reason": reason}
+        # /healthz stays 200 in an outage: a restart of the server would not end it.
         is_refused = reason is not None and path == READINESS
         status = http.HTTPStatus.SERVICE_UNAVAILABLE if is_refused else http.HTTPStatus.OK
-        response = connection.respond(status, json.dumps(told) + "\n")
-        del response.headers["Content-Type"]  # a second one would be added to it
+        response = connection.respond(status, json.dumps(body) + "\n")
+        del response.headers["Content-Type"]  # assignment adds a second header
         response.headers["Content-Type"] = "application/json"
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -129,14 +129,13 @@ class Door:
     async def _talk(self, connection: ServerConnection) -> None:
         token = self._admitted.pop(connection)
         try:
-            await self._reception.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
+            await self._connections.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
         except StoreUnavailable as error:
             log.warning("an agent cannot be served: %s", error)
             await connection.close(TRY_AGAIN_LATER, "PostgreSQL does not answer")
 
     async def close(self) -> None:
-        """Let nobody in, and send all away: agents go on with another server."""
+        """Accept no connection and close all: agents reconnect to another server."""
         if self._server is not None:
             self._server.close(code=GOING_AWAY, reason="the server stops")
             await self._server.wait_closed()
-        await self._line.close()

@@ -1,4 +1,4 @@
-"""Flood: an agent that sends more frames than any honest one is slowed down, and sent away if it goes on.
+"""FrameLimit: slow down an agent that sends too many frames; disconnect it if it does not stop.
 
 Next: server/agents/connection.py
 """
@@ -15,13 +15,13 @@ from mainspring.wire.clock import boottime
 Out = TypeVar("Out")
 In = TypeVar("In")
 
-RATE = 2000.0  # frames a second that anybody may send for long; they are batches, so an agent at full speed sends 200
+RATE = 2000.0  # frames a second, sustained; frames are batches, so an agent at full speed sends 200
 BURST = 4000.0
-PATIENCE = 30.0  # seconds of being slowed down
+PATIENCE = 30.0  # seconds of pauses before it is disconnected
 
 
-class Flood:
-    """A bucket that frames fill and time empties. Pure: the caller gives the time."""
+class FrameLimit:
+    """A leaky bucket. Pure: the caller gives the time."""
 
     def __init__(self) -> None:
         self._level = 0.0
@@ -29,7 +29,7 @@ class Flood:
         self._paused = 0.0
 
     def pause(self, now: float) -> float:
-        """Seconds to wait before the next frame is read. ChannelClosed if it has been enough."""
+        """Seconds to wait before the next frame is read. Raises ChannelClosed once the patience is used up."""
         drained = (now - self._at) * RATE
         self._at = now
         if drained >= self._level:
@@ -44,12 +44,12 @@ class Flood:
         return pause
 
 
-class Slowed(Generic[Out, In]):
-    """A channel that counts every frame, also those that are empty or repeated and that nobody above ever sees."""
+class LimitedChannel(Generic[Out, In]):
+    """A channel under a FrameLimit. It also counts empty and repeated frames, which the link drops."""
 
     def __init__(self, channel: Channel[Out, In]) -> None:
         self._channel = channel
-        self._flood = Flood()
+        self._limit = FrameLimit()
 
     async def send(self, frame: Frame[Out]) -> None:
         await self._channel.send(frame)
@@ -57,7 +57,7 @@ class Slowed(Generic[Out, In]):
     async def receive(self) -> Frame[In]:
         frame = await self._channel.receive()
         try:
-            pause = self._flood.pause(boottime())
+            pause = self._limit.pause(boottime())
         except ChannelClosed as error:
             await self._channel.refuse(error.message)
             raise

@@ -1,7 +1,8 @@
-"""Arrivals: what happens to an agent's hello. It begins a session, or goes on with what it holds of one before.
+"""Handshake: answer an agent's hello with a new session. On reconnect the agent keeps the attempts it still holds.
 
-Writes  store.agents, store.tokens
-Next:   server/agents/connection.py
+Writes  store.cluster.agents   (sessions, who holds what)
+        store.cluster.tokens   (one-time tokens, credentials)
+Next:   server/agents/gateway.py
 """
 
 from __future__ import annotations
@@ -22,26 +23,26 @@ MAX_LABELS = 100
 MAX_HELD = 1_000_000
 
 
-class Arrival(NamedTuple):
+class Accepted(NamedTuple):
     session: int
-    instance: str  # names the agent's process, without its secret
-    tasks: list[Armed]  # what it took over
-    batch: int  # under which that is noted
-    credential: str | None  # to come with from now on
-    database: str  # its id
+    instance: str  # identifies the agent's process: the hash of its secret
+    tasks: list[Armed]  # what it keeps from the session before
+    batch: int  # of these tasks
+    credential: str | None  # replaces the one-time token that it came with
+    database: str  # the database's id
 
 
-async def arrive(
+async def open_session(
     conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
-) -> Arrival | str:
-    """The session with `server` of an agent that said hello, or why it cannot have one."""
+) -> Accepted | str:
+    """Open a session with `server`, or return why the agent is refused."""
     try:
         _check(hello)
         if process is None and not hello.instance:
             raise ValidationError("instance: an agent must name its process by a secret of its own", field="instance")
     except ValidationError as error:
         return error.message
-    instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is kept
+    instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is stored
     credential = None
     if token is not None:
         admission = await tokens.admit(conn, token, instance, hello.name)
@@ -53,10 +54,10 @@ async def arrive(
     )
     database = (await database_id(conn)).hex
     if hello.session is None:
-        return Arrival(await agents.begin(conn, newcomer, lease), instance, [], 0, credential, database)
+        return Accepted(await agents.begin(conn, newcomer, lease), instance, [], 0, credential, database)
     held = [h for h in hello.held if 0 < h.task < 2**63 and 0 < h.token < 2**63]
     taken = await agents.go_on(conn, newcomer, lease, [h.task for h in held], [h.token for h in held])
-    return Arrival(taken.session, instance, taken.tasks, taken.batch, credential, database)
+    return Accepted(taken.session, instance, taken.tasks, taken.batch, credential, database)
 
 
 def _check(hello: Hello) -> None:

@@ -1,4 +1,4 @@
-"""Doubts: claims under way, and claims whose answer was lost. What they may have taken counts as unknown until then.
+"""InFlight: claims that the database has not answered. What they may have taken is unknown until it does.
 
 Next: server/agents/gateway.py
 """
@@ -13,24 +13,24 @@ from mainspring.errors import StoreUnavailable
 from mainspring.store.postgres.database import STATEMENT_TIMEOUT
 from mainspring.wire.clock import boottime
 
-DOUBT = STATEMENT_TIMEOUT + 5.0  # seconds after which a claim that was not answered cannot be committed any more
+MAY_COMMIT_FOR = STATEMENT_TIMEOUT + 5.0  # seconds after its answer was lost in which a claim may still commit
 
 Mark = dict[int, int]  # by session, the last batch that was known when a claim began
 
 
-class Doubts:
+class InFlight:
     def __init__(self) -> None:
         self._claiming: list[Mark] = []
-        self._unanswered: list[tuple[float, Mark]] = []  # and until when they are in doubt
+        self._unanswered: list[tuple[float, Mark]] = []  # with the time until which each may still commit
 
     @contextmanager
     def claiming(self, mark: Mark) -> Iterator[None]:
-        """Around a claim: until its answer is armed here, nothing that it may have taken counts as known."""
+        """Around a claim: what it may have taken counts as unknown until its answer is armed."""
         self._claiming.append(mark)
         try:
             yield
         except (StoreUnavailable, asyncio.CancelledError):
-            self._unanswered.append((boottime() + DOUBT, mark))  # it may have been made, or be made yet
+            self._unanswered.append((boottime() + MAY_COMMIT_FOR, mark))  # it may have committed, or may do so yet
             raise
         finally:
             self._claiming.remove(mark)
@@ -42,11 +42,11 @@ class Doubts:
 
     @property
     def any_unanswered(self) -> bool:
-        """Whether there may be claims of ours that we know nothing of."""
+        """Whether the answer to a claim was lost, so that it may have taken tasks unknown to this server."""
         self._unanswered = [(until, mark) for until, mark in self._unanswered if until > boottime()]
         return bool(self._unanswered)
 
     @property
     def any_under_way(self) -> bool:
-        """Whether a claim is under way whose answer may still come."""
+        """Whether a claim is under way whose answer may still arrive."""
         return bool(self._claiming)

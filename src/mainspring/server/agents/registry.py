@@ -1,6 +1,6 @@
-"""Roster: the agents of the whole cluster, which of them take nothing new, and what nobody there can run.
+"""Registry: the agents of the whole cluster, which of them are drained, and tasks that none of them can run.
 
-Reads   store.roster        living sessions, drained names
+Reads   store.cluster.registry   living sessions, drained names
 Sends   Recall, for what a drained agent has not started
 Next:   server/dispatch/placement.py
 """
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
+from mainspring.loops import Signal
 from mainspring.model.messages import Held, Recall
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.agents.gateway import Gateway
-from mainspring.server.agents.session import Seat
+from mainspring.server.agents.session import AgentSession
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.cluster import registry
 from mainspring.store.daemons import replicas
@@ -23,74 +23,75 @@ from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
-TELL_AFTER = 5.0  # seconds in which an agent may still come: at the start servers are there first
-TELL_EVERY = 60.0
+WARN_AFTER = 5.0  # seconds for a matching agent to join: servers start before agents
+WARN_EVERY = 60.0
 
 
-class Roster:
+class Registry:
     def __init__(self, database: Database, catalogue: Catalogue, gateway: Gateway) -> None:
         self._database = database
         self._catalogue = catalogue
         self._gateway = gateway
         self._agents: list[Known] = []
-        self._recalled: dict[int, set[int]] = {}  # by session, the tokens it was asked to give back
-        self._tell_at: dict[int, float] = {}  # by pool that nobody can run
+        self._recalled: dict[int, set[int]] = {}  # by session, the tokens that were recalled
+        self._warn_at: dict[int, float] = {}  # by pool that no agent can run
         self.wake = asyncio.Event()
-        self.on_back: list[Callable[[], None]] = []  # somebody takes tasks again
-        gateway.on_joined.append(self.wake.set)
+        self.on_back: Signal[[]] = Signal()  # an agent's drain has ended
+        gateway.on_joined.connect(self.wake.set)
 
     @property
     def elsewhere(self) -> list[Known]:
         """Agents of other servers that take tasks."""
-        here = self._gateway.seats
+        here = self._gateway.sessions
         return [agent for agent in self._agents if agent.session not in here and not agent.draining]
 
-    async def look(self) -> int:
-        """See who is there, and let the agents here drain, or take tasks again."""
+    async def refresh(self) -> int:
+        """Read the living agents; start or end the drain of those connected here."""
         async with self._database.acquire() as conn:
             self._agents = await registry.living(conn)
             drained = await registry.drained(conn)
         back = self._gateway.drained - drained
         self._gateway.drained = drained
-        for on_back in self.on_back if back else ():
-            on_back()
-        seats = [seat for seat in self._gateway.seats.values() if seat.name in drained]
-        for seat in seats:
-            self._recall(seat)
-        if seats:
+        if back:
+            self.on_back.send()
+        sessions = [session for session in self._gateway.sessions.values() if session.name in drained]
+        for session in sessions:
+            self._recall(session)
+        if sessions:
             async with self._database.acquire() as conn:
-                await replicas.leave(conn, [seat.session for seat in seats])
-        here = {seat.session for seat in seats}
-        self._recalled = {session: asked for session, asked in self._recalled.items() if session in here}
+                await replicas.leave(conn, [session.id for session in sessions])
+        here = {session.id for session in sessions}
+        self._recalled = {id: asked for id, asked in self._recalled.items() if id in here}
         return 0
 
-    def _recall(self, seat: Seat) -> None:
-        """Ask back all that it holds: what has started goes on. A claim under way may bring more at the next look."""
-        asked = self._recalled.get(seat.session, set())
-        held = dict(seat.held)
-        self._recalled[seat.session] = set(held.values())
+    def _recall(self, session: AgentSession) -> None:
+        """Recall all that it holds; what has started keeps running. A claim in flight may add more: see next time."""
+        asked = self._recalled.get(session.id, set())
+        held = dict(session.held)
+        self._recalled[session.id] = set(held.values())
         attempts = [Held(task, token) for task, token in held.items() if token not in asked]
         if attempts:
-            seat.link.post([Recall(attempts)])
+            session.link.post([Recall(attempts)])
 
-    async def tell_unrunnable(self) -> int:
-        """Warn of due tasks that nobody in the whole cluster can run, each pool once in a while."""
+    async def warn_unrunnable(self) -> int:
+        """Warn of due tasks that no agent of the cluster can run, for each pool once a minute."""
         waits = {
             pool: wait
             for pool, requirements in self._catalogue.pools.items()
             if (wait := why(requirements, self._agents)) is not None and wait.is_unrunnable
         }
-        self._tell_at = {pool: self._tell_at.get(pool, boottime() + TELL_AFTER) for pool in waits}
-        due = [pool for pool, at in self._tell_at.items() if at <= boottime()]
+        self._warn_at = {pool: self._warn_at.get(pool, boottime() + WARN_AFTER) for pool in waits}
+        due = [pool for pool, at in self._warn_at.items() if at <= boottime()]
         if due:
             async with self._database.acquire() as conn:
                 for waiting in await registry.waiting(conn, due):
-                    self._tell_at[waiting.pool] = boottime() + TELL_EVERY
-                    self._tell(waiting, waits[waiting.pool])
+                    self._warn_at[waiting.pool] = boottime() + WARN_EVERY
+                    _warn(waiting, waits[waiting.pool])
         return 0
 
-    def _tell(self, waiting: registry.Waiting, wait: Wait) -> None:
-        more = " or more" if waiting.tasks == registry.COUNTED else ""
-        count = "1 task" if waiting.tasks == 1 else f"{waiting.tasks}{more} tasks"
-        verb = "waits" if waiting.tasks == 1 else "wait"
-        log.warning("%s of %s %s: %s", count, ", ".join(waiting.jobs), verb, wait.reason)
+
+def _warn(waiting: registry.Waiting, wait: Wait) -> None:
+    more = " or more" if waiting.tasks == registry.COUNTED else ""
+    count = "1 task" if waiting.tasks == 1 else f"{waiting.tasks}{more} tasks"
+    verb = "waits" if waiting.tasks == 1 else "wait"
+    log.warning("%s of %s %s: %s", count, ", ".join(waiting.jobs), verb, wait.reason)

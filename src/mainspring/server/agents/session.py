@@ -1,6 +1,6 @@
-"""Seat: one agent's session as its server sees it: what it holds, how much room it has, which jobs it knows.
+"""AgentSession: one agent's session as its server sees it: what it holds, its room, the jobs it knows.
 
-Next: server/agents/gateway.py
+Next: wire/link.py
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from mainspring.model.messages import (
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import copies
 from mainspring.model.placement.strategies import Candidate
+from mainspring.model.reports import Report, about, items
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.agents.amounts import Amounts
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import Report, about, items
 from mainspring.store.cluster.agents import Vital, Wanted
 from mainspring.store.schedules.revoke import KILL, RECALL, RESTART
 from mainspring.wire.clock import boottime
@@ -41,16 +40,43 @@ Number = TypeVar("Number", int, float)
 ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
 FRAME = 1 << 20  # bytes of arguments in one message
 FAR = 1e9  # seconds: more than any clock is wrong
-HORIZON = 0.1  # seconds of work that may lie ready at an agent, at the rate at which it finishes tasks
+HORIZON = 0.1  # seconds of due work that may queue at an agent, at the rate at which it finishes tasks
 
 
-class Seat:
-    """One agent's session, as its server sees it."""
+class Amounts:
+    """What an agent offers, such as GPUs, and how much of it the tasks that it holds use.
 
+    A task takes its amounts when it is armed, not when it starts: no other task may take them in between.
+    """
+
+    def __init__(self, offers: Mapping[str, float]) -> None:
+        self._offers = offers
+        self.free = dict(offers)
+        self.in_use: dict[int, Mapping[str, float]] = {}  # by task
+
+    def take(self, task: int, needs: Mapping[str, float]) -> None:
+        """A task that already has its amounts, under an older token, does not take them twice."""
+        self.release(task)
+        self.in_use[task] = needs
+        for name, amount in needs.items():
+            self.free[name] = self.free.get(name, 0.0) - amount
+
+    def release(self, task: int) -> None:
+        needs = self.in_use.pop(task, None)
+        if needs is None:
+            return
+        if not self.in_use:
+            self.free = dict(self._offers)  # rounding errors of fractions do not add up
+            return
+        for name, amount in needs.items():
+            self.free[name] += amount
+
+
+class AgentSession:
     def __init__(
-        self, session: int, hello: Hello, link: Link[ServerMessage, AgentMessage], *, instance: str, local: bool
+        self, id: int, hello: Hello, link: Link[ServerMessage, AgentMessage], *, instance: str, local: bool
     ) -> None:
-        self.session = session
+        self.id = id
         self.name = hello.name
         self.instance = instance
         self.slots = hello.slots
@@ -58,27 +84,27 @@ class Seat:
         self.offers = hello.offers
         self.amounts = Amounts(hello.offers)
         self.link = link
-        self.is_local = local  # in this very process: it ends with us
+        self.is_local = local  # in this process: it ends with the server
         self.heard_at = boottime()  # its last heartbeat
-        self.pulse = Heartbeat(0)
+        self.heartbeat = Heartbeat(0)
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
-        self.reported: set[int] = set()  # tokens of those that have ended and are not yet recorded
+        self.reported: set[int] = set()  # tokens of attempts that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
-        self.cancelling: set[tuple[int, int | None]] = set()  # tokens it has been told to stop, and how
-        # Tokens that may stand still: what it was told to pause, or has brought along from another server.
-        self.paused: set[int] = set()  # tokens it has been told to hold still
-        self._may_stand = {held.token for held in hello.held if held.state is TaskState.RUNNING}  # since before
-        self.compacted: tuple[int, dict[int, int]] = (0, {})  # what is noted of it: see `Gateway.compact`
+        self.cancelling: set[tuple[int, int | None]] = set()  # tokens of Cancel and Recall messages sent, with mode
+        self.paused: set[int] = set()  # tokens of Pause messages sent
+        # Tokens that another server may have paused in a session before this one.
+        self._paused_before = {held.token for held in hello.held if held.state is TaskState.RUNNING}
+        self.compacted: tuple[int, dict[int, int]] = (0, {})  # last written by `Gateway.compact`
         self.draining = False
         self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
-        self._ahead: list[float] = []  # instants of what it holds ahead of time
-        self._told: set[tuple[int, int]] = set()  # jobs it knows, with version
+        self._ahead: list[float] = []  # a heap: instants of the tasks armed ahead of time
+        self._known_jobs: set[tuple[int, int]] = set()  # sent to it, with version
         self._finished = 0
         self._rate = 0.0
         self._rated_at = boottime()
 
     def arm(self, tasks: list[Armed], now: float, needs: Mapping[int, Mapping[str, float]]) -> None:
-        """Take what was claimed for it; `needs` are the amounts by job, of those who need any."""
+        """Hold what was claimed for it. `needs` are amounts by job, for the jobs that need any."""
         for armed in tasks:
             self.held[armed.task] = armed.token
             if armed.job in needs:
@@ -87,9 +113,9 @@ class Seat:
                 heapq.heappush(self._ahead, armed.fire_at)
 
     def hear(self, beat: Heartbeat) -> None:
-        """Its heartbeat. What it says of itself is kept within bounds: the database has no room for all numbers."""
+        """Take its heartbeat, with its numbers clamped to what the database can store."""
         self.heard_at = boottime()
-        self.pulse = replace(
+        self.heartbeat = replace(
             beat,
             running=_within(0, beat.running, self.slots),
             cpu=_within(0.0, beat.cpu, 1.0),
@@ -99,13 +125,13 @@ class Seat:
         )
         self.draining |= beat.draining
 
-    def sift(self, report: Report) -> tuple[Report | None, Report | None]:
-        """A report, parted into what is about attempts that it holds, and the rest. Most are whole."""
-        held, told = self.held, items(report)
-        own = [item for item in told if held.get(item.task) == item.token]
-        if len(own) == len(told):
+    def split(self, report: Report) -> tuple[Report | None, Report | None]:
+        """Split a report into items on attempts that it holds, and the rest. Most need no split."""
+        held, reported = self.held, items(report)
+        own = [item for item in reported if held.get(item.task) == item.token]
+        if len(own) == len(reported):
             return report, None
-        others = [item for item in told if held.get(item.task) != item.token]
+        others = [item for item in reported if held.get(item.task) != item.token]
         return (about(report, own) if own else None), about(report, others)
 
     def ended(self, endings: list[Ending]) -> None:
@@ -133,36 +159,36 @@ class Seat:
 
     @property
     def window(self) -> int:
-        """How many due tasks it may hold: its slots, and what it finishes within the horizon."""
+        """How many due tasks it may hold: its slots, plus what it finishes within the horizon."""
         return self.slots + int(self._rate * HORIZON)
 
     @property
     def load(self) -> float:
-        """Of its slots, those that are taken by what is due, 0 to 1."""
+        """The share of its slots that due tasks take, 0 to 1."""
         return min(1.0, max(0, len(self.held) - len(self._ahead)) / self.slots)
 
     def vital(self, lead: Lead) -> Vital:
-        """What the database is told of it with each renewal."""
-        pulse, link = self.pulse, self.link
+        """What each renewal of its lease writes about it."""
+        beat, link = self.heartbeat, self.link
         return Vital(
-            session=self.session,
+            session=self.id,
             silent=boottime() - self.heard_at,
-            running=pulse.running,
-            cpu=pulse.cpu,
-            memory=pulse.memory,
-            skew=pulse.skew,
-            round_trip=pulse.round_trip,
+            running=beat.running,
+            cpu=beat.cpu,
+            memory=beat.memory,
+            skew=beat.skew,
+            round_trip=beat.round_trip,
             ack_time=link.ack_time,
             reliability=link.reliability,
             lead=lead.of(link.ack_time, self.load),
         )
 
-    def is_there(self, lease: float) -> bool:
-        """Whether we hear it, and it hears us: else its lease is left to end."""
+    def is_responsive(self, lease: float) -> bool:
+        """Whether messages pass both ways. If not, its lease is left to expire."""
         return boottime() - self.heard_at < lease / 2 and self.link.stalled_for < lease / 2
 
     def is_trusted(self, lease: float) -> bool:
-        """Whether its lease still has some time, as far as we know, and it can be reached."""
+        """Whether it can be reached and its lease is not about to expire: then it may get new tasks."""
         return boottime() - self.renewed_at < lease * 5 / 6 and self.link.stalled_for < lease / 5
 
     def window_for(self, needs: Mapping[str, float]) -> int:
@@ -177,22 +203,22 @@ class Seat:
         return min(free, copies(needs, self.amounts.free)) if needs else free
 
     def room_ahead(self, now: float, needs: Mapping[str, float]) -> int:
-        """How many tasks with these needs it can take ahead of their time."""
+        """How many tasks with these needs can be armed on it ahead of their time."""
         if self.draining:
             return 0
         free = ARM_LIMIT - self.ahead(now)
         return min(free, copies(needs, self.amounts.free)) if needs else free
 
     def candidate(self, free: int) -> Candidate:
-        """What a strategy of placement wants to know of it."""
+        """The input of a placement strategy."""
         return Candidate(
-            session=self.session,
+            session=self.id,
             name=self.name,
             free=free,
             busy=len(self.held) - len(self.reported),
             slots=self.slots,
-            cpu=self.pulse.cpu,
-            memory=self.pulse.memory,
+            cpu=self.heartbeat.cpu,
+            memory=self.heartbeat.memory,
             labels=self.labels,
             offers=self.offers,
         )
@@ -208,32 +234,32 @@ class Seat:
         yield self._dispatch(catalogue, tasks[first:])
 
     def _dispatch(self, catalogue: Catalogue, tasks: list[Armed]) -> Dispatch:
-        """The message that arms `tasks`, with the jobs it does not know yet."""
+        """The message that arms `tasks`, with the jobs that the agent does not know yet."""
         jobs = []
         for id in {armed.job for armed in tasks}:
             job = catalogue.job(id)
-            if job is not None and (id, job.version) not in self._told:
-                self._told.add((id, job.version))
+            if job is not None and (id, job.version) not in self._known_jobs:
+                self._known_jobs.add((id, job.version))
                 jobs.append(job)
-        return Dispatch(jobs, tasks, self.session)
+        return Dispatch(jobs, tasks, self.id)
 
     def pause(self, wanted: dict[int, int]) -> list[ServerMessage]:
-        """What to tell it so that these stand still, by token the task, and all others go on."""
-        stop = [Held(task, token) for token, task in wanted.items() if token not in self.paused]
-        standing = (self.paused | self._may_stand) - wanted.keys()
-        go_on = [Held(task, token) for task, token in self.held.items() if token in standing]
+        """The messages that pause the attempts `wanted` (token → task) and resume all others."""
+        pause = [Held(task, token) for token, task in wanted.items() if token not in self.paused]
+        may_be_paused = (self.paused | self._paused_before) - wanted.keys()
+        resume = [Held(task, token) for task, token in self.held.items() if token in may_be_paused]
         self.paused = set(wanted)
-        self._may_stand.clear()
-        return [Pause(held, resume) for held, resume in ((stop, False), (go_on, True)) if held]
+        self._paused_before.clear()
+        return [Pause(held, resumes) for held, resumes in ((pause, False), (resume, True)) if held]
 
 
 def _within(low: Number, value: Number, high: Number) -> Number:
-    """What is no number is the lower bound."""
+    """NaN becomes the lower bound."""
     return min(high, max(low, value))
 
 
 def stop_message(attempt: Wanted) -> ServerMessage:
-    """Stops an attempt in the way that somebody wants."""
+    """The message that cancels or recalls an attempt."""
     held = [Held(attempt.task, attempt.token)]
     if attempt.mode == RECALL:
         return Recall(held)

@@ -1,9 +1,9 @@
-"""Submissions: tasks that handlers on remote agents submit, answered once they are committed.
+"""Submissions: enqueue tasks for handlers on remote agents; answer once they are committed.
 
-Each agent's requests are carried out one after the other, those of a few agents at a time, on connections of the pool:
-they delay neither reports nor each other for long. A request that was carried out before gets the same answer.
-Reads   Submit, handed over by the reception
-Writes  store.submit.submit_for_attempt
+Each agent's requests run one after the other, those of a few agents at once, on connections of the pool: they delay
+neither reports nor each other for long. A repeated request gets the same answer and enqueues nothing more.
+Reads   Submit, from server/agents/connection.py
+Writes  store.tasks.enqueue
 Sends   Submitted
 Next:   store/tasks/enqueue.py
 """
@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
 
 from mainspring.errors import MainspringError, StoreUnavailable
+from mainspring.loops import Signal
 from mainspring.model.messages import Held, Submit, Submitted
-from mainspring.server.agents.session import Seat
+from mainspring.server.agents.session import AgentSession
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
 from mainspring.store.tasks.enqueue import Submissions as Many
@@ -29,14 +29,14 @@ from mainspring.wire.channel import ChannelClosed
 
 log = logging.getLogger("mainspring")
 
-AGENTS_AT_ONCE = 4  # of the eight places of the pool
-MOST_WAITING = 200  # requests of one agent: an honest one has 64 under way
-MOST_BYTES = 48 << 20  # of their arguments: an honest one has 24 MiB under way
-AGAIN_AFTER = 0.5  # seconds, while PostgreSQL is away
+AGENTS_AT_ONCE = 4  # of the eight connections of the pool
+MOST_WAITING = 200  # requests of one agent: an honest one has at most 64 in flight
+MOST_BYTES = 48 << 20  # of their arguments: an honest one has at most 24 MiB in flight
+RETRY_AFTER = 0.5  # seconds, while PostgreSQL is down
 
 
 class _Queue:
-    """What one agent has asked for and not been answered."""
+    """The unanswered requests of one agent."""
 
     def __init__(self) -> None:
         self.requests: deque[Submit] = deque()
@@ -48,61 +48,60 @@ class Submissions:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._places = asyncio.Semaphore(AGENTS_AT_ONCE)
-        self._queues: dict[Seat, _Queue] = {}
-        self.on_submitted: list[Callable[[], None]] = []
+        self._queues: dict[AgentSession, _Queue] = {}
+        self.on_submitted: Signal[[]] = Signal()
 
-    def take(self, seat: Seat, request: Submit) -> None:
-        """Carry it out in its turn. ChannelClosed if the agent asks for more than any honest one."""
-        queue = self._queues.setdefault(seat, _Queue())
+    def take(self, session: AgentSession, request: Submit) -> None:
+        """Queue a request. Raises ChannelClosed if the agent has more of them in flight than any honest one."""
+        queue = self._queues.setdefault(session, _Queue())
         queue.requests.append(request)
         queue.bytes += _size(request)
         if len(queue.requests) > MOST_WAITING or queue.bytes > MOST_BYTES:
             raise ChannelClosed("more submissions than any agent sends")
         if queue.worker is None or queue.worker.done():
-            queue.worker = asyncio.create_task(self._work(seat, queue))
+            queue.worker = asyncio.create_task(self._work(session, queue))
 
-    def left(self, seat: Seat) -> None:
-        """Its connection is gone: it asks again on the next one."""
-        queue = self._queues.pop(seat, None)
+    def left(self, session: AgentSession) -> None:
+        """Drop its requests: the agent repeats them on its next connection."""
+        queue = self._queues.pop(session, None)
         if queue is not None and queue.worker is not None:
             queue.worker.cancel()
 
-    async def _work(self, seat: Seat, queue: _Queue) -> None:
+    async def _work(self, session: AgentSession, queue: _Queue) -> None:
         while queue.requests:
             request = queue.requests[0]
             async with self._places:
-                answer = await self._answer(seat, request)
-            if answer is None:  # PostgreSQL is away
-                await asyncio.sleep(AGAIN_AFTER)
+                answer = await self._answer(session, request)
+            if answer is None:
+                await asyncio.sleep(RETRY_AFTER)
                 continue
             queue.requests.popleft()
             queue.bytes -= _size(request)
-            seat.link.post([answer])
+            session.link.post([answer])
 
-    async def _answer(self, seat: Seat, request: Submit) -> Submitted | None:
-        """The answer to a request; None if nothing is known of its outcome: asked again, it finds out."""
+    async def _answer(self, session: AgentSession, request: Submit) -> Submitted | None:
+        """The answer to a request; None if PostgreSQL is down and its outcome unknown: then it is repeated."""
         try:
             submission = _submission(request)
             attempt = Held(request.task, request.token)
             async with self._database.acquire() as conn:
-                ids = await submit_for_attempt(conn, UUID(request.request), attempt, seat.session, submission)
+                ids = await submit_for_attempt(conn, UUID(request.request), attempt, session.id, submission)
         except StoreUnavailable:
             return None
         except MainspringError as error:
             return Submitted(request.request, code=error.code, message=error.message, field=error.field)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError, OSError) as error:
-            log.warning("agent %s: a submission of task %d cannot be stored: %s", seat.name, request.task, error)
+            log.warning("agent %s: a submission of task %d cannot be stored: %s", session.name, request.task, error)
             return Submitted(request.request, code="validation", message=f"it cannot be stored: {error}")
-        except Exception as error:  # a bug: the handler must not wait for an answer that never comes
-            log.exception("agent %s: a submission of task %d failed", seat.name, request.task)
+        except Exception as error:  # a bug: the handler must still get an answer
+            log.exception("agent %s: a submission of task %d failed", session.name, request.task)
             return Submitted(request.request, code="error", message=f"the server failed: {type(error).__name__}")
-        for on_submitted in self.on_submitted:
-            on_submitted()
+        self.on_submitted.send()
         return Submitted(request.request, ids)
 
 
 def _submission(request: Submit) -> Submission | Many:
-    """ValueError, OverflowError or OSError for what no handler of ours sends."""
+    """Raises ValueError, OverflowError or OSError for what no honest agent sends."""
     if not all(0 < number < 2**63 for number in (request.task, request.token, *(request.after or ()))):
         raise ValueError("no such task")
     run_at = None if request.run_at is None else datetime.fromtimestamp(request.run_at, UTC)

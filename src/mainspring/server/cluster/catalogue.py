@@ -1,4 +1,4 @@
-"""Catalogue: what the server knows of jobs, pools and settings, kept fresh by hints and by looking.
+"""Catalogue: the jobs, pools and settings in memory, refreshed by hints and by polling.
 
 Next: server/dispatch/dispatcher.py
 """
@@ -24,15 +24,15 @@ class Catalogue:
         self._database = database
         self._jobs: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
-        self._unreadable: dict[str, str] = {}  # by name, why: told of once
-        self.pools: dict[int, Requirements] = {}  # that claims serve
-        self.broadcast_pools: set[int] = set()  # that none serves
-        self.needs: dict[int, dict[str, float]] = {}  # by job, of those who need any amounts
-        self.strategy = DEFAULT_STRATEGY  # of placement, for jobs without one of their own
+        self._unreadable: dict[str, str] = {}  # by name, why: logged once
+        self.pools: dict[int, Requirements] = {}  # whose tasks are claimed
+        self.broadcast_pools: set[int] = set()  # whose tasks are expanded instead
+        self.needs: dict[int, dict[str, float]] = {}  # by job, for the jobs that need any amounts
+        self.strategy = DEFAULT_STRATEGY  # of placement, for jobs that name none
         self.wake = asyncio.Event()
 
     async def refresh(self) -> int:
-        """Read all jobs, pools and settings. Finds no work, ever: it only looks."""
+        """Read all jobs, pools and settings."""
         async with self._database.acquire() as conn:
             readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)

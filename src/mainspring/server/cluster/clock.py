@@ -1,7 +1,7 @@
-"""Timekeeper: the database's time on this server, measured by round trips; says so when the machine's clock is wrong.
+"""ClockLoop: measure the database's time by round trips; warn when this machine's clock is wrong.
 
-Who acts on leases that seem to be over measures first: if the clock was set forward, they are not.
-Reads   store.clock
+A loop that acts on expired leases measures first: after a jump forward of the clock they may not have expired.
+Reads   store.postgres.clock
 Next:   wire/clock.py
 """
 
@@ -24,22 +24,19 @@ async def measure(conn: Connection, clock: Clock) -> None:
     clock.measured(sent, boottime(), theirs)
 
 
-class Timekeeper:
+class ClockLoop:
     def __init__(self, database: Database, clock: Clock, skew_limit: float) -> None:
         self._line = database.line("hints")
         self._clock = clock
         self._skew_limit = skew_limit
-        self._is_skewed = False  # that was told
+        self._is_skewed = False  # as last logged
 
     async def step(self) -> int:
-        """Follow the database's time."""
+        """Measure once."""
         async with self._line as conn:
             await measure(conn, self._clock)
-        told = alarm("this server's machine", self._clock.skew, self._skew_limit)
-        if told is not None and not self._is_skewed:
-            log.warning("%s", told)
-        self._is_skewed = told is not None
+        warning = alarm("this server's machine", self._clock.skew, self._skew_limit)
+        if warning is not None and not self._is_skewed:
+            log.warning("%s", warning)
+        self._is_skewed = warning is not None
         return 0
-
-    async def close(self) -> None:
-        await self._line.close()

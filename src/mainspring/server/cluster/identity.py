@@ -1,8 +1,8 @@
-"""Identity: the number of a server, kept in a file, so that it is the same server after a restart.
+"""Identity: a server's id, kept in a file, so that it is the same server after a restart.
 
-Several servers may share a directory: each takes a file that no living process has locked, and its number with it.
+Several servers may share a directory: each locks a file that no living process has locked, and takes its id.
 
-    server-1.id    locked by the process that is this server; the kernel lets go when it dies
+    server-1.id    locked by the process that is this server; the kernel releases the lock when it dies
 
 Next: server/cluster/membership.py
 """
@@ -24,7 +24,7 @@ MOST = 1000  # servers that share a directory
 
 
 class Identity:
-    """Kept until `close`; `number` counts the servers of one directory from 1."""
+    """Locked until `close`; `number` counts the servers of one directory from 1."""
 
     def __init__(self, id: UUID, number: int = 1, lock: int | None = None) -> None:
         self.id = id
@@ -33,15 +33,15 @@ class Identity:
 
     @classmethod
     def of(cls, directory: Path) -> Identity:
-        """The first number of this directory that is free; a new one for this process alone if none can be kept."""
+        """The first free id of this directory; a new one for this run only if none can be stored."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
             for number in range(1, MOST):
                 if (taken := cls._take(directory, number)) is not None:
                     return taken
-            log.warning("%d servers share %s; this one has a number for this run only", MOST, directory)
+            log.warning("%d servers share %s; this one has an id for this run only", MOST, directory)
         except (OSError, NameError) as error:
-            log.info("the server's number cannot be kept in %s (%s); it has one for this run only", directory, error)
+            log.info("the server's id cannot be kept in %s (%s); it has one for this run only", directory, error)
         return cls(uuid4())
 
     @classmethod

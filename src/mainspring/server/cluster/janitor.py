@@ -1,8 +1,9 @@
-"""Janitor: the chores that keep the database small and quick, each bounded, each measured.
+"""Janitor: the chores that keep the database small and fast, each bounded and measured.
 
-One that fails does not keep the others from being done. Two janitors at once share the work.
-Writes  store.partitions, store.forgetting, store.upkeep; what each came to: store.chores
-Next:   docs/reference/maintenance.md
+A chore that fails does not stop the others. Two janitors at once share the work.
+Writes  store.tasks.partitions, store.maintenance.retention, store.maintenance.vacuum
+        store.maintenance.chore_log   (what each chore did)
+Next:   store/maintenance/retention.py
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ log = logging.getLogger("mainspring")
 
 DAYS_AHEAD = 3
 AT_ONCE = 10_000  # rows that one chore deletes in one round
-DROPS = 50  # partitions that are dropped in one round
-ANALYZES = 3  # tables in one round
+DROPS = 50  # partitions dropped in one round
+ANALYZES = 3  # tables analyzed in one round
 KEEP_MOVES = timedelta(days=30)
-KEEP_SUBMISSIONS = timedelta(days=1)  # an agent asks again within its lease, which is an hour at most
-TELL_EVERY = 60.0  # seconds between two words of a chore that had nothing to do
-LONG = 900.0  # seconds that a transaction may be open before it is told of
-MANY_DEAD = 200_000  # rows: twice what autovacuum lets the table of tasks come to
+KEEP_SUBMISSIONS = timedelta(days=1)  # an agent repeats a request within its lease, which is an hour at most
+LOG_EVERY = 60.0  # seconds between two entries of a chore that had nothing to do
+LONG = 900.0  # seconds that a transaction may be open before it is reported
+MANY_DEAD = 200_000  # rows: twice the count at which autovacuum cleans the task table
 
-# A statement that took too long is its chore's failure; with the connection gone for other reasons, all wait.
+# A statement that takes too long fails its chore only; any other loss of the connection stops the round.
 _TOO_LONG = (TimeoutError, asyncpg.QueryCanceledError)
 
 
 class Chore(NamedTuple):
     name: str
-    run: Callable[[Connection], Awaitable[int]]  # returns how many rows it was about
-    most: int = AT_ONCE  # in one round: if it did as much, there is more
+    run: Callable[[Connection], Awaitable[int]]  # returns how many rows it changed
+    most: int = AT_ONCE  # in one round: if it changed as many, there is more to do
 
 
 class Janitor:
     def __init__(self, database: Database, *, keep_succeeded: timedelta, keep_failed: timedelta) -> None:
         self._database = database
-        self._line = database.line()  # of its own: what waits for a lock must not keep a place of the pool
+        self._line = database.line()  # not of the pool: a chore may wait long for a lock
         self._keep_succeeded = keep_succeeded
         self._keep_failed = keep_failed
         longest = max(keep_succeeded, keep_failed)
@@ -63,16 +64,16 @@ class Janitor:
             Chore("forget servers", lambda conn: retention.servers(conn, longest, AT_ONCE)),
             Chore("forget moves", lambda conn: retention.moves(conn, KEEP_MOVES, AT_ONCE)),
             Chore("forget rates", lambda conn: retention.rates(conn, AT_ONCE)),
-            # What else is to be forgotten goes here: a function that takes a limit and returns how many it deleted.
+            # Add retention of new tables here: a function that takes a limit and returns how many rows it deleted.
             Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),
         ]
-        self._untold: dict[str, Done] = {}  # by name, what has not been written yet
-        self._told_at: dict[str, float] = {}
-        self._brake: vacuum.Brake | None = None  # that was told of
+        self._unlogged: dict[str, Done] = {}  # by name, not yet in the chore log
+        self._logged_at: dict[str, float] = {}
+        self._brake: vacuum.Brake | None = None  # as last reported
 
     async def prepare(self) -> None:
-        """What must be there before anything is written."""
+        """Make the partitions without which nothing can be written."""
         async with self._database.acquire() as conn:
             await partitions.make_ahead(conn, DAYS_AHEAD)
 
@@ -81,9 +82,9 @@ class Janitor:
         unfinished = 0
         for chore in self._chores:
             done = await self._do(chore)
-            self._note(done)
+            self._add(done)
             unfinished += done.rows >= chore.most
-        await self._tell()
+        await self._log()
         return unfinished
 
     async def _do(self, chore: Chore) -> Done:
@@ -101,39 +102,38 @@ class Janitor:
 
     def _failed(self, chore: Chore, error: BaseException, seconds: float) -> Done:
         reason = f"{type(error).__name__}: {error}".rstrip(": ")
-        level = (
-            logging.INFO if isinstance(error, asyncpg.LockNotAvailableError) else logging.WARNING
-        )  # a reader is no fault
+        is_locked = isinstance(error, asyncpg.LockNotAvailableError)  # expected while people read the tables
+        level = logging.INFO if is_locked else logging.WARNING
         log.log(level, "maintenance, %s: %s; again at the next round", chore.name, reason)
         return Done(chore.name, 1, 0, 1, seconds, 0, reason)
 
-    # ── what they came to ───────────────────────────────────────────────────────────────────────
+    # ── the chore log ───────────────────────────────────────────────────────────────────────────
 
-    def _note(self, done: Done) -> None:
-        before = self._untold.get(done.name)
+    def _add(self, done: Done) -> None:
+        before = self._unlogged.get(done.name)
         if before is not None:
             done = done._replace(
                 runs=before.runs + done.runs, rows=before.rows + done.rows, failures=before.failures + done.failures
             )
-        self._untold[done.name] = done
+        self._unlogged[done.name] = done
 
-    async def _tell(self) -> None:
-        """Write it down, in one statement: for those that did something, or have been silent for a minute."""
+    async def _log(self) -> None:
+        """Log, in one statement, the chores that did something and those not logged for a minute."""
         now = boottime()
         due = [
             done
-            for done in self._untold.values()
-            if done.rows or done.failures or now - self._told_at.get(done.name, -TELL_EVERY) >= TELL_EVERY
+            for done in self._unlogged.values()
+            if done.rows or done.failures or now - self._logged_at.get(done.name, -LOG_EVERY) >= LOG_EVERY
         ]
         if not due:
             return
         async with self._line as conn:
             await chore_log.tell(conn, due)
         for done in due:
-            del self._untold[done.name]
-            self._told_at[done.name] = now
+            del self._unlogged[done.name]
+            self._logged_at[done.name] = now
 
-    # ── chores with something to say ────────────────────────────────────────────────────────────
+    # ── chores that log ─────────────────────────────────────────────────────────────────────────
 
     async def _drop(self, conn: Connection) -> int:
         dropped = await partitions.drop_old(
@@ -144,7 +144,7 @@ class Janitor:
         return len(dropped)
 
     async def _watch_vacuum(self, conn: Connection) -> int:
-        """Say who keeps many dead rows from being vacuumed; once for each."""
+        """Warn of a transaction that keeps many dead rows from being vacuumed; once for each."""
         dead = vacuum.dead(await vacuum.tables(conn))
         brake = await vacuum.brake(conn, LONG) if dead > MANY_DEAD else None
         if brake is not None and brake != self._brake:
@@ -154,6 +154,3 @@ class Janitor:
             )  # fmt: skip
         self._brake = brake
         return 0
-
-    async def close(self) -> None:
-        await self._line.close()

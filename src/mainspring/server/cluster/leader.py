@@ -1,50 +1,48 @@
-"""Leader: one of the servers does what one is enough for: it moves segments, rescues, tidies up.
+"""Leader: elect one server for the duties that one is enough for: assign segments, rescue, clean up.
 
-The lock and the term are on a connection of its own, which only the leader keeps open. That connection is used every
-second; when it fails, or the term is over, leadership ends at once and the election begins anew. Whatever a leader
-does is harmless if another one does it too.
-Reads   store.leaders        who leads
-Writes  store.leaders        (a new term, its lease)
-Next:   server/cluster/coordinator.py, server/recovery/rescuer.py, server/cluster/janitor.py
+The leader holds an advisory lock on a pinned connection and renews its term there every second. When that connection
+fails or the term expires, leadership ends at once and a new election begins. Two leaders at once do no harm.
+Writes  store.cluster.leaders   (a new term, its lease)
+Next:   server/cluster/coordinator.py
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 
 from mainspring.errors import StoreUnavailable
-from mainspring.loops import Step
-from mainspring.server.cluster.lease import Standing
+from mainspring.loops import Alarm, Signal, Step
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import leaders
 from mainspring.store.postgres.database import LEASE_TIMEOUT, Database
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
-LOOK_EVERY = 1.0  # seconds between looks at the lead, and between renewals
+LOOK_EVERY = 1.0  # seconds between renewals, and between looks for a vacancy
 LEASE = 3.0  # seconds; a third of a server's lease, where that is shorter
-SOON = 0.1  # seconds until a lock that was taken from somebody is free
+UNLOCKED_AFTER = 0.1  # seconds after the backend that holds the lock was terminated
 
 
 class Leader:
-    def __init__(self, database: Database, standing: Standing, server_lease: float) -> None:
-        self._line = database.lease_line()  # as a follower
-        self._pinned = database.line(timeout=LEASE_TIMEOUT)  # as the leader
-        self._standing = standing
-        self._lease = min(LEASE, server_lease / 3)
+    def __init__(self, database: Database, server_lease: ServerLease, lease: float) -> None:
+        self._line = database.lease_line()  # used as a follower
+        self._pinned = database.line(timeout=LEASE_TIMEOUT)  # used as the leader, closed otherwise
+        self._server_lease = server_lease
+        self._lease = min(LEASE, lease / 3)
         self._term: int | None = None
         self._trusted_until = 0.0
         self._elected_at = 0.0
         self.look_every = min(LOOK_EVERY, self._lease / 3)
         self.wake = asyncio.Event()
-        self.on_elected: list[Callable[[], None]] = []
+        self._alarm = Alarm(self.wake)
+        self.on_elected: Signal[[]] = Signal()
 
     @property
     def term(self) -> int | None:
-        """The term in which this server leads; None: it does not."""
+        """The term in which this server leads; None if it does not."""
         return self._term if boottime() < self._trusted_until else None
 
     @property
@@ -53,7 +51,7 @@ class Leader:
         return boottime() - self._elected_at
 
     def only(self, step: Step) -> Step:
-        """The same step, which does nothing on servers that do not lead."""
+        """The same step; it does nothing while this server does not lead."""
 
         async def as_leader() -> int:
             return 0 if self.term is None else await step()
@@ -62,10 +60,10 @@ class Leader:
         return as_leader
 
     async def step(self) -> int:
-        """See to the lead: renew it, or run for it if nobody has it."""
+        """Renew the term, or run for election if there is no leader."""
         if self._term is not None:
             await self._renew(self._term)
-        elif self._standing.may_act and await self._is_vacant():
+        elif self._server_lease.may_act and await self._is_vacant():
             await self._run()
         return 0
 
@@ -73,12 +71,12 @@ class Leader:
         asked_at = boottime()
         try:
             async with self._pinned as conn:
-                if await leaders.renew(conn, self._standing.id, term, self._lease):
+                if await leaders.renew(conn, self._server_lease.id, term, self._lease):
                     self._trusted_until = asked_at + self._lease
                     return
-            log.warning("another server leads now, since a term after %d", term)
+            log.warning("another server has been elected since term %d", term)
         except StoreUnavailable as error:
-            log.warning("the lead is lost with its connection: %s", error)
+            log.warning("this server no longer leads: its connection was lost (%s)", error)
         await self._step_down()
 
     async def _is_vacant(self) -> bool:
@@ -89,20 +87,19 @@ class Leader:
         asked_at = boottime()
         try:
             async with self._pinned as conn:
-                term = await leaders.run(conn, self._standing.id, self._lease)
+                term = await leaders.run(conn, self._server_lease.id, self._lease)
                 is_unseated = term is None and await leaders.unseat(conn)
         except StoreUnavailable:
-            await self._pinned.close()  # it may have the lock, and no term: nobody could take it from us
+            await self._pinned.close()  # it may hold the lock without a term, which would block every election
             raise
         if term is None:
             await self._pinned.close()
             if is_unseated:
-                asyncio.get_running_loop().call_later(SOON, self.wake.set)
+                self._alarm.set(UNLOCKED_AFTER)
             return
         self._term, self._trusted_until, self._elected_at = term, asked_at + self._lease, asked_at
         log.info("this server leads, in term %d", term)
-        for on_elected in self.on_elected:
-            on_elected()
+        self.on_elected.send()
 
     async def _step_down(self) -> None:
         self._term, self._trusted_until = None, 0.0
@@ -110,11 +107,10 @@ class Leader:
         self.wake.set()
 
     async def close(self) -> None:
-        """Let another lead at once."""
+        """Resign, so that another server is elected at once."""
         term, self._term = self._term, None
         if term is not None:
             with suppress(StoreUnavailable):
                 async with self._pinned as conn:
-                    await leaders.resign(conn, self._standing.id, term)
-        await self._pinned.close()
-        await self._line.close()
+                    await leaders.resign(conn, self._server_lease.id, term)
+        await self._pinned.close()  # releases the lock

@@ -1,7 +1,6 @@
-"""Standing: who this server is in the cluster, until when it may act, and what it has done.
+"""ServerLease: this server's id, until when it may act, and what it has done.
 
-Planner, dispatcher, turnstile, lender and leader ask it before they act; what they write is checked by the database
-all the same.
+The loops that act for this server's segments check it first. The database checks their writes as well.
 Next: server/cluster/membership.py
 """
 
@@ -17,22 +16,22 @@ from mainspring.wire.clock import boottime
 class Tally:
     """What a server has done since its start."""
 
-    scanned: int = 0  # schedules that its planner looked at
-    planned: int = 0  # plan times that it decided
-    dispatched: int = 0  # tasks that it claimed for agents
-    recorded: int = 0  # endings that it wrote
-    scanned_at: float | None = None  # the last look of its planner, in boot time
+    scanned: int = 0  # schedules read by its planner
+    planned: int = 0  # plan times decided
+    dispatched: int = 0  # tasks claimed
+    recorded: int = 0  # endings written
+    scanned_at: float | None = None  # the last step of its planner, in boot time
     scan_seconds: float = 0.0
 
     def scan(self, schedules: int, began: float, ended: float) -> None:
-        """Its planner has looked, and found so many schedules."""
+        """A step of its planner has read so many schedules."""
         self.scanned += schedules
         self.scanned_at, self.scan_seconds = ended, ended - began
 
 
 @dataclass(slots=True)
-class Standing:
-    """`trusted_until` is in boot time: before the database may give its segments to others, it stops by itself."""
+class ServerLease:
+    """`trusted_until` is in boot time, before the end of the lease: a server stops before its segments move."""
 
     id: UUID
     trusted_until: float = 0.0
@@ -45,7 +44,7 @@ class Standing:
 
     @property
     def why_not(self) -> str | None:
-        """Why it may not act, in words."""
+        """Why it may not act, for people; None if it may."""
         if self.is_draining:
             return "the server is stopping"
         return None if self.may_act else "the server cannot renew its lease: PostgreSQL does not answer"

@@ -1,4 +1,4 @@
-"""Listener: NOTIFY hints wake the loops. A hint may be lost: polling is the truth.
+"""Listener: NOTIFY hints wake the loops. A hint may be lost: polling finds what it announced.
 
 Next: server/dispatch/dispatcher.py
 """
@@ -17,20 +17,18 @@ class Listener:
     """`wakes` maps the payload of a hint to the events it sets."""
 
     def __init__(self, database: Database, wakes: Mapping[str, Sequence[asyncio.Event]]) -> None:
-        self._line = database.line("hints")
+        self._line = database.line("hints")  # the clock loop queries it every second, and so notices its loss
         self._wakes = wakes
         self._listening: Connection | None = None
 
     async def step(self) -> int:
-        """Listen, and see that the connection is there."""
+        """Listen on the current connection."""
         async with self._line as conn:
             if conn is not self._listening:
                 await conn.add_listener(CHANNEL, self._hint)
                 self._listening = conn
                 for payload in self._wakes:
                     self._wake(payload)  # hints may have been missed
-            else:
-                await conn.execute("select 1")
         return 0
 
     def _hint(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
@@ -39,6 +37,3 @@ class Listener:
     def _wake(self, payload: str) -> None:
         for event in self._wakes.get(payload, ()):
             event.set()
-
-    async def close(self) -> None:
-        await self._line.close()

@@ -1,7 +1,7 @@
-"""Membership: this server's row in the cluster, its lease, and what follows when it is lost.
+"""Membership: this server's row in the cluster and its lease; join again when the lease was lost.
 
-Writes  store.servers       (join, heartbeat, drain, stop), on a line of its own: a full pool must not cost the lease
-Next:   server/cluster/leader.py, server/cluster/coordinator.py
+Writes  store.cluster.servers   (join, heartbeat, drain, stop), on the lease line: a full pool must not cost the lease
+Next:   server/cluster/leader.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from mainspring.errors import StoreUnavailable
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import servers
 from mainspring.store.cluster.servers import Newcomer, Pulse
 from mainspring.store.postgres.database import Connection, Database
@@ -21,26 +21,26 @@ from mainspring.wire.clock import boottime
 log = logging.getLogger("mainspring")
 
 BEATS = 6  # heartbeats in a lease
-MARGIN = 0.1  # of a lease: so long before its end this server does not trust it any more
+MARGIN = 0.1  # of a lease: this long before its end a server stops acting on it
 
 
 class Membership:
-    """`newcomer` is what the others are told of this server; `agents` counts those connected to it."""
+    """`newcomer` describes this server to the others; `agents` counts those connected to it."""
 
     def __init__(
-        self, database: Database, standing: Standing, newcomer: Newcomer, lease: float, agents: Callable[[], int]
+        self, database: Database, server_lease: ServerLease, newcomer: Newcomer, lease: float, agents: Callable[[], int]
     ) -> None:
         self._line = database.lease_line()
-        self._standing = standing
+        self._server_lease = server_lease
         self._newcomer = newcomer
         self._lease = lease
         self._agents = agents
         self._incarnation = 0
-        self._is_drained = False  # the others know that it takes nothing new
+        self._is_drained = False  # its drain is committed
         self.beat_every = lease / BEATS
 
     async def join(self) -> None:
-        """Be known to the cluster, and have a lease."""
+        """Enter the cluster and get a lease."""
         async with self._line as conn:
             await self._join(conn)
 
@@ -50,40 +50,40 @@ class Membership:
         self._trust(asked_at)
 
     async def announce(self, url: str) -> None:
-        """Say where agents connect to."""
+        """Publish the URL that agents connect to."""
         self._newcomer = self._newcomer._replace(url=url)
         async with self._line as conn:
             await servers.announce(conn, self._newcomer.id, self._incarnation, url)
 
     def _trust(self, asked_at: float) -> None:
-        """The database has renewed the lease, after it was asked: from then on it runs at the earliest."""
-        self._standing.trusted_until = asked_at + self._lease * (1 - MARGIN)
+        """The lease was renewed after `asked_at`, so counting from there never overestimates it."""
+        self._server_lease.trusted_until = asked_at + self._lease * (1 - MARGIN)
 
     async def beat(self) -> int:
-        """Renew the lease. Who was declared dead joins again, and gets new segments."""
+        """Renew the lease. A server that was marked dead joins again and is assigned new segments."""
         asked_at = boottime()
         async with self._line as conn:
-            if self._standing.is_draining and not self._is_drained:
-                await self._drain(conn)  # a lease that is renewed would keep the segments of who does nothing
+            if self._server_lease.is_draining and not self._is_drained:
+                await self._drain(conn)  # else the renewed lease would keep segments that no server works on
             if await servers.beat(conn, self._newcomer.id, self._incarnation, self._lease, self._pulse()):
                 self._trust(asked_at)
-            elif not self._standing.is_draining:
-                await self._come_back(conn)
+            elif not self._server_lease.is_draining:
+                await self._rejoin(conn)
         return 0
 
-    async def _come_back(self, conn: Connection) -> None:
-        self._standing.trusted_until = 0.0
+    async def _rejoin(self, conn: Connection) -> None:
+        self._server_lease.trusted_until = 0.0
         if await servers.is_taken(conn, self._newcomer, self._incarnation):
-            log.error("another process is server %s now: a directory was copied; this one takes a new number",
+            log.error("another process is server %s now: a directory was copied; this one takes a new id",
                       self._newcomer.id)  # fmt: skip
             self._newcomer = self._newcomer._replace(id=uuid4())
-            self._standing.id = self._newcomer.id
+            self._server_lease.id = self._newcomer.id
         else:
             log.warning("this server was silent for longer than its lease, and was declared dead; it joins again")
         await self._join(conn)
 
     def _pulse(self) -> Pulse:
-        tally = self._standing.tally
+        tally = self._server_lease.tally
         scan_age = None if tally.scanned_at is None else boottime() - tally.scanned_at
         return Pulse(
             self._agents(),
@@ -96,9 +96,9 @@ class Membership:
         )
 
     async def drain(self) -> None:
-        """Take nothing new, and let others have the segments."""
-        self._standing.is_draining = True
-        with suppress(StoreUnavailable):  # then the next heartbeat that comes through says so
+        """Take nothing new and release the segments."""
+        self._server_lease.is_draining = True
+        with suppress(StoreUnavailable):  # then the next heartbeat does it
             async with self._line as conn:
                 await self._drain(conn)
 
@@ -107,8 +107,7 @@ class Membership:
         self._is_drained = True
 
     async def close(self) -> None:
-        """Be stopped."""
+        """Leave the cluster."""
         with suppress(StoreUnavailable):
             async with self._line as conn:
                 await servers.stop(conn, self._newcomer.id, self._incarnation)
-        await self._line.close()

@@ -1,8 +1,8 @@
-"""Broadcaster: broadcasts become a run on every agent that matches, and end when the last of those has.
+"""Broadcaster: expand a broadcast into a child task on every matching agent; end it when the last child has ended.
 
-Writes  store.broadcasts       (pending → running, with a child on each agent; children that run again)
-        store.broadcast_ends   (running → succeeded, failed, cancelled)
-Arms    through the dispatcher, what was claimed for sessions here; other servers do so upon the hint `armed`
+Writes  store.tasks.broadcasts       (pending → running, with a child on each agent; children that run again)
+        store.tasks.broadcast_ends   (running → succeeded, failed, cancelled)
+Sends   Dispatch to its own agents, through the dispatcher; other servers do so on NOTIFY `armed`
 Next:   store/tasks/broadcasts.py
 """
 
@@ -20,8 +20,8 @@ from mainspring.store.tasks import broadcast_ends, broadcasts
 from mainspring.store.tasks.broadcasts import Parent
 
 LOOK_EVERY = 0.5  # seconds
-PATIENCE = 2.0  # seconds that a due broadcast waits for a first agent: after a start, servers come before agents
-NOTICE = 0.5  # seconds from the expansion of a broadcast that is due at once to its instant, so that all agents know
+PATIENCE = 2.0  # seconds that a due broadcast waits for a first agent: servers start before agents
+NOTICE = 0.5  # seconds from the expansion of an overdue broadcast to its instant, so that all agents are armed by then
 
 
 class Broadcaster:
@@ -35,15 +35,15 @@ class Broadcaster:
         lead: float,
         lease: float,
     ) -> None:
-        self._line = database.line("errands")
+        self._line = database.line("background")
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._recorder = recorder
         self._lead = lead
         self._lease = lease
-        self._any = False  # whether a broadcast ran at the last look
+        self._any = False  # a broadcast was running at the last step
         self.wake = asyncio.Event()
-        self.armed_wake = asyncio.Event()  # somebody has claimed for sessions that may be here
+        self.armed_wake = asyncio.Event()  # a server has claimed tasks for sessions that may be connected here
 
     def ended(self, _endings: list[Ending]) -> None:
         """The recorder has committed some endings: one may be the last of a broadcast."""
@@ -51,49 +51,47 @@ class Broadcaster:
             self.wake.set()
 
     async def step(self) -> int:
-        """Send out what is due soon, run again what failed, end what is over. Where no job broadcasts it costs nothing.
+        """Expand broadcasts that are due soon, retry failed children, end broadcasts that are over.
 
-        What runs again is not counted: an agent that gives it back at once must not be asked again and again.
+        Retries do not count as work found: an agent that refuses a child at once must not cause a busy loop. Without
+        broadcast jobs it costs nothing.
         """
         if not self._catalogue.broadcast_pools:
             return 0
         async with self._line as conn:
             parents = await broadcasts.look(conn, ahead=self._lead)
-            sent = await self._send_out(conn, [parent for parent in parents if not parent.is_running])
+            expanded = await self._expand(conn, [parent for parent in parents if not parent.is_running])
             await broadcast_ends.cancel_waiting(conn)
             await broadcast_ends.end_with_their_agents(conn, lease=self._lease)
             again = await broadcasts.assign(conn, ahead=self._lead)
             running = [parent.task for parent in parents if parent.is_running]
             ended = await broadcast_ends.end(conn, running) if running else []
-        self._any = sent > 0 or len(running) > len(ended)
-        if sent or again:
+        self._any = expanded > 0 or len(running) > len(ended)
+        if expanded or again:
             self.armed_wake.set()
-        self._tell(ended)
-        return sent + len(ended)
+        self._announce(ended)
+        return expanded + len(ended)
 
-    async def _send_out(self, conn: Connection, waiting: list[Parent]) -> int:
-        sent = 0
-        nobody: list[int] = []
+    async def _expand(self, conn: Connection, waiting: list[Parent]) -> int:
+        expanded = 0
+        without_agents: list[int] = []
         for parent in waiting:
             if await broadcasts.expand(conn, parent.task, notice=NOTICE):
-                sent += 1
+                expanded += 1
             elif parent.overdue > PATIENCE:
-                nobody.append(parent.task)
-        if nobody:
-            self._tell(await broadcast_ends.end_without_agents(conn, nobody))
-        return sent
+                without_agents.append(parent.task)
+        if without_agents:
+            self._announce(await broadcast_ends.end_without_agents(conn, without_agents))
+        return expanded
 
-    def _tell(self, ended: list[int]) -> None:
-        """Those who wait for tasks to end hear of these as of any other."""
+    def _announce(self, ended: list[int]) -> None:
+        """Signal these endings as the recorder signals those of other tasks."""
         endings = [Ending(task, 0, 0, 0, TaskState.SUCCEEDED, 0.0, 0.0) for task in ended]
-        for on_ended in self._recorder.on_ended if endings else ():
-            on_ended(endings)
+        if endings:
+            self._recorder.on_ended.send(endings)
 
-    async def take_up(self) -> int:
-        """Arm what was claimed for sessions here, by this server's own broadcaster or by another's."""
+    async def arm_claimed(self) -> int:
+        """Arm what this server's broadcaster or another's has claimed for sessions connected here."""
         if not self._catalogue.broadcast_pools:
             return 0
-        return await self._dispatcher.take_up(self._line)
-
-    async def close(self) -> None:
-        await self._line.close()
+        return await self._dispatcher.arm_claimed(self._line)

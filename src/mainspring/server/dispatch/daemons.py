@@ -1,17 +1,18 @@
-"""Keeper: as many replicas of each daemon as are wanted, spread over the agents, renewed one after another.
+"""DaemonsLoop: keep the wanted number of replicas of each daemon running, spread over the agents; roll out changes.
 
-Reads   store.replicas.due   replicas whose next life is to begin
-Asks    model.daemons        which session each goes to
-Writes  store.daemons        (replicas made, stopped, restarted), store.replicas.claim (pending → assigned)
-Sends   messages.Dispatch, through the gateway
-Next:   store/daemons/daemons.py, then server/recording/recorder.py, where each of their lives ends
+Reads   store.daemons.replicas   replicas that are due to start
+Asks    model.daemons            which session each goes to
+Writes  store.daemons.daemons    (replicas made, stopped, restarted)
+        store.daemons.replicas   (pending → assigned)
+Sends   Dispatch, through the gateway
+Next:   store/daemons/daemons.py
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from mainspring.loops import Alarm, Signal
 from mainspring.model.daemons.daemons import Waiting, place
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
@@ -19,50 +20,49 @@ from mainspring.store.daemons import daemons, replicas
 from mainspring.store.daemons.replicas import Due
 from mainspring.store.postgres.database import Connection, Database
 
-KEEP_EVERY = 1.0
+LOOK_EVERY = 1.0  # seconds
+TRIM_EVERY = 30.0  # seconds
 BATCH = 1000  # replicas placed in one step
-TRIM_EVERY = 30.0
-SOON = 0.05  # seconds
-JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
+RETRY_AFTER = 0.05  # seconds until the next step after another server was quicker to claim
 
 
-class Keeper:
+class DaemonsLoop:
     def __init__(self, database: Database, catalogue: Catalogue, gateway: Gateway) -> None:
-        self._line = database.line("errands")
+        self._line = database.line("background")
         self._slow_line = database.line("slow")
         self._catalogue = catalogue
         self._gateway = gateway
-        self._alarm: asyncio.TimerHandle | None = None  # for the next life that is to begin
         self.wake = asyncio.Event()
-        self.on_stopping: list[Callable[[], None]] = []
-        gateway.on_joined.append(self.wake.set)
+        self._alarm = Alarm(self.wake)  # for the next replica that is to start
+        self.on_stopping: Signal[[]] = Signal()
+        gateway.on_joined.connect(self.wake.set)
 
     async def step(self) -> int:
-        """See to all daemons; returns how many replicas were made, told to stop, or placed."""
+        """Make, stop and place replicas of all daemons; returns how many."""
         async with self._line as conn:
             if not await daemons.any_there(conn):
                 return 0
             made = await daemons.make(conn)
             stopping = await daemons.stop_surplus(conn) + await daemons.roll(conn)
-            due = await replicas.due(conn, within=KEEP_EVERY, limit=BATCH)
-        for on_stopping in self.on_stopping if stopping else ():
-            on_stopping()
-        self._be_there_in(min((one.due_in for one in due if one.due_in > 0), default=None))
+            due = await replicas.due(conn, within=LOOK_EVERY, limit=BATCH)
+        if stopping:
+            self.on_stopping.send()
+        self._alarm.set(min((one.due_in for one in due if one.due_in > 0), default=None))
         placed = await self._place([one for one in due if one.due_in <= 0])
         return made + stopping + placed
 
     async def _place(self, due: list[Due]) -> int:
-        if not due or self._gateway.doubts.any_unanswered:  # the dispatcher finds out what an unanswered claim took
+        if not due or self._gateway.in_flight.any_unanswered:  # the dispatcher resolves unanswered claims first
             return 0
         if any(one.pool not in self._catalogue.pools for one in due):
-            await self._catalogue.refresh()  # a pool that was made a moment ago
+            await self._catalogue.refresh()  # the pool is new
         pools = self._catalogue.pools
         known = [one for one in due if one.pool in pools]
         async with self._gateway.counting:
             rooms = {pool: self._gateway.room(pools[pool])[0] for pool in {one.pool for one in known}}
             room: dict[int, int] = {}
             for session, free in (each for its in rooms.values() for each in its.items()):
-                room[session] = min(free, room.get(session, free))  # what they need may differ
+                room[session] = min(free, room.get(session, free))  # pools with different needs see different room
             if not room:
                 return 0
             full = {pool: frozenset(room.keys() - its.keys()) for pool, its in rooms.items()}
@@ -78,24 +78,13 @@ class Keeper:
         claim, versions = await replicas.claim(conn, placed)
         known = {job: self._catalogue.job(job) for job in versions}
         if any(job is None or job.version < versions[id] for id, job in known.items()):
-            await self._catalogue.refresh()  # a restarted replica runs what its job is now
+            await self._catalogue.refresh()  # a restarted replica runs the current version of its job
         await self._gateway.arm(claim)
         if claim.size < len(placed):
-            self._be_there_in(SOON)  # another server was quicker: there may be one left for us
+            self._alarm.set(RETRY_AFTER)  # another server was quicker; some replicas may be left
         return claim.size
 
-    def _be_there_in(self, seconds: float | None) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        loop = asyncio.get_running_loop()
-        self._alarm = None if seconds is None else loop.call_later(seconds + JUST_AFTER, self.wake.set)
-
     async def trim(self) -> int:
-        """Keep the newest output of each replica, whatever it writes."""
+        """Drop all but the newest output of each replica."""
         async with self._slow_line as conn:
             return await daemons.trim(conn)
-
-    async def close(self) -> None:
-        self._be_there_in(None)
-        await self._line.close()
-        await self._slow_line.close()

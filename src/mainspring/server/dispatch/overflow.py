@@ -1,9 +1,9 @@
-"""Lender: pools that nobody here has room for are opened to other servers, and closed again when somebody has.
+"""OverflowLoop: share pools that the agents of this server have no room for with other servers.
 
-A server claims what lies in its own segments, for its own agents. Where it has none that can run a pool, or where they
-have been full for a while, the tasks would wait beside idle agents of others.
-Reads   server.dispatcher    the room that its last claims met
-Writes  store.servers        (open pools)
+A server claims the tasks of its own segments for its own agents. Where none of these can run a pool, or all have been
+full for a while, its tasks would wait while agents of other servers are idle: so other servers may claim them too.
+Reads   server.dispatch.dispatcher   the room at its last claims
+Writes  store.cluster.servers        (shared pools)
 Next:   store/tasks/claims.py
 """
 
@@ -11,54 +11,51 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from mainspring.server.cluster.lease import Standing
+from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.dispatch.dispatcher import Dispatcher
 from mainspring.store.cluster import servers
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import boottime
 
 LOOK_EVERY = 0.25  # seconds
-FULL_FOR = 0.5  # seconds after which a pool is opened whose agents are all full
-ROOM_FOR = 3.0  # seconds for which a pool stays open after they have room again
-# Seconds after which it is told again though nothing changed: what was written may be gone, with a primary that failed,
-# or is another server's, if this one had to take a new number.
-TELL_EVERY = 5.0
+FULL_FOR = 0.5  # seconds for which all its agents are full before a pool is shared
+ROOM_FOR = 3.0  # seconds for which a pool stays shared after they have room again
+# Seconds after which the shared pools are written again unchanged: a failover may have lost them, and a server that had
+# to take a new id has none.
+WRITE_EVERY = 5.0
 
 
-class Lender:
-    def __init__(self, database: Database, standing: Standing, dispatcher: Dispatcher) -> None:
-        self._line = database.line("errands")
-        self._standing = standing
+class OverflowLoop:
+    def __init__(self, database: Database, server_lease: ServerLease, dispatcher: Dispatcher) -> None:
+        self._line = database.line("background")
+        self._server_lease = server_lease
         self._dispatcher = dispatcher
         self._full_since: dict[int, float] = {}
         self._room_since: dict[int, float] = {}
-        self._open: list[int] = []  # what the others were told
-        self._told_as: UUID | None = None  # under which id; None: nothing yet in this life
-        self._told_at = 0.0
+        self._shared: list[int] = []  # as last written
+        self._written_as: UUID | None = None  # under which server id
+        self._written_at = 0.0
 
     async def step(self) -> int:
-        """Open and close pools by what has become of their room."""
+        """Share pools without room, and stop sharing those that have it again."""
         now = boottime()
         wanted = sorted(
-            pool for pool, (free, window) in self._dispatcher.rooms.items() if self._opens(pool, free, window, now)
+            pool for pool, (free, window) in self._dispatcher.rooms.items() if self._shares(pool, free, window, now)
         )
-        id = self._standing.id
-        is_stale = id != self._told_as or now - self._told_at > TELL_EVERY
-        if (wanted != self._open or is_stale) and self._standing.may_act:
+        id = self._server_lease.id
+        is_stale = id != self._written_as or now - self._written_at > WRITE_EVERY
+        if (wanted != self._shared or is_stale) and self._server_lease.may_act:
             async with self._line as conn:
                 await servers.open_pools(conn, id, wanted)
-            self._open, self._told_as, self._told_at = wanted, id, now
+            self._shared, self._written_as, self._written_at = wanted, id, now
         return 0
 
-    def _opens(self, pool: int, free: int, window: int, now: float) -> bool:
-        is_open = pool in self._open
+    def _shares(self, pool: int, free: int, window: int, now: float) -> bool:
+        is_shared = pool in self._shared
         if window == 0:
             return True
         if not free:
             self._room_since.pop(pool, None)
-            return is_open or now - self._full_since.setdefault(pool, now) > FULL_FOR
+            return is_shared or now - self._full_since.setdefault(pool, now) > FULL_FOR
         self._full_since.pop(pool, None)
-        return is_open and now - self._room_since.setdefault(pool, now) < ROOM_FOR
-
-    async def close(self) -> None:
-        await self._line.close()
+        return is_shared and now - self._room_since.setdefault(pool, now) < ROOM_FOR

@@ -1,32 +1,32 @@
-"""Settler: tasks that waited for others go on, or are skipped.
+"""DependenciesLoop: unblock tasks whose parents have succeeded; skip those whose parents have not.
 
-Reads   what the recorder has ended
-Writes  store.dependencies   (blocked → pending, skipped)
+Reads   endings, from the recorder's signal
+Writes  store.tasks.dependencies   (blocked → pending, blocked → skipped)
 Next:   store/tasks/dependencies.py
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from mainspring.loops import Signal
 from mainspring.model.messages import Ending
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import dependencies
 from mainspring.wire.clock import boottime
 
 BATCH = 5000
-LOOK_EVERY = 0.9  # seconds between looks for what nobody told us of
+SEARCH_EVERY = 0.9  # seconds between searches for parents that ended on other servers
 
 
-class Settler:
+class DependenciesLoop:
     def __init__(self, database: Database) -> None:
-        self._line = database.line("turns")
+        self._line = database.line("planning")
         self._ended: list[int] = []
-        self._looked_at = 0.0
-        self._any = False  # whether anybody waits for anything, at the last look
+        self._searched_at = 0.0
+        self._any = False  # a task was blocked at the last step
         self.wake = asyncio.Event()
-        self.on_requeued: list[Callable[[], None]] = []
+        self.on_requeued: Signal[[]] = Signal()
 
     def ended(self, endings: list[Ending]) -> None:
         """The recorder has committed these."""
@@ -35,22 +35,18 @@ class Settler:
             self.wake.set()
 
     async def step(self) -> int:
-        """Settle what ended since the last step, and what nobody settled."""
+        """Settle the children of a batch of parents that have ended; returns how many parents are left."""
         parents, self._ended = self._ended[:BATCH], self._ended[BATCH:]
         async with self._line as conn:
-            self._any = await conn.fetchval("select exists (select from mainspring.dependency)")
+            self._any = await dependencies.any_there(conn)
             if not self._any:
                 return 0
-            if boottime() - self._looked_at >= LOOK_EVERY:
-                self._looked_at = boottime()
+            if boottime() - self._searched_at >= SEARCH_EVERY:
+                self._searched_at = boottime()
                 parents += await dependencies.left_over(conn, BATCH)
             if not parents:
                 return 0
             pending = await dependencies.settle(conn, parents)
         if pending:
-            for listener in self.on_requeued:
-                listener()
+            self.on_requeued.send()
         return len(self._ended)
-
-    async def close(self) -> None:
-        await self._line.close()

@@ -1,4 +1,4 @@
-"""Scopes that a function of the user's tells at plan time: asked with a deadline, and believed only if they make sense.
+"""Providers: call the user's functions that return scopes at plan time, with a deadline, and check what they return.
 
 Next: server/planning/planner.py
 """
@@ -9,39 +9,40 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
 from mainspring.errors import ValidationError
 from mainspring.model.schedules.define_schedule import check_scopes
 
-PATIENCE = 10.0  # seconds that a provider may take
+TIMEOUT = 10.0  # seconds
 
 Provider = Callable[..., Iterable[str] | Awaitable[Iterable[str]]]
 
 
 class Providers:
-    """The functions of one application that tell scopes, by the name of the schedule."""
+    """The functions of one application that return scopes, by the name of the schedule."""
 
     def __init__(self, functions: Mapping[str, Provider]) -> None:
         self._functions = functions
-        self._out: set[str] = set()  # those whose thread has not come back
+        self._running: set[str] = set()  # those whose thread has not returned
 
     def __bool__(self) -> bool:
         return bool(self._functions)
 
     async def ask(self, schedule: str, plan_time: datetime) -> tuple[str, ...]:
-        """The scopes of a schedule; whatever goes wrong in its function is a ValidationError."""
+        """The scopes of a schedule. Any error of its function becomes a ValidationError."""
         function = self._functions.get(schedule)
         if function is None:
             raise ValidationError("the application that runs here has no function for them", field="scopes")
-        if schedule in self._out:
+        if schedule in self._running:
             raise ValidationError("the provider has not come back from when it was asked before", field="scopes")
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 return check_scopes(await self._call(schedule, function, plan_time))
         except TimeoutError:
-            raise ValidationError(f"the provider took more than {PATIENCE:g} s", field="scopes") from None
+            raise ValidationError(f"the provider took more than {TIMEOUT:g} s", field="scopes") from None
         except ValidationError:
             raise
         except Exception as error:
@@ -54,28 +55,20 @@ class Providers:
         return await self._in_thread(schedule, lambda: check_scopes(function(*arguments)))
 
     async def _in_thread(self, schedule: str, call: Callable[[], Any]) -> Any:
-        """In a thread of its own: one that hangs takes none from others, and does not keep the process alive."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
-
-        def settle(result: Any, error: BaseException | None) -> None:
-            self._out.discard(schedule)
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(result)
-            else:
-                answer.set_exception(error)
+        """In a separate daemon thread: one that hangs blocks no pool and does not keep the process alive."""
+        result: Future[Any] = Future()
+        result.set_running_or_notify_cancel()  # from now on a timeout of the caller does not cancel it
 
         def run() -> None:
-            result, error = None, None
             try:
-                result = call()
-            except BaseException as raised:
-                error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result, error)
+                scopes = call()
+            except BaseException as error:
+                self._running.discard(schedule)
+                result.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            else:
+                self._running.discard(schedule)
+                result.set_result(scopes)
 
-        self._out.add(schedule)
+        self._running.add(schedule)
         threading.Thread(target=run, name=f"scopes of {schedule}", daemon=True).start()
-        return await answer
+        return await asyncio.wrap_future(result)

@@ -1,8 +1,8 @@
-"""Strangers: reports about attempts that their reporter does not hold. Its own of before pass; others' are refused.
+"""Ownership: whose attempts are reports about that the reporter's session does not hold?
 
-An agent may repeat what it has reported before, or come late. What it says about another agent's task changes
-nothing: it is written to the audit, and the connection goes on.
-Writes  store.evidence.audit
+An agent may repeat a report, or send it late in another session: reports on attempts that its process had are written.
+A report on another agent's attempt changes nothing: it is refused and audited, and the connection stays open.
+Writes  store.tasks.ownership   (audit)
 Next:   server/recording/recorder.py
 """
 
@@ -11,22 +11,23 @@ from __future__ import annotations
 import logging
 
 from mainspring.model.messages import Refused
-from mainspring.server.recording.batch import Batch, Report, Reporter, about, items
+from mainspring.model.reports import Report, about, items
+from mainspring.server.recording.batch import Batch, Reporter
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import ownership
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
-AUDIT_EVERY = 1.0  # seconds between two entries about one agent: a liar must not fill the audit
+AUDIT_EVERY = 1.0  # seconds between two entries about one agent: it must not fill the audit
 
 
-class Strangers:
+class Ownership:
     def __init__(self) -> None:
         self._audited_at: dict[str, float] = {}  # by agent
 
-    async def sift(self, conn: Connection, batch: Batch) -> None:
-        """Move what turns out to be the reporter's own into the batch; refuse the rest."""
+    async def resolve(self, conn: Connection, batch: Batch) -> None:
+        """Move the foreign reports on attempts of the reporter's own process into the batch; refuse the rest."""
         found: list[Report] = []
         for reporter, report in batch.foreign:
             attempts = [(item.task, item.token) for item in items(report)]
@@ -34,9 +35,9 @@ class Strangers:
             if kept := [item for item in items(report) if (item.task, item.token) in own]:
                 found.append(about(report, kept))
             others = [attempt for attempt in attempts if attempt not in own]
-            if others and not isinstance(report, Refused):  # to give back what one does not have is no lie
+            if others and not isinstance(report, Refused):  # giving back what it does not hold does no harm
                 await self._refuse(conn, reporter, report, others)
-        batch.foreign = []  # not before the last answer: a batch that failed in between is sifted again
+        batch.foreign = []  # only after the last answer: a batch that fails in between is resolved again
         for report in found:
             batch.add(report)
 
@@ -49,6 +50,6 @@ class Strangers:
         self._audited_at[reporter.name] = now
         task, token = others[0]
         kind = type(report).__name__.lower()
-        log.warning("agent %s reported (%s) on task %d, which is not its own; refused", reporter.name, kind, task)
+        log.warning("agent %s reported (%s) on task %d, which it does not own; refused", reporter.name, kind, task)
         detail = {"report": kind, "tasks": [str(task) for task, _ in others[:20]], "count": len(others)}
         await ownership.audit(conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail)

@@ -1,8 +1,9 @@
-"""Recorder: starts, endings, progress and output of all agents, in one batch per flush.
+"""Recorder: write starts, endings, progress and output of all agents, one batch per flush.
 
-Reads   reports handed over by the reception, those of strangers sifted (server/recording/ownership.py)
-Writes  store.outcomes      (→ running, → terminal, → pending)
-Then    acknowledges the reports, and tells who waits for the tasks
+Reads   reports from server/agents/connection.py
+Asks    model.tasks.verdict       whether a task that did not succeed runs again
+Writes  store.tasks.transitions   (→ running, → terminal, → pending)
+Sends   acknowledgements, after the commit
 Next:   store/tasks/transitions.py
 """
 
@@ -11,19 +12,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
+from mainspring.loops import Signal
 from mainspring.model.messages import Ending, Held
+from mainspring.model.reports import Report
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import Batch, Report, Reporter, ServerLink, in_parts
-from mainspring.server.recording.ownership import Strangers
+from mainspring.server.recording.batch import Batch, Reporter, ServerLink, in_parts
+from mainspring.server.recording.ownership import Ownership
 from mainspring.store.daemons import replicas
-from mainspring.store.postgres.database import Connection, Database, Line
+from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
 from mainspring.store.tasks import claims, partitions, transitions
 
@@ -32,19 +34,19 @@ log = logging.getLogger("mainspring")
 
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
-        self._line: Line = database.line()
+        self._line = database.line()
         self._catalogue = catalogue
-        self._strangers = Strangers()
+        self._ownership = Ownership()
         self._batch = Batch()
-        self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before any other
-        self.is_behind = False  # the last flush failed: there are reports that the database has not seen
+        self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before the next
+        self.is_behind = False  # the last flush failed: the database may lack reports
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
-        self.on_recorded: list[Callable[[list[Ending], list[Held]], None]] = []  # attempts that are over
-        self.on_ended: list[Callable[[list[Ending]], None]] = []  # tasks that are over
-        self.on_requeued: list[Callable[[], None]] = []  # tasks that are pending again
-        self.on_restarted: list[Callable[[], None]] = []  # replicas of daemons that are to run again, or have ended
+        self.on_recorded: Signal[[list[Ending], list[Held]]] = Signal()  # attempts that are over
+        self.on_ended: Signal[[list[Ending]]] = Signal()  # tasks that are over
+        self.on_requeued: Signal[[]] = Signal()  # tasks are pending again
+        self.on_restarted: Signal[[]] = Signal()  # replicas of daemons are to run again, or have ended
 
     @property
     def backlog(self) -> int:
@@ -57,9 +59,9 @@ class Recorder:
         reports: list[Report],
         foreign: list[tuple[Reporter, Report]] | None = None,
     ) -> None:
-        """Take the reports of one frame; it is acknowledged when they are committed.
+        """Queue the reports of one frame; the frame is acknowledged once they are committed.
 
-        `foreign` are about attempts that the reporter does not hold, as far as its server knows.
+        `foreign` are reports on attempts that the reporter's session does not hold.
         """
         for report in reports:
             self._batch.add(report)
@@ -70,7 +72,7 @@ class Recorder:
         self.wake.set()
 
     async def flush(self) -> int:
-        """Write what has come since the last flush; returns the number of endings."""
+        """Write the reports that were submitted since the last flush; returns how many endings, at least 1."""
         batch = self._failed or self._batch
         if self._failed is None:
             if not batch.settles:
@@ -82,7 +84,7 @@ class Recorder:
         try:
             async with self._line as conn:
                 if batch.foreign:
-                    await self._strangers.sift(conn, batch)
+                    await self._ownership.resolve(conn, batch)
                 ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
         except StoreUnavailable:
             self.is_behind = True
@@ -90,14 +92,11 @@ class Recorder:
         self.is_behind = False
         self._failed = None
         for link, sequence in batch.settles.items():
-            link.settle_now(sequence)  # if it has gone, it tells the frame to whom it connects to; that is harmless
-        for on_recorded in self.on_recorded:
-            on_recorded(batch.endings, batch.refused)
-        for on_ended in self.on_ended:
-            on_ended(ended)
+            link.settle_now(sequence)  # on a closed link it has no effect: the agent repeats the frame on the next
+        self.on_recorded.send(batch.endings, batch.refused)
+        self.on_ended.send(ended)
         if requeued:
-            for on_requeued in self.on_requeued:
-                on_requeued()
+            self.on_requeued.send()
         return max(1, len(batch.endings))
 
     async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
@@ -113,7 +112,7 @@ class Recorder:
         return ended, again + len(batch.refused)
 
     async def record(self, conn: Connection, endings: list[Ending]) -> tuple[list[Ending], int]:
-        """Give the verdict on each ending and write it; returns what ended, and how many run again."""
+        """Decide on each ending and write it; returns what ended, and how many tasks run again."""
         ended: list[Ending] = []
         again: list[Again] = []
         for ending in endings:
@@ -129,7 +128,7 @@ class Recorder:
         return ended, len(again)
 
     async def apply(self, conn: Connection, ended: list[Ending], again: list[Again]) -> None:
-        """Write verdicts; reports that move nothing are kept as evidence."""
+        """Write verdicts. Stale reports move nothing and are kept as evidence."""
         if ended and await partitions.write(conn, lambda: transitions.finish(conn, ended)) < len(ended):
             await self._unmoved(conn, await self._restart(conn, ended))
         if again and await partitions.write(conn, lambda: transitions.retry(conn, again)) < len(again):
@@ -138,11 +137,10 @@ class Recorder:
             await self._unmoved(conn, endings)
 
     async def _restart(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
-        """A daemon's task goes on, whatever its agent says of it: the row tells that it is one. Returns the others."""
+        """Requeue or end the replicas of daemons: their rows decide, not the reports. Returns the others."""
         others = await replicas.restart(conn, endings)
         if len(others) < len(endings):
-            for on_restarted in self.on_restarted:
-                on_restarted()
+            self.on_restarted.send()
         return others
 
     async def _give_back(self, conn: Connection, refused: list[Held]) -> None:
@@ -152,7 +150,7 @@ class Recorder:
             await self._cancel(conn, [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused])
 
     async def _cancel(self, conn: Connection, endings: list[Ending]) -> None:
-        """What does not go back because somebody wants it cancelled ends so; the guard leaves all others alone."""
+        """A task that was to run again, and has been cancelled meanwhile, ends. The guard in SQL skips all others."""
         error = "cancelled before it ran again"
         cancelled = [replace(e, state=TaskState.CANCELLED, code="cancelled", error=error) for e in endings]
         await partitions.write(conn, lambda: transitions.finish(conn, cancelled))
@@ -161,6 +159,3 @@ class Recorder:
         await transitions.add_results(conn, endings)
         for ending in await transitions.keep_stale(conn, endings):
             log.warning("task %d: a stale report of attempt %d was kept as evidence", ending.task, ending.attempt)
-
-    async def close(self) -> None:
-        await self._line.close()

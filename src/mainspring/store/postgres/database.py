@@ -87,7 +87,7 @@ class Database:
         self._closed = False
         self._idle: list[Connection] = []
         self._places = asyncio.Semaphore(POOL_SIZE)
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str | Line, Line] = {}  # by name, or by itself
         self._entrance = Entrance()
         self._dialer = Dialer(dsn, Timelines(memory))
 
@@ -179,7 +179,7 @@ class Database:
         With `hash_joins` it is for statements that join what they are given with itself; `timeout` bounds each of them.
         """
         line = Line(self, hash_joins, timeout)
-        return line if name is None else self._lines.setdefault(name, line)
+        return self._lines.setdefault(name or line, line)
 
     def lease_line(self) -> Line:
         """Where leases are renewed: whatever else is done on it ends in time for whoever waits to renew one."""
@@ -188,7 +188,8 @@ class Database:
     async def close(self) -> None:
         self._closed = True
         idle, self._idle = self._idle, []
-        await asyncio.gather(*(close(conn) for conn in idle))  # silent ones take their time: all of them together
+        # Silent ones take their time: all of them together.
+        await asyncio.gather(*(close(conn) for conn in idle), *(line.close() for line in self._lines.values()))
 
 
 async def close(conn: Connection) -> None:

@@ -72,3 +72,8 @@ _LEFT_OVER = """
 async def left_over(conn: Connection, limit: int) -> list[int]:
     """Parents that have ended while somebody still waits for them."""
     return [row["parent"] for row in await conn.fetch(_LEFT_OVER, limit)]
+
+
+async def any_there(conn: Connection) -> bool:
+    """Whether any task waits for another."""
+    return bool(await conn.fetchval("select exists (select from mainspring.dependency)"))

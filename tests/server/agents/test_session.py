@@ -1,4 +1,4 @@
-"""What somebody wants of a running task reaches its agent: once, and also one that has come from another server."""
+"""AgentSession: cancels and pauses reach the agent once, also for attempts that it kept from another server."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import pytest
 
 from mainspring.model.messages import Cancel, Held, Hello, Holding, Pause, Recall
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.agents.session import Seat, stop_message
+from mainspring.server.agents.session import AgentSession, stop_message
 from mainspring.store.cluster.agents import Wanted
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 
 
-def seat(*held: Holding) -> Seat:
+def session(*held: Holding) -> AgentSession:
     _, far = memory_pair()
-    return Seat(1, Hello("agent", 1, {}, held=list(held)), Link(far), instance="x", local=False)
+    return AgentSession(1, Hello("agent", 1, {}, held=list(held)), Link(far), instance="x", local=False)
 
 
 def test_a_pause_is_told_once_and_so_is_its_end() -> None:
-    one = seat()
+    one = session()
     one.held = {7: 70, 8: 80}
     assert one.pause({70: 7}) == [Pause([Held(7, 70)])]
     assert one.pause({70: 7}) == []
@@ -29,7 +29,7 @@ def test_a_pause_is_told_once_and_so_is_its_end() -> None:
 
 
 def test_what_has_ended_while_it_was_paused_is_not_told_to_go_on() -> None:
-    one = seat()
+    one = session()
     one.held = {7: 70}
     one.pause({70: 7})
     one.release(7)
@@ -38,7 +38,9 @@ def test_what_has_ended_while_it_was_paused_is_not_told_to_go_on() -> None:
 
 def test_what_an_agent_brings_from_another_server_is_told_to_go_on_unless_it_is_paused() -> None:
     """It may have been paused there, and resumed while nobody could tell it."""
-    one = seat(Holding(7, 70, TaskState.RUNNING), Holding(8, 80, TaskState.RUNNING), Holding(9, 90, TaskState.ASSIGNED))
+    one = session(
+        Holding(7, 70, TaskState.RUNNING), Holding(8, 80, TaskState.RUNNING), Holding(9, 90, TaskState.ASSIGNED)
+    )
     one.held = {7: 70, 8: 80, 9: 90}
     assert one.pause({70: 7}) == [Pause([Held(7, 70)]), Pause([Held(8, 80)], resume=True)]
 

@@ -1,0 +1,49 @@
+"""Listener: a hint wakes its loops, and a lost connection wakes them all, for hints may have been lost with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainspring.errors import StoreUnavailable
+from mainspring.server.cluster.clock import ClockLoop
+from mainspring.server.cluster.listener import CHANNEL, Listener
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.wire.clock import Clock
+
+
+async def test_a_hint_wakes_the_loops_of_its_payload(database: Database, conn: Connection) -> None:
+    due, job = asyncio.Event(), asyncio.Event()
+    listener = Listener(database, {"due": [due], "job": [job]})
+    await listener.step()
+    due.clear()
+    job.clear()
+    await conn.execute("select pg_notify($1, 'unknown'), pg_notify($1, 'due')", CHANNEL)
+    async with asyncio.timeout(10):
+        await due.wait()
+    assert not job.is_set()
+
+
+async def test_the_clock_loop_notices_a_lost_connection_and_the_listener_listens_on_the_next(
+    database: Database, conn: Connection
+) -> None:
+    wakes = {"due": [asyncio.Event()], "job": [asyncio.Event()]}
+    listener, clock_loop = Listener(database, wakes), ClockLoop(database, Clock(), 1.0)
+    await listener.step()
+    await listener.step()
+    for [event] in wakes.values():
+        assert event.is_set()
+        event.clear()
+    listening = "select pid from pg_stat_activity where query ilike 'listen %' and datname = current_database()"
+    assert await conn.fetchval(f"select count(pg_terminate_backend(pid)) from ({listening}) as one") == 1
+    with pytest.raises(StoreUnavailable):
+        await clock_loop.step()
+    await listener.step()
+    assert all(event.is_set() for [event] in wakes.values())
+    for [event] in wakes.values():
+        event.clear()
+    await conn.execute("select pg_notify($1, 'job')", CHANNEL)
+    async with asyncio.timeout(10):
+        await wakes["job"][0].wait()
+    assert not wakes["due"][0].is_set()

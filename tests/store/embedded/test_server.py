@@ -36,7 +36,7 @@ as_root = pytest.mark.skipif(not IS_ROOT, reason="only root runs PostgreSQL unde
 USER = """
 import sys
 from pathlib import Path
-from mainspring.store.embedded import Embedded
+from mainspring.store.embedded.server import Embedded
 server = Embedded.start(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
 print(server.dsn, flush=True)
 sys.stdin.read()

@@ -12,7 +12,7 @@ from tests.postgres import PostgreSQL, dsn_of, free_port
 
 import mainspring
 from mainspring.errors import StoreUnavailable
-from mainspring.store.postgres.connect import Dialer
+from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.database import Connection, Database
 
 
@@ -138,13 +138,13 @@ async def test_over_a_failover_an_engine_goes_on_by_itself_and_nothing_acknowled
 
 async def _only(database: Database, server: PostgreSQL) -> Connection:
     """A connection to this server alone, with what the process knows."""
-    return await Dialer(server.dsn, database._dialer._timelines).dial({}, None, direct=True)
+    return await PrimaryConnector(server.dsn, database._connector._timelines).connect({}, None, direct=True)
 
 
 async def test_two_primaries_are_told_apart_and_what_waits_for_the_old_one_is_cut(
     primary: PostgreSQL, standby: PostgreSQL, tmp_path: Path
 ) -> None:
-    database = Database(dsn_of(primary, standby), memory=tmp_path / "timelines")
+    database = Database(dsn_of(primary, standby), timeline_file=tmp_path / "timelines")
     line = database.line()
     began = asyncio.Event()
 
@@ -163,11 +163,11 @@ async def test_two_primaries_are_told_apart_and_what_waits_for_the_old_one_is_cu
     async with line as conn:
         assert await conn.fetchval("select inet_server_port()") == standby.port
     await line.close()
-    after_a_restart = Database(dsn_of(primary, standby), memory=tmp_path / "timelines")
+    after_a_restart = Database(dsn_of(primary, standby), timeline_file=tmp_path / "timelines")
     assert await port_of(after_a_restart) == standby.port
     await after_a_restart.close()
     with pytest.raises(StoreUnavailable, match="the old primary is back; stop it .*remove"):
-        await Database(primary.dsn, memory=tmp_path / "timelines").open()
+        await Database(primary.dsn, timeline_file=tmp_path / "timelines").open()
 
 
 async def test_a_primary_that_becomes_read_only_is_left_by_lines_and_by_the_pool(

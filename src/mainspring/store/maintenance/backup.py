@@ -23,7 +23,7 @@ from mainspring.store.maintenance.dump_programs import Programs, failure, progra
 from mainspring.store.postgres.connect_errors import needs_direct
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dsn import hosts_of
-from mainspring.store.postgres.errors import words
+from mainspring.store.postgres.errors import first_line
 
 # Behind the table of contents there is a line like "3412; 0 16405 TABLE DATA mainspring migration owner".
 _OF_OURS = b" TABLE DATA mainspring migration "
@@ -36,7 +36,7 @@ async def programs_of(database: Database, *, embedded: bool, file: Path | None =
     """Programs that fit this database's server, which must be reached directly, and can read `file`."""
     async with database.acquire() as conn:
         major = conn.get_server_version().major
-    if database.pooled:
+    if database.behind_pooler:
         hosts = hosts_of(database.dsn)
         raise needs_direct(str(hosts[0]) if hosts else "the host of the DSN")
     fitting = await asyncio.to_thread(programs_for, major, embedded=embedded)
@@ -79,7 +79,7 @@ async def back_up(
 
 
 def not_allowed(error: asyncpg.InsufficientPrivilegeError) -> AccessDenied:
-    return AccessDenied(f"PostgreSQL does not allow it ({words(error)}); use the role that owns the schema")
+    return AccessDenied(f"PostgreSQL does not allow it ({first_line(error)}); use the role that owns the schema")
 
 
 def _remove_left_over(file: Path) -> None:

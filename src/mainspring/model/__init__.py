@@ -7,4 +7,6 @@
     daemons/    when a replica runs again, and how its health is checked
     words/      names, durations, sizes, instants and timezones as people write them
     messages.py the agent protocol
+
+Next: model/tasks/states.py
 """

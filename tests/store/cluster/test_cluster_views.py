@@ -13,8 +13,7 @@ from tests.cluster import add_server, lead, note_move, own
 
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.tasks.states import TaskState
-from mainspring.store.cluster import cluster_views, server_views
-from mainspring.store.postgres import clock
+from mainspring.store.cluster import clock, cluster_views, server_views
 from mainspring.store.postgres.database import Connection
 
 pytestmark = pytest.mark.usefixtures("no_servers")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from mainspring.model.words.skew import alarm
-from mainspring.store.postgres import clock as store_clock
+from mainspring.store.cluster import clock as store_clock
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime
 

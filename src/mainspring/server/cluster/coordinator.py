@@ -16,7 +16,8 @@ from mainspring.model.placement.segments import assign
 from mainspring.server.cluster.clock import measure
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import Standing
-from mainspring.store.cluster import clock_jumps, segments
+from mainspring.store.cluster import clock as store_clock
+from mainspring.store.cluster import segments
 from mainspring.store.cluster.segments import Move, Segment
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
@@ -44,10 +45,10 @@ class Coordinator:
         if term is None:
             return 0
         async with self._line as conn:
-            await clock_jumps.count_anew(conn)
+            await store_clock.restart_future_leases(conn)
             await measure(conn, self._clock)
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
-                for id, name in (await segments.bury(conn, self._standing.id, term)).items():
+                for id, name in (await segments.declare_dead(conn, self._standing.id, term)).items():
                     log.warning("server %s (%s) is dead: its lease is over", name, id)
             found, servers = await segments.look(conn)
             owners = {segment.id: segment.owner for segment in found}

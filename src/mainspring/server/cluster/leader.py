@@ -89,7 +89,7 @@ class Leader:
         asked_at = boottime()
         try:
             async with self._pinned as conn:
-                term = await leaders.run(conn, self._standing.id, self._lease)
+                term = await leaders.elect(conn, self._standing.id, self._lease)
                 is_unseated = term is None and await leaders.unseat(conn)
         except StoreUnavailable:
             await self._pinned.close()  # it may have the lock, and no term: nobody could take it from us

@@ -24,7 +24,8 @@ def views(kind: type[T], rows: Iterable[Any], *, json: Collection[str] = ()) -> 
 def _decoded(row: Any, json: Collection[str]) -> dict[str, Any]:
     columns = dict(row)
     for name in json:
-        columns[name] = msgspec.json.decode(columns[name])
+        if columns[name] is not None:
+            columns[name] = msgspec.json.decode(columns[name])
     return columns
 
 

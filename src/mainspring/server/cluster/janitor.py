@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 import asyncpg
@@ -27,8 +28,6 @@ DAYS_AHEAD = 3
 AT_ONCE = 10_000  # rows that one chore deletes in one round
 DROPS = 50  # partitions that are dropped in one round
 ANALYZES = 3  # tables in one round
-KEEP_MOVES = timedelta(days=30)
-KEEP_SUBMISSIONS = timedelta(days=1)  # an agent asks again within its lease, which is an hour at most
 TELL_EVERY = 60.0  # seconds between two words of a chore that had nothing to do
 LONG = 900.0  # seconds that a transaction may be open before it is told of
 MANY_DEAD = 200_000  # rows: twice what autovacuum lets the table of tasks come to
@@ -49,27 +48,17 @@ class Janitor:
         self._line = database.line()  # of its own: what waits for a lock must not keep a place of the pool
         self._keep_succeeded = keep_succeeded
         self._keep_failed = keep_failed
-        longest = max(keep_succeeded, keep_failed)
+        forget = partial(retention.delete, limit=AT_ONCE, history=max(keep_succeeded, keep_failed))
         self._chores = [
             Chore("make partitions", lambda conn: partitions.make_ahead(conn, DAYS_AHEAD)),
             Chore("drop partitions", self._drop, most=DROPS),
-            Chore("forget keys", lambda conn: retention.keys(conn, AT_ONCE)),
-            Chore("forget submissions", lambda conn: retention.submissions(conn, KEEP_SUBMISSIONS, AT_ONCE)),
-            Chore("forget fires", lambda conn: retention.fires(conn, longest, AT_ONCE)),
-            Chore("forget versions", lambda conn: retention.versions(conn, longest, AT_ONCE)),
-            Chore("forget sessions", lambda conn: retention.sessions(conn, longest, AT_ONCE)),
-            Chore("forget claims", lambda conn: retention.claims(conn, AT_ONCE)),
-            Chore("forget stop orders", lambda conn: retention.stop_orders(conn, AT_ONCE)),
-            Chore("forget servers", lambda conn: retention.servers(conn, longest, AT_ONCE)),
-            Chore("forget moves", lambda conn: retention.moves(conn, KEEP_MOVES, AT_ONCE)),
-            Chore("forget rates", lambda conn: retention.rates(conn, AT_ONCE)),
-            # What else is to be forgotten goes here: a function that takes a limit and returns how many it deleted.
+            *(Chore(f"forget {name}", partial(forget, name=name)) for name in retention.RULES),
             Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),
         ]
         self._untold: dict[str, Done] = {}  # by name, what has not been written yet
         self._told_at: dict[str, float] = {}
-        self._brake: vacuum.Brake | None = None  # that was told of
+        self._brake: vacuum.Blocker | None = None  # that was told of
 
     async def prepare(self) -> None:
         """What must be there before anything is written."""
@@ -128,7 +117,7 @@ class Janitor:
         if not due:
             return
         async with self._line as conn:
-            await chore_log.tell(conn, due)
+            await chore_log.record(conn, due)
         for done in due:
             del self._untold[done.name]
             self._told_at[done.name] = now
@@ -145,12 +134,12 @@ class Janitor:
 
     async def _watch_vacuum(self, conn: Connection) -> int:
         """Say who keeps many dead rows from being vacuumed; once for each."""
-        dead = vacuum.dead(await vacuum.tables(conn))
-        brake = await vacuum.brake(conn, LONG) if dead > MANY_DEAD else None
+        dead = sum(table.dead for table in await vacuum.tables(conn))
+        brake = await vacuum.blocker(conn, LONG) if dead > MANY_DEAD else None
         if brake is not None and brake != self._brake:
             log.warning(
                 "%d dead rows cannot be vacuumed: %s is open since %s; end it, or everything gets slower",
-                dead, brake.who, brake.since.isoformat(sep=" ", timespec="seconds"),
+                dead, brake.what, brake.since.isoformat(sep=" ", timespec="seconds"),
             )  # fmt: skip
         self._brake = brake
         return 0

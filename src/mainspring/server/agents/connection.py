@@ -25,7 +25,7 @@ from mainspring.model.messages import (
     Submit,
     Welcome,
 )
-from mainspring.model.words.skew import DEFAULT_LIMIT, alarm
+from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import Slowed
 from mainspring.server.agents.gateway import Gateway
@@ -184,7 +184,7 @@ class Reception:
             log.warning("there are two agents named %s; give each a --name: drains and broadcasts go by it", seat.name)
 
     def _watch_clock(self, seat: Seat) -> None:
-        told = alarm(f"agent {seat.name}", seat.pulse.skew, self._skew_limit)
+        told = skew_warning(f"agent {seat.name}", seat.pulse.skew, self._skew_limit)
         if told is not None and boottime() - self._alarmed_at.get(seat.name, -ALARM_EVERY) >= ALARM_EVERY:
             self._alarmed_at[seat.name] = boottime()
             log.warning("%s", told)

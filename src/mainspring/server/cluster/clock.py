@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from mainspring.model.words.skew import alarm
+from mainspring.model.words.skew import skew_warning
 from mainspring.store.cluster import clock as store_clock
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime
@@ -35,7 +35,7 @@ class Timekeeper:
         """Follow the database's time."""
         async with self._line as conn:
             await measure(conn, self._clock)
-        told = alarm("this server's machine", self._clock.skew, self._skew_limit)
+        told = skew_warning("this server's machine", self._clock.skew, self._skew_limit)
         if told is not None and not self._is_skewed:
             log.warning("%s", told)
         self._is_skewed = told is not None

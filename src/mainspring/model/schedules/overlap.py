@@ -14,7 +14,7 @@ from mainspring.model.schedules.schedules import Overlap
 
 
 class Turn(NamedTuple):
-    """A live task of a lane, which is a schedule and scope."""
+    """A live task of a schedule and scope."""
 
     task: int
     waits: bool  # has not been released
@@ -29,11 +29,11 @@ class Verdicts(NamedTuple):
     kill: list[int]
 
 
-def decide(lane: Sequence[Turn], overlap: Overlap) -> Verdicts:
-    """What to do with the tasks of a lane, which come in the order of their plan times."""
+def decide(live: Sequence[Turn], overlap: Overlap) -> Verdicts:
+    """What to do with the live tasks of a schedule and scope, given in the order of their plan times."""
     verdicts = Verdicts([], [], [], [])
-    running = [turn for turn in lane if not turn.waits]
-    waiting = [turn for turn in lane if turn.waits]
+    running = [turn for turn in live if not turn.waits]
+    waiting = [turn for turn in live if turn.waits]
     if overlap == "allow":  # the policy was another one when they were planned
         verdicts.release.extend(turn.task for turn in waiting)
         return verdicts

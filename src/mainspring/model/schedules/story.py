@@ -199,18 +199,18 @@ def waits(overlap: Overlap, by: str) -> str:
     return f"the run before it has not ended (overlap={overlap})"
 
 
-def as_lines(name: str, told: Story, zone: Timing) -> list[str]:
+def as_lines(name: str, story: Story, zone: Timing) -> list[str]:
     """A story in lines, one fact each."""
-    lines = [f"{name} at {local(told.plan_time, zone)}", *(f"  {sentence}" for sentence in told.said)]
-    for fire in told.fires:
+    lines = [f"{name} at {local(story.plan_time, zone)}", *(f"  {sentence}" for sentence in story.said)]
+    for fire in story.fires:
         first, *others = fire.said
         lines.append(f"  [{fire.scope}] {first}" if fire.scope else f"  {first}")
         lines += [f"    {fact}" if fire.scope else f"  {fact}" for fact in others]
-    if told.more_fires:
-        lines.append(f"  and {told.more_fires} more scope{'' if told.more_fires == 1 else 's'}")
-    around = {"before": told.before, "after": told.after}
+    if story.more_fires:
+        lines.append(f"  and {story.more_fires} more scope{'' if story.more_fires == 1 else 's'}")
+    around = {"before": story.before, "after": story.after}
     return lines + [
-        f"  the one {way}: {local(at, zone, on=told.plan_time)}" for way, at in around.items() if at is not None
+        f"  the one {way}: {local(at, zone, on=story.plan_time)}" for way, at in around.items() if at is not None
     ]
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.model.placement.segments import SEGMENTS
 from mainspring.model.tasks.states import ASSIGNED, BLOCKED, PENDING, RUNNING
 from mainspring.store.cluster.server_views import STATUS
 from mainspring.store.postgres.database import Connection
@@ -76,10 +75,10 @@ class SegmentView(msgspec.Struct, frozen=True):
 # One pass over the tasks and one over the schedules.
 _SEGMENTS = f"""
     with load as (
-        select mod(id, {SEGMENTS}) as segment,
+        select mod(id, 100) as segment,
                count(*) filter (where state = {PENDING:d} and run_at <= (select mainspring.now())) as due,
-               count(*) filter (where state = {BLOCKED:d} or state = {PENDING:d} and run_at > (select mainspring.now()))
-                   as waiting,
+               count(*) filter (where state = {BLOCKED:d}
+                                   or state = {PENDING:d} and run_at > (select mainspring.now())) as waiting,
                count(*) filter (where state = {ASSIGNED:d}) as armed,
                count(*) filter (where state = {RUNNING:d}) as running
           from mainspring.task group by 1

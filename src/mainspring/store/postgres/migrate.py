@@ -19,7 +19,7 @@ from mainspring.store.postgres.database import Connection, Database, close
 from mainspring.store.postgres.errors import first_line, translating
 
 PATIENCE = 3600.0  # seconds, for the lock and for each migration
-LOCK = 0x6D61696E  # "main"; whoever changes the schema as a whole holds it
+LOCK = 0x6D61696E  # "main"; held to change the schema as a whole
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 
 _BOOTSTRAP = """

@@ -218,7 +218,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "compose/local.py",
-                "            if not await outcomes.complete(conn, ending):\n                raise",
+                "            if not await transitions.complete(conn, ending):\n                raise",
                 "            if not armed.token:\n                raise",
             ),
         ),

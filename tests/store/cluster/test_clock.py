@@ -41,7 +41,7 @@ async def test_a_clock_that_is_set_back_makes_no_lease_longer(conn: Connection) 
     assert await clock.restart_future_leases(conn) == 0, "once"
 
 
-async def test_what_is_over_stays_over(conn: Connection) -> None:
+async def test_an_expired_lease_stays_expired(conn: Connection) -> None:
     session = await begin(conn, "a process")
     ended = await begin(conn)
     await agents.leave(conn, [ended])
@@ -52,7 +52,7 @@ async def test_what_is_over_stays_over(conn: Connection) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, HOUR])
-async def test_a_clock_that_goes_on_or_is_set_forward_changes_nothing(conn: Connection, seconds: float) -> None:
+async def test_a_clock_that_is_not_set_back_changes_nothing(conn: Connection, seconds: float) -> None:
     await add_server(conn, "a", lease="15 s")
     await begin(conn)
     await shift_clock(conn, seconds)

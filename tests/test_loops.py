@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mainspring import loops
 from mainspring.errors import StoreUnavailable
@@ -103,3 +105,40 @@ async def test_an_alarm_that_is_set_again_does_not_ring_at_the_time_before(later
     moved.set(0.0)
     async with asyncio.timeout(10):
         await wakes[0].wait()
+
+
+def test_a_busy_poll_shortens_the_interval_by_a_fifth_down_to_a_half() -> None:
+    pace = loops.Pace(1.0)
+    waits = [pace.after(1) for _ in range(6)]
+    assert waits[:3] == pytest.approx([0.8, 0.64, 0.512])
+    assert waits[3:] == [0.5, 0.5, 0.5]
+
+
+def test_only_the_fifth_empty_poll_in_a_row_lengthens_it() -> None:
+    pace = loops.Pace(1.0)
+    assert [pace.after(0) for _ in range(4)] == [1.0] * 4
+    assert pace.after(0) == pytest.approx(1.2)
+    assert [pace.after(0) for _ in range(4)] == pytest.approx([1.2] * 4)
+    assert pace.after(0) == pytest.approx(1.44)
+
+
+def test_a_find_starts_the_count_of_empty_polls_anew() -> None:
+    pace = loops.Pace(1.0)
+    for _ in range(4):
+        pace.after(0)
+    pace.after(1)
+    assert [pace.after(0) for _ in range(4)] == pytest.approx([0.8] * 4)
+
+
+@given(st.floats(0.001, 1000), st.lists(st.integers(0, 2), max_size=200))
+def test_it_stays_between_a_half_and_four_times_its_base(base: float, finds: list[int]) -> None:
+    pace = loops.Pace(base)
+    for found in finds:
+        assert base / 2 <= pace.after(found) <= base * 4
+
+
+def test_it_reaches_four_times_its_base_when_nothing_ever_comes() -> None:
+    pace = loops.Pace(0.5)
+    for _ in range(5 * 8):
+        pace.after(0)
+    assert pace.interval == 2.0

@@ -1,4 +1,4 @@
-"""Settings: the only reader of flags, environment and TOML. Flags win over the environment, that over the file.
+"""Settings: the only reader of flags, environment and TOML. Flags override the environment, which overrides the file.
 
     MAINSPRING_DSN=postgresql://…      an external PostgreSQL; without it, the embedded one
     MAINSPRING_SLOTS=200               any setting, in capitals
@@ -39,11 +39,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent_name: str = ""
     labels: dict[str, str] = {}  # of the agent, for jobs that require them; as text: gpu=a100,zone=b
     offers: dict[str, float] = {}  # amounts that jobs may need; as text: gpu=2,memory_gb=64
-    slots: int = 100  # attempts that run at the same time
-    threads: int = 32  # of them, sync handlers
-    http_allow: tuple[str, ...] = ()  # that HTTP jobs may call beside public addresses: 10.0.0.0/8,shop.example
+    slots: int = 100  # attempts that run at once
+    threads: int = 32  # sync handlers that run at once
+    http_allow: tuple[str, ...] = ()  # HTTP jobs may call these beside public addresses: 10.0.0.0/8,shop.example
     run_as: tuple[str, ...] = ()  # users that commands may run as; as text: alice,backup
-    allow_commands: tuple[str, ...] = ()  # the only commands that may run: names or paths, with wildcards; none: all
+    allow_commands: tuple[str, ...] = ()  # commands that may run: names or paths, with wildcards; empty: all
     poll: float = 0.5
     lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
     lead_min: float = 1.0
@@ -52,38 +52,29 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lead_load_factor: float = 1.0  # seconds of lead for an agent whose slots are all taken
     lease: float = 15.0
     server_name: str = ""  # of a server, in `mainspring servers`; the name of the host
-    listen: str = "127.0.0.1:7070"  # where a server waits for agents
+    listen: str = "127.0.0.1:7070"  # where a server accepts agents
     tls_cert: str | None = None  # of a server, with tls_key
     tls_key: str | None = None
-    tls_ca: str | None = None  # whom an agent trusts, in place of the system's authorities
+    tls_ca: str | None = None  # authorities that an agent trusts, in place of the system's
     server: str | None = None  # of an agent: ws://host:port, several with commas
     token: str | None = None  # of an agent
-    clock_offset: float = 0.0  # added to what this machine believes to be the time, to try a clock that is wrong
-    skew_limit: float = DEFAULT_LIMIT  # how wrong the clock of an agent's machine may be before somebody is told
-    stop_patience: float = 10.0  # for running attempts to end when the process is stopped
+    clock_offset: float = 0.0  # added to this machine's clock, to try a wrong one
+    skew_limit: float = DEFAULT_LIMIT  # how wrong the clock of an agent's machine may be without a warning
+    stop_patience: float = 10.0  # for running attempts to end when the process stops
     keep_succeeded: float = 7 * 86400.0
     keep_failed: float = 30 * 86400.0
 
 
 _DURATIONS = {
-    "poll",
-    "lead",
-    "lead_min",
-    "lead_max",
-    "lease",
-    "skew_limit",
-    "stop_patience",
-    "keep_succeeded",
-    "keep_failed",
+    *("poll", "lead", "lead_min", "lead_max", "lease", "skew_limit", "stop_patience", "keep_succeeded", "keep_failed"),
 }
 _LISTS = {"http_allow", "run_as", "allow_commands"}
-# What else is ours: read where it is used, or set for the commands that an agent runs.
+# Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
-    *("CONFIG", "DEBUG", "TEST_DSN"),
+    *("CONFIG", "DEBUG", "TEST_DSN", "WARM"),
     *("ARGS", "ATTEMPT", "FIRE_AT", "GATE", "HEALTH_CHECK", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
-    "WARM",
 }
-# What Kubernetes sets in every container for a service named mainspring, and what our tests and benchmarks set.
+# Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")
 _AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
 _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lead_max": 3600.0, "lease": 3600.0}
@@ -100,17 +91,17 @@ def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str
     _warn_of_unknown(environment)
     chosen = {name: value for name, value in (overrides or {}).items() if value is not None}
     if "data_directory" in chosen and "dsn" not in chosen:
-        given.pop("dsn", None)  # who asks for a directory asks for the embedded PostgreSQL in it
+        given.pop("dsn", None)  # a directory asks for the embedded PostgreSQL in it
     given |= chosen
     settings = _convert(given)
     return settings if settings.agent_name else msgspec.structs.replace(settings, agent_name=socket.gethostname())
 
 
-_warned: set[str] = set()  # of in this process
+_warned: set[str] = set()  # once per process
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:
-    """Say which variables look like settings and are none. No error: others may use the prefix too."""
+    """Warn of variables that look like settings and are none. No error: other programs may use the prefix too."""
     settings = {name.upper() for name in Settings.__struct_fields__}
     given = {name.removeprefix("MAINSPRING_") for name in environment if name.startswith("MAINSPRING_")}
     for name in sorted(given - settings - _OTHER_VARIABLES - _warned):
@@ -172,7 +163,7 @@ def _convert(given: dict[str, Any]) -> Settings:
 
 
 def _check_names(settings: Settings) -> None:
-    """A server refuses an agent with others, which would then try again for ever."""
+    """A server would refuse an agent with bad names, and the agent would reconnect without end."""
     for field in ("agent_name", "server_name"):
         if name := getattr(settings, field):
             check_name(name, field=field)

@@ -2,20 +2,20 @@
 
     MainspringError
     ├── ValidationError        the caller's input is wrong; `field` names the part
-    ├── NotFound               no such job, schedule, task or calendar
+    ├── NotFound               no such job, schedule, task, calendar, agent, server or token
     │   ├── JobNotFound
     │   ├── ScheduleNotFound
     │   └── TaskNotFound
     ├── Conflict               the thing exists, or is in the wrong state
     │   ├── InvalidTransition
     │   └── StaleAttempt
-    ├── AccessDenied           PostgreSQL does not let this user in, or not do that
-    ├── TaskFailed             the task that was waited for did not succeed
-    ├── ResultLost             the task succeeded by transaction(), and its handler did not come to return
-    ├── WaitTimeout            the task that was waited for did not end in time
+    ├── AccessDenied           PostgreSQL refuses the user, or what the user wants to do
+    ├── TaskFailed             the awaited task did not succeed
+    ├── ResultLost             the task succeeded by transaction(), and its handler died before it returned
+    ├── WaitTimeout            the awaited task did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
     ├── SchemaMismatch         the schema and this program do not fit
-    ├── BackupFailed           a backup or a restore did not come to its end; nothing was changed
+    ├── BackupFailed           a backup or a restore failed; nothing was changed
     └── EmbeddedUnavailable    no embedded PostgreSQL can run here
 
 Next: model/tasks/states.py
@@ -36,7 +36,7 @@ class MainspringError(Exception):
 
 
 def from_code(code: str, message: str, field: str | None) -> MainspringError:
-    """The error that another process named by its code; the root of the tree where this version does not know it."""
+    """The error for a code from another process; MainspringError if this version does not know the code."""
     kinds: list[type[MainspringError]] = [MainspringError]
     for kind in kinds:  # grows while it is read
         if kind.code == code and kind is not TaskFailed:
@@ -46,7 +46,7 @@ def from_code(code: str, message: str, field: str | None) -> MainspringError:
 
 
 class ValidationError(MainspringError):
-    """Something the caller gave cannot be accepted; nothing was written."""
+    """The caller's input is wrong; nothing was written."""
 
     code = "validation"
 
@@ -102,19 +102,19 @@ class TaskFailed(MainspringError):
 
 
 class ResultLost(MainspringError):
-    """Raised by `Task.result()`: the handler's transaction() is committed, and it returned nothing that was kept."""
+    """Raised by `Task.result()`: the handler's transaction() has committed, and its return value was not stored."""
 
     code = "result_lost"
 
 
 class WaitTimeout(MainspringError, TimeoutError):
-    """The task did not end within the time given; it goes on."""
+    """The task did not end within the given time; it keeps running."""
 
     code = "wait_timeout"
 
 
 class StoreUnavailable(MainspringError):
-    """PostgreSQL cannot be reached or went away in the middle; every write is safe to repeat."""
+    """PostgreSQL cannot be reached, or failed during a statement; every write is safe to repeat."""
 
     code = "store_unavailable"
 
@@ -124,7 +124,7 @@ class SchemaMismatch(MainspringError):
 
 
 class BackupFailed(MainspringError):
-    """No backup was written, or none was restored: what was there before is there still."""
+    """No backup was written, or none was restored; nothing was changed."""
 
     code = "backup_failed"
 

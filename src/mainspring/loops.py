@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Generic, NamedTuple, ParamSpec
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.polling import Pace
 
 log = logging.getLogger("mainspring")
 
@@ -101,3 +100,21 @@ async def run_all(loops: Iterable[Loop]) -> None:
     async with asyncio.TaskGroup() as group:
         for loop in loops:
             group.create_task(run_every(loop.interval, loop.step, loop.wake, adaptive=loop.adaptive))
+
+
+class Pace:
+    """An adaptive interval: × 0.8 after a find, × 1.2 after five empty polls; between half and four times the base."""
+
+    def __init__(self, base: float) -> None:
+        self.interval = self._base = base
+        self._empty = 0
+
+    def after(self, found: int) -> float:
+        """The interval until the next poll, after one that found this much."""
+        self._empty = 0 if found else self._empty + 1
+        if found:
+            self.interval = max(self.interval * 0.8, self._base / 2)
+        elif self._empty == 5:
+            self._empty = 0
+            self.interval = min(self.interval * 1.2, self._base * 4)
+        return self.interval

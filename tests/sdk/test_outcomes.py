@@ -28,8 +28,8 @@ from mainspring import (
     current_task,
 )
 from mainspring.model.tasks.payload import MAX_ERROR
+from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.installation import database_id
 from mainspring.store.tasks import output, tasks
 from mainspring.store.tasks.tasks import AttemptView
 from tests.conftest import eventually

@@ -81,7 +81,7 @@ async def test_many_at_once_submit_and_get_their_results(dsn: str, pooled: str) 
         late = await double.using(delay="1h").enqueue(1)
         await late.cancel()
         assert (await late.status()).state == "cancelled"
-        assert client.database.pooled
+        assert client.database.behind_pooler
 
 
 _ONE_SUBMISSION = """

@@ -91,7 +91,7 @@ async def open_database(settings: Settings, *, prepare: bool = True) -> AsyncIte
         database = Database(embedded.dsn, revive=embedded.revive)
     else:
         embedded = None
-        database = Database(settings.dsn, memory=directory / "timelines.json" if prepare else None)
+        database = Database(settings.dsn, timeline_file=directory / "timelines.json" if prepare else None)
     try:
         if prepare:
             await migrate(database)

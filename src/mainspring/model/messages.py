@@ -1,9 +1,8 @@
-"""The agent protocol: typed messages in numbered frames, the same over memory and network.
+"""Messages: the agent protocol, the same over memory and network.
 
-A frame carries a sequence number and acknowledges all frames up to `ack` of the other side, so a
-lost frame is sent again and a repeated one changes nothing. Sequence numbers are those of one connection; what
-was not acknowledged on it is told again on the next. Times are seconds since 1970 on the
-database's clock. Tasks are named with their token everywhere: (task, token) is one attempt.
+A frame carries a sequence number and acknowledges all frames of the other side up to `ack`, so a lost frame is sent
+again and a repeated one changes nothing. Sequence numbers belong to one connection; what it left unacknowledged is sent
+again on the next. Times are seconds since 1970 on the database's clock. (task, token) names one attempt.
 Next: wire/channel.py
 """
 
@@ -20,7 +19,7 @@ PROTOCOL = 1
 
 
 class Held(Struct, array_like=True, gc=False):
-    """One attempt, named."""
+    """The name of one attempt."""
 
     task: int
     token: int
@@ -30,7 +29,7 @@ class Held(Struct, array_like=True, gc=False):
 
 
 class Holding(Struct, array_like=True, gc=False):
-    """One attempt that the agent has: armed (ASSIGNED), RUNNING, or ended and not yet acknowledged."""
+    """One attempt that the agent holds: armed (ASSIGNED), RUNNING, or ended and not yet acknowledged."""
 
     task: int
     token: int
@@ -38,24 +37,24 @@ class Holding(Struct, array_like=True, gc=False):
 
 
 class Hello(Struct, tag="hello"):
-    """First message of a connection. With `session` it goes on with what it holds from that session."""
+    """The first message of a connection. With `session` the agent resumes that session, with what it holds."""
 
     name: str
     slots: int
     labels: dict[str, str]
     protocol: int = PROTOCOL
-    instance: str = ""  # a secret of this agent process: only who knows it goes on with its session
+    instance: str = ""  # a secret of this agent process, which proves that a session is its own
     session: int | None = None
     held: list[Holding] = []
-    offers: dict[str, float] = {}  # amounts of what jobs may need, such as gpu: 2
+    offers: dict[str, float] = {}  # amounts that jobs may need, such as gpu: 2
     version: str = ""
     host: str = ""
 
 
 class Heartbeat(Struct, tag="heartbeat", gc=False):
     running: int
-    sent: float = 0.0  # boot time of the agent, which the answer repeats
-    cpu: float = 0.0  # of the whole machine, 0 to 1
+    sent: float = 0.0  # boot time of the agent; the answer echoes it
+    cpu: float = 0.0  # in use on the machine, 0 to 1
     memory: float = 0.0  # in use, 0 to 1
     skew: float = 0.0  # seconds by which the agent's wall clock is ahead of the database's
     round_trip: float = 0.0
@@ -69,13 +68,13 @@ class Start(Struct, array_like=True, gc=False):
 
 
 class Started(Struct, tag="started"):
-    """Attempts that have started and not yet ended; one that ended says so in `Finished` alone."""
+    """Attempts that have started and not ended; one that has ended is in `Finished` alone."""
 
     starts: list[Start]
 
 
 class Ending(Struct, array_like=True, gc=False):
-    """How one attempt ended. `state` is what the attempt came to; the server decides about retries."""
+    """How one attempt ended. `state` is the outcome of the attempt; the server decides about retries."""
 
     task: int
     token: int
@@ -88,9 +87,9 @@ class Ending(Struct, array_like=True, gc=False):
     code: str | None = None  # names the cause: handler_error, timeout, exit_code, ...
     error: str | None = None
     labels: tuple[str, ...] = ()  # of the failure, for retry_on and abort_on
-    retry_after: float | None = None  # the handler's own wish
-    snooze: float | None = None  # put off: costs no attempt
-    final: bool = False  # the handler says: do not retry
+    retry_after: float | None = None  # asked by the handler
+    snooze: float | None = None  # run again later; costs no attempt
+    final: bool = False  # the handler asks for no retry
 
 
 class Finished(Struct, tag="finished"):
@@ -98,13 +97,13 @@ class Finished(Struct, tag="finished"):
 
 
 class Note(Struct, array_like=True, gc=False):
-    """Progress and checkpoint of a running attempt, as JSON; None leaves what is stored."""
+    """Progress and checkpoint of a running attempt, as JSON; None keeps what is stored."""
 
     task: int
     token: int
     progress: str | None
     checkpoint: str | None
-    healthy: bool | None = None  # what its health check says, where it has one and that has changed
+    healthy: bool | None = None  # the result of its health check, if that has changed
 
 
 class Progress(Struct, tag="progress"):
@@ -112,7 +111,7 @@ class Progress(Struct, tag="progress"):
 
 
 class Chunk(Struct, array_like=True, gc=False):
-    """A piece of output: bytes as they came, with stream (1 stdout, 2 stderr, 0 a remark) and time."""
+    """A piece of output: raw bytes, with stream (1 stdout, 2 stderr, 0 a remark of the agent) and time."""
 
     task: int
     token: int
@@ -127,17 +126,17 @@ class Output(Struct, tag="output"):
 
 
 class Refused(Struct, tag="refused"):
-    """Attempts the agent gives back unstarted; this costs the task nothing."""
+    """Attempts that the agent returns unstarted; this costs the task no attempt."""
 
     attempts: list[Held]
     reason: str
 
 
 class Submit(Struct, tag="submit"):
-    """Tasks that a handler submits while it runs, answered by `Submitted`. A repeated request submits nothing more."""
+    """Tasks that a running handler submits, answered by `Submitted`. Repeating a request submits nothing more."""
 
-    request: str  # a UUID, which the answer repeats
-    task: int  # with its token: the attempt that submits
+    request: str  # a UUID; the answer echoes it
+    task: int  # with `token`: the attempt that submits
     token: int
     job: str
     args: list[str]  # JSON objects, one for each task
@@ -158,18 +157,18 @@ AgentMessage = Hello | Heartbeat | Started | Finished | Progress | Output | Refu
 
 
 class Welcome(Struct, tag="welcome"):
-    """The session is accepted; it lives for `lease` seconds from each heartbeat answered."""
+    """The session is accepted; its lease lasts `lease` seconds from each answered heartbeat."""
 
     session: int
     lease: float
     now: float
-    kept: list[Held] = []  # of what it said it holds: all else is not its own any more
-    credential: str | None = None  # to connect with from now on, in place of a token that serves once
-    database: str = ""  # its id, part of every idempotency key
+    kept: list[Held] = []  # of what the agent holds; it must drop the rest
+    credential: str | None = None  # replaces a single-use token from now on
+    database: str = ""  # id of the database, part of every idempotency key
 
 
 class Configure(Struct, tag="configure", gc=False):
-    """Answer to a heartbeat: the lease goes on for so long, and this is the database's time."""
+    """The answer to a heartbeat: the renewed lease, and the database's time."""
 
     lease: float
     now: float
@@ -186,28 +185,28 @@ class Armed(Struct, array_like=True, gc=False):
     fire_at: float
     args: str  # JSON object
     checkpoint: str | None = None
-    careful: bool = False  # an attempt ended with its agent before: the start must be durable before it runs
+    careful: bool = False  # an earlier attempt crashed its agent: the start must be durable before it runs
     plan_time: float | None = None  # of its schedule
     scope: str | None = None
-    daemon: bool = False  # a replica that must stay up: it is not waited for when its agent stops
+    daemon: bool = False  # a replica: an agent that stops does not wait for it
 
 
 class Dispatch(Struct, tag="dispatch"):
-    """Attempts to arm, and the jobs among them that this session has not been told of yet."""
+    """Attempts to arm, and those of their jobs that this session has not received yet."""
 
     jobs: list[Job]
     tasks: list[Armed]
-    session: int = 0  # whose they are: an agent takes nothing that was meant for another session
+    session: int = 0  # an agent drops what was meant for another session
 
 
 class Recall(Struct, tag="recall"):
-    """Give these back if they have not started; answered by `Refused`, or by what they came to."""
+    """Return these if they have not started; answered by `Refused`, or by their outcome."""
 
     attempts: list[Held]
 
 
 class Cancel(Struct, tag="cancel"):
-    """Stop these now; with `kill` they get no grace to end by themselves, with `restart` they run again."""
+    """Stop these now; with `kill` without their grace, with `restart` they run again."""
 
     attempts: list[Held]
     kill: bool = False
@@ -215,18 +214,18 @@ class Cancel(Struct, tag="cancel"):
 
 
 class Pause(Struct, tag="pause"):
-    """Stop the processes of these commands where they are; with `resume` let them go on."""
+    """Suspend the processes of these commands; with `resume` continue them."""
 
     attempts: list[Held]
     resume: bool = False
 
 
 class Drain(Struct, tag="drain"):
-    """Take nothing new, give back what has not started."""
+    """Take nothing new, return what has not started."""
 
 
 class Submitted(Struct, tag="submitted"):
-    """Answer to `Submit`: the tasks, which are committed; or the code of an error and what it says."""
+    """The answer to `Submit`: the committed tasks, or the code of an error and its message."""
 
     request: str
     tasks: list[int] = []
@@ -245,9 +244,9 @@ M = TypeVar("M")
 
 
 class Frame(Struct, Generic[M], array_like=True):
-    """`sequence` 0 is out of turn: handled when it comes, never kept, never acknowledged."""
+    """`sequence` 0 is outside the sequence: handled on arrival, never kept, never acknowledged."""
 
     sequence: int
-    ack: int  # all up to here are safe with the sender of this frame
+    ack: int  # the sender of this frame has handled all up to here
     messages: list[M]
-    received: int = 0  # all up to here have come to it: they need not be sent again
+    received: int = 0  # it has received all up to here: they need not be sent again

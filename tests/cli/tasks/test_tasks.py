@@ -155,8 +155,8 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
 def test_stats_show_what_the_maintenance_came_to(cli: Cli, dsn: str) -> None:
     async def tell() -> None:
         conn = await Database(dsn).connect()
-        await chore_log.tell(conn, [Done("forget keys", 2, 7, 1, 0.25, 3, "LockNotAvailableError: somebody reads")])
-        await chore_log.tell(conn, [Done("forget keys", 1, 1, 0, 0.5, 1, None)])
+        await chore_log.record(conn, [Done("forget keys", 2, 7, 1, 0.25, 3, "LockNotAvailableError: somebody reads")])
+        await chore_log.record(conn, [Done("forget keys", 1, 1, 0, 0.5, 1, None)])
         await conn.close()
 
     asyncio.run(tell())

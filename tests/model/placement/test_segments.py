@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mainspring.model.placement.segments import SEGMENTS, assign
+from mainspring.model.placement.segments import SEGMENTS, assign, ranges
 
 NAMES = "abcdefghij"
 owners = st.fixed_dictionaries({segment: st.sampled_from([*NAMES, None]) for segment in range(SEGMENTS)})
@@ -63,3 +63,18 @@ def test_a_newcomer_takes_its_share_and_the_others_exchange_nothing(there: int, 
 
 def test_without_servers_nothing_moves() -> None:
     assert assign({0: "a", 1: None}, []) == {}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ([], ""),
+        ([7], "7"),
+        ([67, *range(34)], "0-33, 67"),
+        ([3, 1, 2, 2, 5], "1-3, 5"),
+        (range(100), "0-99"),
+        ([0, 2, 4], "0, 2, 4"),
+    ],
+)
+def test_segments_in_a_row_are_shown_as_a_range(numbers: list[int], shown: str) -> None:
+    assert ranges(numbers) == shown

@@ -143,12 +143,12 @@ def test_the_search_for_a_time_that_never_comes_ends(monkeypatch: pytest.MonkeyP
 def test_only_a_shifted_time_stands_for_one_that_was_left_out() -> None:
     after_the_gap = datetime(2026, 3, 29, 1, tzinfo=UTC)
     moved = Cron("30 2 * * *", "Europe/Paris")
-    assert moved.left_out(after_the_gap) == datetime(2026, 3, 29, 2, 30)
-    assert moved.left_out(after_the_gap + timedelta(days=1)) is None
-    assert Cron("30 2 * * *", "Europe/Paris", gap="skip").left_out(after_the_gap) is None
-    assert Cron("30 9 * * *", "Europe/Paris").left_out(after_the_gap) is None
-    assert Cron("30 2,3 * * *", "Europe/Paris").left_out(after_the_gap) == datetime(2026, 3, 29, 2, 30)
-    assert Cron("0 2,3 * * *", "Europe/Paris").left_out(after_the_gap) is None
+    assert moved.skipped_time(after_the_gap) == datetime(2026, 3, 29, 2, 30)
+    assert moved.skipped_time(after_the_gap + timedelta(days=1)) is None
+    assert Cron("30 2 * * *", "Europe/Paris", gap="skip").skipped_time(after_the_gap) is None
+    assert Cron("30 9 * * *", "Europe/Paris").skipped_time(after_the_gap) is None
+    assert Cron("30 2,3 * * *", "Europe/Paris").skipped_time(after_the_gap) == datetime(2026, 3, 29, 2, 30)
+    assert Cron("0 2,3 * * *", "Europe/Paris").skipped_time(after_the_gap) is None
 
 
 def test_an_unknown_zone_is_refused() -> None:

@@ -254,7 +254,7 @@ async def test_a_leader_of_an_old_term_moves_nothing_and_buries_nobody(join: Joi
     await join("b")
     await conn.execute("update mainspring.server set lease_until = now() - interval '1 hour'")
     await asyncio.sleep(LEASE / 3)
-    assert await segments.bury(conn, old.id, 1) == {}
+    assert await segments.declare_dead(conn, old.id, 1) == {}
     await old.coordinator.step()
     assert await owners(conn) == {old.id: SEGMENTS}
 

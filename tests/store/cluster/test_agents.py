@@ -162,5 +162,5 @@ async def test_a_renewal_finds_each_session_by_a_probe_of_its_own(conn: Connecti
     sessions = [await begin(conn) for _ in range(3)]
     columns = [list(column) for column in zip(*[agents.Vital(session) for session in sessions], strict=True)]
     plan = "\n".join(row[0] for row in await conn.fetch(f"explain {agents._RENEW}", columns[0], 60.0, *columns[1:]))
-    assert "Index Cond: (session = told.session)" in plan
+    assert "Index Cond: (session = given.session)" in plan
     assert "Join Filter" not in plan

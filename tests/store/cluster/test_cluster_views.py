@@ -13,8 +13,7 @@ from tests.cluster import add_server, lead, note_move, own
 
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.tasks.states import TaskState
-from mainspring.store.cluster import cluster_views, server_views
-from mainspring.store.postgres import clock
+from mainspring.store.cluster import clock, cluster_views, server_views
 from mainspring.store.postgres.database import Connection
 
 pytestmark = pytest.mark.usefixtures("no_servers")
@@ -62,7 +61,7 @@ async def test_a_server_is_shown_with_what_it_owns_and_has_done(conn: Connection
 
 
 @pytest.mark.parametrize("status", ["active", "draining"])
-async def test_a_server_whose_lease_is_over_is_silent_and_has_no_agents(conn: Connection, status: str) -> None:
+async def test_a_server_with_an_expired_lease_is_silent_and_has_no_agents(conn: Connection, status: str) -> None:
     await add_server(conn, "alpha", status=status, lease="-1 s", agents=3)
     [view] = await server_views.listing(conn)
     assert (view.status, view.agents) == ("silent", 0)
@@ -95,7 +94,7 @@ async def test_the_leader_is_marked_while_its_lease_holds(conn: Connection) -> N
     assert (await cluster_views.summary(conn)).leader is None
 
 
-async def test_servers_are_counted_by_what_they_are(conn: Connection) -> None:
+async def test_servers_are_counted_by_status(conn: Connection) -> None:
     assert await cluster_views.summary(conn) == cluster_views.Summary({}, None)
     await add_server(conn, "alpha")
     await add_server(conn, "beta")
@@ -120,7 +119,7 @@ async def test_a_server_is_found_by_its_name_and_by_the_beginning_of_its_id(conn
             await server_views.detail(conn, given)
 
 
-async def test_of_servers_with_one_name_the_one_that_is_there_is_meant(conn: Connection) -> None:
+async def test_of_servers_with_one_name_the_running_one_is_meant(conn: Connection) -> None:
     old = await add_server(conn, "alpha", status="dead")
     last = await add_server(conn, "alpha", status="stopped")
     await end_long_ago(conn, old)
@@ -187,7 +186,7 @@ async def test_each_segment_has_its_owner_and_its_load(conn: Connection, make_ta
     assert await clock.now(conn) - found[0].since.timestamp() < 3600
 
 
-async def test_a_segment_that_nobody_works_on_says_why(conn: Connection) -> None:
+async def test_a_segment_without_an_active_owner_says_why(conn: Connection) -> None:
     async def problem(segment: int) -> str:
         return (await cluster_views.segments(conn))[segment].problem or ""
 
@@ -205,7 +204,7 @@ async def test_a_segment_that_nobody_works_on_says_why(conn: Connection) -> None
     assert await problem(0) == ""
 
 
-async def test_moves_are_told_the_newest_first_with_the_names_that_are_known(conn: Connection) -> None:
+async def test_moves_are_listed_newest_first_with_the_names_that_are_known(conn: Connection) -> None:
     alpha, beta, forgotten = await add_server(conn, "alpha"), await add_server(conn, "beta"), uuid4()
     await note_move(conn, range(100), None, alpha, "free", term=1)
     await note_move(conn, [0, 1], alpha, beta, "balance", term=2)

@@ -258,7 +258,7 @@ def test_the_server_has_a_session_of_its_own_and_none_of_our_descriptors(directo
 # Many users, one server
 
 
-def test_a_second_process_attaches_and_the_last_one_out_stops_the_server(directory: Path) -> None:
+def test_a_second_process_attaches_and_the_last_one_stops_the_server(directory: Path) -> None:
     with user(directory) as first, user(directory) as second:
         dsn = dsn_of(first)
         assert dsn_of(second) == dsn
@@ -287,7 +287,7 @@ def test_many_processes_at_once_share_one_first_start(empty: Path) -> None:
     assert (empty / "postgres.log").read_text().count("starting PostgreSQL") == 1
 
 
-def test_whoever_comes_while_the_last_one_leaves_gets_a_server_that_stays(directory: Path) -> None:
+def test_a_process_that_starts_while_the_last_one_stops_gets_a_server_that_stays(directory: Path) -> None:
     def come_and_go() -> None:
         for _ in range(8):
             server = Embedded.start(directory)
@@ -373,7 +373,7 @@ def test_a_process_that_got_the_pid_of_a_killed_server_is_left_alone(directory: 
             innocent.kill()
 
 
-def test_a_kill_in_the_middle_of_initdb_leaves_nothing_in_the_way(empty: Path) -> None:
+def test_a_kill_during_initdb_does_not_block_the_next_start(empty: Path) -> None:
     with user(empty) as process:
         wait_until(lambda: list(empty.glob("*/PG_VERSION")))
         process.kill()
@@ -391,7 +391,7 @@ def test_a_kill_in_the_middle_of_initdb_leaves_nothing_in_the_way(empty: Path) -
 
 
 @pytest.mark.parametrize("name", ["x" * 100, "with, a comma"], ids=["long", "comma"])
-def test_a_path_that_no_socket_can_have_gets_a_private_short_one(
+def test_a_path_too_long_for_a_socket_gets_a_private_short_one(
     base: Path, directory: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(base))
@@ -461,7 +461,7 @@ def test_a_directory_closed_to_the_account_is_refused_with_what_to_do(base: Path
         Embedded.start(closed / "mainspring")
 
 
-def test_a_directory_where_anybody_can_write_is_refused(base: Path) -> None:
+def test_a_world_writable_directory_is_refused(base: Path) -> None:
     base.chmod(0o777)
     with pytest.raises(EmbeddedUnavailable, match="writable by everybody"):
         Embedded.start(base)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -549,7 +550,7 @@ async def test_rates_that_nobody_uses_are_forgotten(conn: Connection) -> None:
     await define_job(conn, rate="1/second", burst=5)
     await submit(conn, count=3)
     await settle(conn)
-    assert await retention.rates(conn, 10) == 0
+    assert await retention.delete(conn, "rates", 10, timedelta(days=1)) == 0
     await set_clock(conn, 100)
-    assert await retention.rates(conn, 10) == 1
+    assert await retention.delete(conn, "rates", 10, timedelta(days=1)) == 1
     assert await conn.fetchval("select count(*) from mainspring.throttle") == 0

@@ -19,13 +19,13 @@ from tests.postgres import Primary
 
 from mainspring.errors import AccessDenied, BackupFailed, Conflict, NotFound, SchemaMismatch, ValidationError
 from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.store.cluster.settings import database_id
 from mainspring.store.maintenance import restore as restoring
 from mainspring.store.maintenance.backup import back_up, programs_of
 from mainspring.store.maintenance.dump_programs import programs_for
 from mainspring.store.maintenance.restore import restore
 from mainspring.store.postgres import migrate as migrations
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.postgres.installation import database_id
 from mainspring.store.tasks import jobs
 
 Eventually = Callable[..., Awaitable[Any]]

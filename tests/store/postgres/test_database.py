@@ -64,7 +64,7 @@ async def test_a_value_that_cannot_be_sent_is_not_taken_for_an_outage(database: 
     assert not isinstance(raised.value, StoreUnavailable)
 
 
-async def test_nobody_listens_there(dsn: str) -> None:
+async def test_a_port_without_a_server_is_reported(dsn: str) -> None:
     with pytest.raises(StoreUnavailable, match="does not answer"):
         await Database("postgresql://localhost:1/x?connect_timeout=1").connect()
 
@@ -81,7 +81,7 @@ async def test_nobody_listens_there(dsn: str) -> None:
         ),
     ],
 )
-async def test_a_dsn_that_leads_nowhere_is_told_without_its_password(
+async def test_a_dsn_that_leads_nowhere_is_reported_without_its_password(
     dsn: str, error: type[MainspringError], advice: str
 ) -> None:
     with pytest.raises(error, match=advice) as told:
@@ -98,7 +98,7 @@ async def kill(conn: Connection, pid: int) -> None:
     assert await conn.fetchval("select pg_terminate_backend($1, 5000)", pid)
 
 
-async def test_the_pool_gives_the_connection_used_last(database: Database) -> None:
+async def test_the_pool_gives_the_most_recently_used_connection(database: Database) -> None:
     async with database.acquire() as conn:
         first = await conn.fetchval("select pg_backend_pid()")
     for _ in range(3):

@@ -12,7 +12,7 @@ from tests.postgres import PostgreSQL, dsn_of, free_port
 
 import mainspring
 from mainspring.errors import StoreUnavailable
-from mainspring.store.postgres.connect import Dialer
+from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.database import Connection, Database
 
 
@@ -24,7 +24,7 @@ async def port_of(database: Database) -> int:
 # ── a list of hosts ─────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_of_several_hosts_the_one_that_can_be_written_to_is_found(
+async def test_of_several_hosts_the_one_that_accepts_writes_is_found(
     lasting: PostgreSQL, lasting_standby: PostgreSQL
 ) -> None:
     for dsn in (
@@ -49,7 +49,7 @@ async def test_of_several_hosts_the_one_that_can_be_written_to_is_found(
     assert "secret" not in refused.value.message
 
 
-async def test_a_user_without_rights_to_ask_for_the_timeline_is_let_in_and_kept_from_a_standby(
+async def test_a_user_without_access_to_the_timeline_connects_and_is_kept_from_a_standby(
     lasting: PostgreSQL, lasting_standby: PostgreSQL
 ) -> None:
     lasting.ask("create role weak login")
@@ -107,7 +107,7 @@ class Work:
         await eventually(all_ran, timeout=15)
 
 
-async def test_over_a_failover_an_engine_goes_on_by_itself_and_nothing_acknowledged_is_lost(
+async def test_an_engine_survives_a_failover_and_nothing_acknowledged_is_lost(
     primary: PostgreSQL, standby: PostgreSQL, server_directory: Path
 ) -> None:
     work = Work(dsn_of(primary, standby))
@@ -138,13 +138,13 @@ async def test_over_a_failover_an_engine_goes_on_by_itself_and_nothing_acknowled
 
 async def _only(database: Database, server: PostgreSQL) -> Connection:
     """A connection to this server alone, with what the process knows."""
-    return await Dialer(server.dsn, database._dialer._timelines).dial({}, None, direct=True)
+    return await PrimaryConnector(server.dsn, database._connector._timelines).connect({}, None, direct=True)
 
 
-async def test_two_primaries_are_told_apart_and_what_waits_for_the_old_one_is_cut(
+async def test_two_primaries_are_distinguished_and_connections_to_the_old_one_are_cut(
     primary: PostgreSQL, standby: PostgreSQL, tmp_path: Path
 ) -> None:
-    database = Database(dsn_of(primary, standby), memory=tmp_path / "timelines")
+    database = Database(dsn_of(primary, standby), timeline_file=tmp_path / "timelines")
     line = database.line()
     began = asyncio.Event()
 
@@ -163,11 +163,11 @@ async def test_two_primaries_are_told_apart_and_what_waits_for_the_old_one_is_cu
     async with line as conn:
         assert await conn.fetchval("select inet_server_port()") == standby.port
     await line.close()
-    after_a_restart = Database(dsn_of(primary, standby), memory=tmp_path / "timelines")
+    after_a_restart = Database(dsn_of(primary, standby), timeline_file=tmp_path / "timelines")
     assert await port_of(after_a_restart) == standby.port
     await after_a_restart.close()
     with pytest.raises(StoreUnavailable, match="the old primary is back; stop it .*remove"):
-        await Database(primary.dsn, memory=tmp_path / "timelines").open()
+        await Database(primary.dsn, timeline_file=tmp_path / "timelines").open()
 
 
 async def test_a_primary_that_becomes_read_only_is_left_by_lines_and_by_the_pool(

@@ -30,7 +30,7 @@ from mainspring.store.postgres.migrate import migrate
 
 
 @pytest.mark.parametrize("fault", ["killed", "frozen"])
-async def test_inside_the_lead_window_fires_go_on_while_postgresql_is_away(primary: PostgreSQL, fault: str) -> None:
+async def test_inside_the_lead_window_fires_continue_while_postgresql_is_down(primary: PostgreSQL, fault: str) -> None:
     app = mainspring.App("fires", dsn=primary.dsn, lead=2.0)
     fired: list[tuple[float, float]] = []
 
@@ -78,7 +78,7 @@ def small_disk(server_directory: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(disk)], check=True)
 
 
-async def test_a_full_disk_is_told_and_waited_out(small_disk: Path) -> None:
+async def test_a_full_disk_is_reported_and_waited_out(small_disk: Path) -> None:
     with Primary(small_disk / "a", settings="max_wal_size = 64MB\nmin_wal_size = 32MB\nautovacuum = off") as full:
         app = mainspring.App("full", dsn=full.dsn)
 
@@ -155,7 +155,7 @@ async def test_whatever_is_under_way_on_a_line_that_goes_silent_ends_in_bounded_
             assert time.monotonic() - began < 1.0
 
 
-async def test_a_host_that_is_silent_does_not_hold_up_the_others(lasting: PostgreSQL) -> None:
+async def test_a_silent_host_does_not_hold_up_the_others(lasting: PostgreSQL) -> None:
     async with StreamProxy("127.0.0.1", lasting.port) as silent:
         silent.black_hole()
         hosts = f"127.0.0.1:{silent.port},127.0.0.1:{lasting.port}"
@@ -170,7 +170,7 @@ async def test_a_host_that_is_silent_does_not_hold_up_the_others(lasting: Postgr
         await database.close()
 
 
-async def test_connections_over_tcp_are_watched_by_both_ends(lasting: PostgreSQL) -> None:
+async def test_both_ends_of_a_tcp_connection_send_keepalives(lasting: PostgreSQL) -> None:
     """So that the locks of a machine that died without a word are free within 10 s."""
     conn: Any = await Database(lasting.dsn).connect()
     names = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"]

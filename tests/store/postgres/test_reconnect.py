@@ -1,4 +1,4 @@
-"""The entrance: one knocks while PostgreSQL is away, and a few at a time come in when it is back."""
+"""The circuit breaker: one caller probes while PostgreSQL is down; a few connect at a time when it is back."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import cast
 import pytest
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable
-from mainspring.store.postgres import reconnect as entrances
+from mainspring.store.postgres import reconnect
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.reconnect import AT_A_TIME, Entrance
+from mainspring.store.postgres.reconnect import MAX_CONNECTING, CircuitBreaker
 
 CONNECTION = cast(Connection, object())
 
 
 class Place:
-    """Somewhere to connect to, that is there or not; counts who comes."""
+    """A server that is up or down; counts the attempts to connect."""
 
     def __init__(self, fault: MainspringError | None = None) -> None:
         self.fault = fault
-        self.dialled = 0
+        self.tried = 0
         self.at_once = 0
         self.most_at_once = 0
         self._open = asyncio.Event()
@@ -33,8 +33,8 @@ class Place:
     def let_go(self) -> None:
         self._open.set()
 
-    async def dial(self) -> Connection:
-        self.dialled += 1
+    async def connect(self) -> Connection:
+        self.tried += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
@@ -49,73 +49,73 @@ class Place:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entrances, "SHORTEST_PAUSE", 0.001)
-    monkeypatch.setattr(entrances, "LONGEST_PAUSE", 0.004)
+    monkeypatch.setattr(reconnect, "MIN_BACKOFF", 0.001)
+    monkeypatch.setattr(reconnect, "MAX_BACKOFF", 0.004)
 
 
-async def many(entrance: Entrance, place: Place, count: int = 30) -> list[Connection | BaseException]:
-    return await asyncio.gather(*(entrance.connect(place.dial) for _ in range(count)), return_exceptions=True)
+async def many(breaker: CircuitBreaker, place: Place, count: int = 30) -> list[Connection | BaseException]:
+    return await asyncio.gather(*(breaker.connect(place.connect) for _ in range(count)), return_exceptions=True)
 
 
-async def shut(entrance: Entrance, place: Place) -> None:
+async def shut(breaker: CircuitBreaker, place: Place) -> None:
     place.fault = StoreUnavailable("PostgreSQL does not answer")
     with pytest.raises(StoreUnavailable):
-        await entrance.connect(place.dial)
+        await breaker.connect(place.connect)
 
 
-async def test_a_first_failure_is_told_at_once() -> None:
-    entrance, place = Entrance(), Place(StoreUnavailable("PostgreSQL does not answer"))
+async def test_the_first_failure_is_raised_at_once() -> None:
+    breaker, place = CircuitBreaker(), Place(StoreUnavailable("PostgreSQL does not answer"))
     async with asyncio.timeout(1.0):
         with pytest.raises(StoreUnavailable, match="does not answer"):
-            await entrance.connect(place.dial)
+            await breaker.connect(place.connect)
 
 
 async def test_connections_are_opened_a_few_at_a_time() -> None:
-    entrance, place = Entrance(), Place()
-    assert await many(entrance, place) == [CONNECTION] * 30
-    assert (place.dialled, place.most_at_once) == (30, AT_A_TIME)
+    breaker, place = CircuitBreaker(), Place()
+    assert await many(breaker, place) == [CONNECTION] * 30
+    assert (place.tried, place.most_at_once) == (30, MAX_CONNECTING)
 
 
-async def test_while_it_is_away_one_knocks_and_all_hear_what_it_found() -> None:
-    entrance, place = Entrance(), Place()
-    await shut(entrance, place)
-    place.dialled = 0
-    found = await many(entrance, place)
+async def test_while_postgresql_is_down_one_caller_probes_and_all_get_its_result() -> None:
+    breaker, place = CircuitBreaker(), Place()
+    await shut(breaker, place)
+    place.tried = 0
+    found = await many(breaker, place)
     assert {str(error) for error in found} == {"PostgreSQL does not answer"}
-    assert place.dialled == 1
+    assert place.tried == 1
 
 
-async def test_when_it_is_back_all_who_waited_come_in_a_few_at_a_time() -> None:
-    entrance, place = Entrance(), Place()
-    await shut(entrance, place)
+async def test_when_postgresql_is_back_the_waiting_callers_connect_a_few_at_a_time() -> None:
+    breaker, place = CircuitBreaker(), Place()
+    await shut(breaker, place)
     place.hold()
-    waiting = asyncio.create_task(many(entrance, place))
+    waiting = asyncio.create_task(many(breaker, place))
     await asyncio.sleep(0.02)
     assert place.at_once == 1
     place.fault = None
     place.let_go()
     assert await waiting == [CONNECTION] * 30
-    assert place.most_at_once <= AT_A_TIME
+    assert place.most_at_once <= MAX_CONNECTING
 
 
-async def test_those_who_wait_for_their_turn_when_it_goes_do_not_knock_one_after_another() -> None:
-    entrance, place = Entrance(), Place()
+async def test_callers_that_queue_when_an_outage_begins_do_not_probe_one_after_another() -> None:
+    breaker, place = CircuitBreaker(), Place()
     place.hold()
-    waiting = asyncio.create_task(many(entrance, place))
+    waiting = asyncio.create_task(many(breaker, place))
     await asyncio.sleep(0.01)
     place.fault = StoreUnavailable("PostgreSQL does not answer")
     place.let_go()
     assert all(isinstance(error, StoreUnavailable) for error in await waiting)
-    assert place.dialled <= AT_A_TIME + 2
+    assert place.tried <= MAX_CONNECTING + 2
 
 
-async def test_who_is_cancelled_while_knocking_leaves_it_to_the_next() -> None:
-    entrance, place = Entrance(), Place()
-    await shut(entrance, place)
+async def test_if_the_probing_caller_is_cancelled_the_next_one_probes() -> None:
+    breaker, place = CircuitBreaker(), Place()
+    await shut(breaker, place)
     place.hold()
-    first = asyncio.create_task(entrance.connect(place.dial))
+    first = asyncio.create_task(breaker.connect(place.connect))
     await asyncio.sleep(0.01)
-    second = asyncio.create_task(entrance.connect(place.dial))
+    second = asyncio.create_task(breaker.connect(place.connect))
     await asyncio.sleep(0.01)
     first.cancel()
     place.fault = None
@@ -123,27 +123,27 @@ async def test_who_is_cancelled_while_knocking_leaves_it_to_the_next() -> None:
     assert await asyncio.wait_for(second, 1.0) is CONNECTION
 
 
-async def test_a_refusal_is_an_answer_and_opens_the_gate() -> None:
-    entrance, place = Entrance(), Place()
-    await shut(entrance, place)
+async def test_a_refusal_is_an_answer_and_ends_the_outage() -> None:
+    breaker, place = CircuitBreaker(), Place()
+    await shut(breaker, place)
     place.fault = AccessDenied("no")
     with pytest.raises(AccessDenied):
-        await entrance.connect(place.dial)
+        await breaker.connect(place.connect)
     place.fault = None
-    place.dialled = 0
-    assert await many(entrance, place) == [CONNECTION] * 30
-    assert place.dialled == 30
+    place.tried = 0
+    assert await many(breaker, place) == [CONNECTION] * 30
+    assert place.tried == 30
 
 
-async def test_the_longer_it_is_away_the_rarer_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entrances, "LONGEST_PAUSE", 0.1)
-    entrance, place = Entrance(), Place()
+async def test_the_longer_the_outage_the_rarer_the_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnect, "MAX_BACKOFF", 0.1)
+    breaker, place = CircuitBreaker(), Place()
     loop = asyncio.get_running_loop()
     asked: list[float] = []
     while not asked or asked[-1] < asked[0] + 1.0:
-        await shut(entrance, place)
+        await shut(breaker, place)
         asked.append(loop.time())
     pauses = [later - earlier for earlier, later in itertools.pairwise(asked)]
     assert 10 * min(pauses) < min(pauses[-3:])
     place.fault = None
-    assert await entrance.connect(place.dial) is CONNECTION
+    assert await breaker.connect(place.connect) is CONNECTION

@@ -27,7 +27,7 @@ def test_an_older_timeline_of_the_same_system_is_refused_with_advice(conn: Conne
         timelines.admit(conn, "a:5432", "system", 1)
 
 
-async def test_a_newer_timeline_cuts_what_still_leads_to_the_old_one(conn: Connection, other: Connection) -> None:
+async def test_a_newer_timeline_cuts_connections_to_the_old_one(conn: Connection, other: Connection) -> None:
     timelines = Timelines()
     timelines.admit(other, "a:5432", "system", 1)
     timelines.admit(conn, "b:5432", "system", 2)
@@ -36,43 +36,41 @@ async def test_a_newer_timeline_cuts_what_still_leads_to_the_old_one(conn: Conne
 
 
 def test_what_was_seen_survives_the_process(conn: Connection, tmp_path: Path) -> None:
-    memory = tmp_path / "timelines"
-    Timelines(memory).admit(conn, "b", "system", 2)
-    with pytest.raises(StoreUnavailable, match=f"remove {memory}"):
-        Timelines(memory).admit(conn, "a", "system", 1)
-    assert list(tmp_path.iterdir()) == [memory]
+    file = tmp_path / "timelines"
+    Timelines(file).admit(conn, "b", "system", 2)
+    with pytest.raises(StoreUnavailable, match=f"remove {file}"):
+        Timelines(file).admit(conn, "a", "system", 1)
+    assert list(tmp_path.iterdir()) == [file]
 
 
-def test_two_processes_with_one_memory_keep_the_newest_of_both(conn: Connection, tmp_path: Path) -> None:
-    memory = tmp_path / "timelines"
-    first, second = Timelines(memory), Timelines(memory)
+def test_two_processes_with_one_file_keep_the_newest_of_both(conn: Connection, tmp_path: Path) -> None:
+    file = tmp_path / "timelines"
+    first, second = Timelines(file), Timelines(file)
     first.admit(conn, "b", "system", 3)
     second.admit(conn, "b", "another", 1)
-    for timelines in (second, Timelines(memory)):
+    for timelines in (second, Timelines(file)):
         with pytest.raises(StoreUnavailable):
             timelines.admit(conn, "a", "system", 2)
 
 
-def test_what_another_process_has_seen_counts_for_a_timeline_that_is_new_to_us(
-    conn: Connection, tmp_path: Path
-) -> None:
-    memory = tmp_path / "timelines"
-    ours = Timelines(memory)
-    Timelines(memory).admit(conn, "b", "system", 3)
+def test_a_timeline_that_another_process_has_seen_counts(conn: Connection, tmp_path: Path) -> None:
+    file = tmp_path / "timelines"
+    ours = Timelines(file)
+    Timelines(file).admit(conn, "b", "system", 3)
     with pytest.raises(StoreUnavailable, match="3 has been seen"):
         ours.admit(conn, "a", "system", 2)
 
 
 @pytest.mark.parametrize("broken", ["", "{", "[]", '{"system": "x"}', '{"system": null}', "\x00", "7"])
-def test_a_broken_memory_is_harmless_and_mended(conn: Connection, tmp_path: Path, broken: str) -> None:
-    memory = tmp_path / "timelines"
-    memory.write_text(broken)
-    Timelines(memory).admit(conn, "b", "system", 2)
+def test_a_broken_file_is_harmless_and_replaced(conn: Connection, tmp_path: Path, broken: str) -> None:
+    file = tmp_path / "timelines"
+    file.write_text(broken)
+    Timelines(file).admit(conn, "b", "system", 2)
     with pytest.raises(StoreUnavailable):
-        Timelines(memory).admit(conn, "a", "system", 1)
+        Timelines(file).admit(conn, "a", "system", 1)
 
 
-def test_a_memory_that_cannot_be_written_is_told_and_harmless(
+def test_a_file_that_cannot_be_written_is_logged_and_harmless(
     conn: Connection, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")

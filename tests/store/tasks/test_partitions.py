@@ -137,9 +137,9 @@ async def test_only_expired_keys_are_forgotten(conn: Connection) -> None:
         insert into mainspring.task_key (job_id, key, task_id, expires_at)
         select 1, n::text, n, mainspring.now() + make_interval(secs => n * 60 - 180) from generate_series(1, 5) n
     """)
-    assert await retention.keys(conn, 2) == 2
-    assert await retention.keys(conn, 2) == 1
-    assert await retention.keys(conn, 2) == 0
+    assert await retention.delete(conn, "keys", 2, DAY) == 2
+    assert await retention.delete(conn, "keys", 2, DAY) == 1
+    assert await retention.delete(conn, "keys", 2, DAY) == 0
     assert await conn.fetchval("select count(*) from mainspring.task_key") == 2
 
 
@@ -148,5 +148,5 @@ async def test_sessions_that_ended_long_ago_are_forgotten(conn: Connection) -> N
         insert into mainspring.agent (name, slots, lease_until, ended_at)
         values ('old', 1, now(), now() - interval '10 days'), ('new', 1, now(), now()), ('alive', 1, now(), null)
     """)
-    assert await retention.sessions(conn, 5 * DAY, 10) == 1
+    assert await retention.delete(conn, "sessions", 10, 5 * DAY) == 1
     assert [r["name"] for r in await conn.fetch("select name from mainspring.agent order by 1")] == ["alive", "new"]

@@ -87,10 +87,10 @@ async def show_agent(client: Client, name: str) -> None:
 
 def _warn(found: list[AgentView], skew_limit: float) -> None:
     """Say what somebody should see to."""
-    from mainspring.model.words.skew import alarm
+    from mainspring.model.words.skew import skew_warning
 
     for view in found:
-        if view.skew is not None and (told := alarm(f"agent {view.name}", view.skew, skew_limit)) is not None:
+        if view.skew is not None and (told := skew_warning(f"agent {view.name}", view.skew, skew_limit)) is not None:
             note(told)
 
 

@@ -73,7 +73,7 @@ def _show_each(found: list[SegmentView]) -> None:
 
 def _show_owners(found: list[SegmentView]) -> None:
     """Those that nobody owns come first."""
-    from mainspring.model.words.ranges import ranges
+    from mainspring.model.placement.segments import ranges
 
     owners: dict[Any, list[SegmentView]] = {}
     for view in sorted(found, key=lambda view: (view.owner is not None, view.owner_name, str(view.owner))):
@@ -100,7 +100,7 @@ def _load(views: Iterable[SegmentView]) -> list[int]:
 
 def _warn(found: list[SegmentView]) -> None:
     """Say where nothing is planned or dispatched, and why."""
-    from mainspring.model.words.ranges import ranges
+    from mainspring.model.placement.segments import ranges
 
     problems: dict[str, list[int]] = {}
     for view in found:
@@ -111,7 +111,7 @@ def _warn(found: list[SegmentView]) -> None:
 
 
 async def _show_moves(client: Client, limit: int) -> None:
-    from mainspring.model.words.ranges import ranges
+    from mainspring.model.placement.segments import ranges
 
     found = await client.cluster.moves(limit)
     if shared().json:

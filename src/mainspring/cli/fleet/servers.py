@@ -101,7 +101,7 @@ async def show_server(client: Client, name: str) -> None:
 
 def _fields(found: ServerDetail) -> dict[str, Any]:
     from mainspring.cli.render import cell
-    from mainspring.model.words.ranges import ranges
+    from mainspring.model.placement.segments import ranges
 
     view = found.server
     leads = view.leadership

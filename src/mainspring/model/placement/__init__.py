@@ -1,1 +1,1 @@
-"""Where work goes: which agent takes a task, how early it is armed, which server owns a segment. Uses words/."""
+"""Where work runs: the agent for a task, how early it is armed, the server for a segment. Uses words/."""

@@ -1,4 +1,4 @@
-"""What a job asks of agents, from what people give: labels, amounts, and which of the agents that fit is taken.
+"""Define placement: what a job asks of agents, checked: labels, amounts, and the strategy among agents that fit.
 
 Next: model/placement/placement.py
 """
@@ -14,13 +14,15 @@ from mainspring.model.placement.strategies import STRATEGIES
 from mainspring.model.tasks.jobs import Placement
 from mainspring.model.words.names import check_name
 
-MIN_AMOUNT = 1e-6  # less is lost among the errors of sums
+MIN_AMOUNT = 1e-6  # less is lost in rounding errors of sums
 MAX_AMOUNT = 1e12
 
 
 def define_placement(strategy: object, needs: object, prefer: object, sticky: object, broadcast: object) -> Placement:
-    """None and an empty mapping mean: not given."""
-    if broadcast is True and needs:
+    """The placement of a job. None and an empty mapping mean: not given."""
+    if not isinstance(broadcast, bool):
+        raise ValidationError(f"broadcast: {broadcast!r}; give True or False", field="broadcast")
+    if broadcast and needs:
         raise ValidationError(
             "needs: a broadcast runs on every agent that matches, whatever is in use there; leave out `needs`, "
             "and pick the agents by `requires`",
@@ -31,14 +33,8 @@ def define_placement(strategy: object, needs: object, prefer: object, sticky: ob
         needs=check_amounts(needs, field="needs"),
         prefer=check_labels(prefer, field="prefer"),
         sticky=None if sticky is None else check_name(sticky, field="sticky"),
-        broadcast=_flag(broadcast, "broadcast"),
+        broadcast=broadcast,
     )
-
-
-def _flag(value: object, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise ValidationError(f"{field}: {value!r}; give True or False", field=field)
-    return value
 
 
 def check_strategy(strategy: object, *, field: str) -> str:
@@ -75,7 +71,7 @@ def check_amounts(given: object, *, field: str) -> dict[str, float]:
 
 
 def parse_amounts(pairs: Mapping[str, str], *, field: str) -> dict[str, float]:
-    """Amounts as people type them."""
+    """Amounts from text such as gpu=2."""
     amounts = {}
     for name, text in pairs.items():
         try:

@@ -1,7 +1,7 @@
 """Lead: how long before its time a task is armed on an agent.
 
-An agent that takes longer to acknowledge, or that is busier, is told earlier; never so early that a change of mind
-would come too late for most, nor so late that a lost message could not be sent again.
+An agent that acknowledges late, or is busy, is armed earlier. The maximum keeps changes of a schedule effective, the
+minimum leaves time to send a lost message again.
 Next: server/agents/session.py
 """
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Lead(Struct, frozen=True):
-    """Seconds; `of` is the lead of one agent."""
+    """The settings, in seconds; `of` gives the lead of one agent."""
 
     default: float = 5.0
     min: float = 1.0

@@ -1,8 +1,8 @@
-"""Placement: which agents can run a task, and which of them takes the next one.
+"""Placement: the agents that can run a task, and the order in which they take tasks.
 
-Jobs with equal requirements share a pool. Its row holds the labels by name, and under names that begin with "@"
-how its tasks are placed.
-Next: model/placement/strategies.py, then server/dispatch/placement.py
+Jobs with equal requirements share a pool. Its row holds the labels by name, and the placement under names that begin
+with "@".
+Next: model/placement/strategies.py
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mainspring.model.placement.strategies import DEFAULT_STRATEGY, STRATEGIES, 
 from mainspring.model.tasks.jobs import Definition, Placement
 
 RESERVED = "@"  # no label begins with it
-_ALMOST = 1e-9  # what sums of fractions may be off by
-_MOST = 10**9  # tasks that are counted
+_ROUNDING = 1e-9  # error of a sum of fractions
+_MOST = 10**9  # tasks
 
 
 class Requirements(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Requirements(Struct, frozen=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether any agent with the labels and a free slot will do."""
+        """Whether any agent with the labels and a free slot fits."""
         placement = self.placement
         return not (placement.needs or placement.prefer or placement.sticky or placement.broadcast)
 
@@ -39,7 +39,7 @@ def requirements_of(definition: Definition) -> Requirements:
 
 
 def encode(requirements: Requirements) -> str:
-    """As JSON, for the row of a pool."""
+    """The requirements as JSON, for the row of a pool."""
     placement = msgspec.to_builtins(requirements.placement)
     return msgspec.json.encode(
         requirements.labels | {RESERVED + name: value for name, value in placement.items()}
@@ -47,7 +47,7 @@ def encode(requirements: Requirements) -> str:
 
 
 def decode(text: str) -> Requirements:
-    """Of the row of a pool; what a later version may have added to it is left out."""
+    """The requirements in the row of a pool. Fields that a later version added are ignored."""
     given: dict[str, Any] = msgspec.json.decode(text)
     placement = {name[1:]: value for name, value in given.items() if name.startswith(RESERVED)}
     labels = {name: value for name, value in given.items() if not name.startswith(RESERVED)}
@@ -55,7 +55,7 @@ def decode(text: str) -> Requirements:
 
 
 def fits(requirements: Requirements, labels: Mapping[str, str], offers: Mapping[str, float]) -> bool:
-    """True if an agent that has `labels` and offers `offers` can run what has `requirements`."""
+    """Whether an agent with these labels and offers can run tasks with these requirements."""
     return all(labels.get(name) == value for name, value in requirements.labels.items()) and all(
         offers.get(name, 0.0) >= amount for name, amount in requirements.placement.needs.items()
     )
@@ -63,10 +63,8 @@ def fits(requirements: Requirements, labels: Mapping[str, str], offers: Mapping[
 
 def copies(needs: Mapping[str, float], free: Mapping[str, float]) -> int:
     """How many tasks with these needs the free amounts allow; `needs` names at least one."""
-    counts = ((free.get(name, 0.0) + _ALMOST) / amount for name, amount in needs.items())
-    return int(
-        min(max(min(counts), 0.0), _MOST)
-    )  # bounded before it is an integer: a tiny amount goes infinitely often
+    count = min((free.get(name, 0.0) + _ROUNDING) / amount for name, amount in needs.items())
+    return int(min(max(count, 0.0), _MOST))  # bounded first: for a tiny amount the count may be infinite
 
 
 def matches(prefer: Mapping[str, str], labels: Mapping[str, str]) -> int:
@@ -77,7 +75,7 @@ def matches(prefer: Mapping[str, str], labels: Mapping[str, str]) -> int:
 def arrange(requirements: Requirements, strategy: str, candidates: Sequence[Candidate], limit: int) -> list[int]:
     """The order in which tasks take sessions, for at most `limit` tasks; no session more often than it has room.
 
-    One who takes them in turn may start over at the end of the list, as long as there are no more than `limit`.
+    Callers may cycle through the list, as long as they place no more than `limit` tasks.
     """
     if len(candidates) == 1:
         return [candidates[0].session]

@@ -1,7 +1,7 @@
-"""Strategies of placement: of the agents that fit and have room, which takes the next task.
+"""Strategies: which of the agents that fit and have room takes the next task.
 
-Each gives the order in which tasks take sessions, for at most `limit` of them, and names no session more often
-than it has room.
+Each returns the order in which tasks take sessions, for at most `limit` tasks, and no session more often than it has
+room.
 Next: server/dispatch/placement.py
 """
 
@@ -15,12 +15,12 @@ DEFAULT_STRATEGY = "round_robin"
 
 
 class Candidate(NamedTuple):
-    """What is known of an agent that fits and has room."""
+    """An agent that fits and has room."""
 
     session: int
     name: str
-    free: int  # tasks it can take now
-    busy: int  # tasks it holds
+    free: int  # tasks that it can take now
+    busy: int  # tasks that it holds
     slots: int
     cpu: float  # in use, 0 to 1
     memory: float
@@ -34,7 +34,7 @@ Strategy = Callable[[Sequence[Candidate], Mapping[str, str], Mapping[str, float]
 def round_robin(
     candidates: Sequence[Candidate], _requires: Mapping[str, str], _needs: Mapping[str, float], limit: int
 ) -> list[int]:
-    """One task to each in turn, in the order in which they are given."""
+    """One task to each candidate in turn, in their order."""
     places: list[int] = []
     left = {candidate.session: candidate.free for candidate in candidates if candidate.free > 0}
     while left and len(places) < limit:
@@ -56,9 +56,9 @@ def least_tasks(
 def resources(
     candidates: Sequence[Candidate], _requires: Mapping[str, str], _needs: Mapping[str, float], limit: int
 ) -> list[int]:
-    """Each task to the agent whose scarcest of CPU, memory and slots is freest.
+    """Each task to the agent whose scarcest resource, of CPU, memory and slots, is freest.
 
-    What CPU and memory a task will take is not known: it counts as its share of the slots.
+    The CPU and memory of a task are unknown: each task counts as its share of the slots.
     """
     return _lowest_first(candidates, limit, lambda c: (max(c.cpu, c.memory, c.busy / c.slots), 1.0 / c.slots))
 
@@ -66,7 +66,7 @@ def resources(
 def _lowest_first(
     candidates: Sequence[Candidate], limit: int, load: Callable[[Candidate], tuple[float, float]]
 ) -> list[int]:
-    """Each task to the lowest load; `load` gives what there is, and what one more task adds."""
+    """Each task to the lowest load; `load` gives the current load and what one more task adds."""
     heap = [(*load(candidate), number) for number, candidate in enumerate(candidates) if candidate.free > 0]
     left = [candidate.free for candidate in candidates]
     heapq.heapify(heap)
@@ -85,7 +85,7 @@ def _lowest_first(
 def capability(
     candidates: Sequence[Candidate], requires: Mapping[str, str], needs: Mapping[str, float], limit: int
 ) -> list[int]:
-    """All tasks to the agent that fits most tightly, until it is full: special agents stay free for special jobs."""
+    """Fill the agent that fits most tightly first: special agents stay free for special jobs."""
 
     def spare(candidate: Candidate) -> tuple[int, float]:
         kinds = len(candidate.labels.keys() - requires.keys()) + len(candidate.offers.keys() - needs.keys())

@@ -1,1 +1,1 @@
-"""When a schedule runs its job, and what becomes of each plan time. Uses words/ and the segments of placement/."""
+"""Plan times of schedules, and the decision about each. Uses words/ and the segments of placement/."""

@@ -1,7 +1,7 @@
-"""The plan times of a cron expression in a timezone.
+"""Cron: the plan times of a cron expression in a timezone.
 
-`cronsim` walks local times, which know no offset; what the clocks of the zone do to each of them is decided here.
-A fixed time (neither minute nor hour begins with `*`) obeys `gap` and `fold`. Anything else follows real time:
+`cronsim` walks local times without an offset; this module maps each of them to instants, through clock changes.
+A fixed time (neither minute nor hour begins with `*`) obeys `gap` and `fold`. Any other expression follows real time:
 every instant whose local time matches, and no other, as in Debian's cron.
 Next: model/schedules/timing.py
 """
@@ -19,14 +19,14 @@ from mainspring.model.schedules.cron_grammar import resolve
 from mainspring.model.schedules.schedules import Fold, Gap
 from mainspring.model.words.zones import Change, change_around, change_at, check_zone, offsets_of
 
-YEARS = 50  # as far as cronsim looks; 29 February on a given weekday is never more than 40 years away
+YEARS = 50  # cronsim's horizon; 29 February on a given weekday is never more than 40 years away
 
 _SECOND = timedelta(seconds=1)
-_CHECKED_FROM = datetime(2026, 1, 1, tzinfo=UTC)  # any start does: what fires at all fires within YEARS of it
+_CHECKED_FROM = datetime(2026, 1, 1, tzinfo=UTC)  # any start works: what fires at all fires within YEARS of it
 
 
 class Cron:
-    """A cron expression that fires at some time; raises ValidationError for any other."""
+    """A cron expression that fires at least once; ValidationError for any other."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Cron:
         self._zone = check_zone(zone)
         try:
             self._template = CronSim(resolved.text, datetime(2026, 1, 1))
-        except CronSimError:  # the grammar let it pass, so that only the date can be wrong
+        except CronSimError:  # the grammar has accepted it: only the date can be wrong
             raise _never(expression, field) from None
         _, minute, hour, *_ = self._template.parts
         self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
@@ -66,7 +66,7 @@ class Cron:
     def words(self) -> str:
         """The expression in English."""
         words = re.sub(r"\b(\d+)th\b", _ordinal, self._template.explain())
-        words = words.replace(" and on ", " or on ")  # cronsim joins the two kinds of days so, and either will do
+        words = words.replace(" and on ", " or on ")  # cronsim says `and`, and either of the two kinds of days matches
         return f"{words} (H resolved from the name)" if self._spread else words
 
     def after(self, instant: datetime) -> datetime | None:
@@ -81,14 +81,14 @@ class Cron:
             change = change_around(self._zone, local)
             if change is None:
                 return found
-            # In the first pass of a fold: matches from the fold's start on come again before what follows it.
+            # In the first pass of a fold: matches from its start on are repeated before what follows the fold.
             again = self._search(change.start - _SECOND, instant)
         except OverflowError:  # the calendar ends with 9999
             return None
         return again if found is None or (again is not None and again < found) else found
 
-    def left_out(self, instant: datetime) -> datetime | None:
-        """The local time that does not exist and for which this plan time stands, if it was shifted."""
+    def skipped_time(self, instant: datetime) -> datetime | None:
+        """The skipped local time that this plan time replaces, if it was shifted."""
         change = change_at(self._zone, instant)
         if self._gap != "shift" or change is None or not change.is_gap:
             return None
@@ -113,11 +113,11 @@ class Cron:
             for found in self._instances(match, change):
                 if found > instant:
                     return found
-            local = change.end - _SECOND  # nothing else in there: do not walk through it
+            local = change.end - _SECOND  # the rest of the change has no other match
         return None
 
     def _instances(self, match: datetime, change: Change) -> tuple[datetime, ...]:
-        """The instants, in order, of a local time that comes never or twice."""
+        """The instants, in order, of a local time that is skipped or repeated."""
         if change.is_gap:
             return (change.at,) if self._gap == "shift" else ()
         first = (match - change.before).replace(tzinfo=UTC)
@@ -125,8 +125,8 @@ class Cron:
         return {"first": (first,), "second": (second,), "both": (first, second)}[self._fold]
 
     def _next_local(self, local: datetime) -> datetime | None:
-        """The first local time after `local` that matches, whether the clocks show it or not."""
-        walk = CronSim.__new__(CronSim)  # a copy: parsing again would take ten times as long, copy.copy twice
+        """The first local time after `local` that matches, even if a clock change skips it."""
+        walk = CronSim.__new__(CronSim)  # a copy: parsing again takes ten times as long, copy.copy twice
         walk.__dict__.update(self._template.__dict__)
         walk.dt = local
         return next(walk, None)

@@ -1,7 +1,7 @@
-"""What a cron expression may say; what it may not is refused in words that help.
+"""Cron grammar: check a cron expression and rewrite it for `cronsim`.
 
-`resolve` turns what people write into what `cronsim` reads: macros spelled out, `H` replaced by the numbers it
-stands for. It is stricter than `cronsim`, and than crontab, so that a slip does not become another schedule.
+`resolve` expands macros and replaces `H` by numbers. It is stricter than `cronsim` and crontab, so that a typo does not
+become another schedule.
 Next: model/schedules/cron.py
 """
 
@@ -35,7 +35,7 @@ _FORM = "five fields: minute hour day-of-month month day-of-week, or six with se
 
 class Resolved(NamedTuple):
     text: str  # five or six fields for cronsim
-    spread: bool  # whether H was among them
+    spread: bool  # whether H was used
 
 
 class _Refused(Exception):
@@ -47,7 +47,7 @@ class _Field:
     name: str
     low: int
     high: int
-    unit: str | None = None  # of `every`, which takes steps that a cron field has no room for
+    unit: str | None = None  # of `every`, the alternative to a step too large for the field
     names: tuple[str, ...] = ()
 
     @property
@@ -56,7 +56,7 @@ class _Field:
 
     @property
     def spread_high(self) -> int:
-        """The last value that H may take: on every one of them, the schedule fires in every month and week."""
+        """The last value that H may take: up to it, the schedule fires in every month and week."""
         return {"day of month": 28, "day of week": 6}.get(self.name, self.high)
 
     def refuse(self, message: str) -> NoReturn:
@@ -85,7 +85,7 @@ _FIELDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 
 def resolve(expression: object, *, seed: str, field: str = "cron") -> Resolved:
-    """The expression as cronsim reads it; `seed` decides the values of H."""
+    """The expression for cronsim; `seed` determines the values of H."""
     try:
         parts = _split(expression)
         fields = _FIELDS[-len(parts) :]
@@ -154,7 +154,7 @@ def _resolve_term(kind: _Field, term: str, seed: str) -> str:
 
 
 def _special(kind: _Field, term: str) -> str | None:
-    """What only one field has, and what other schedulers have."""
+    """Terms of one field only, and terms of other schedulers, which are refused."""
     if "?" in term:
         kind.refuse("? is Quartz's; write *")
     if kind is DAY:
@@ -207,7 +207,7 @@ def _refuse_backwards(kind: _Field, first: str, last: str, step: int) -> NoRetur
 
 
 def _spread(kind: _Field, term: str, match: re.Match[str], seed: str) -> str:
-    """H: one value of the field, or one start of its steps, the same for a seed on every machine."""
+    """H: one value of the field, or the start of its steps, the same on every machine for one seed."""
     low = kind.number(match["first"]) if match["first"] else kind.low
     high = kind.number(match["last"]) if match["last"] else kind.spread_high
     if high < low:

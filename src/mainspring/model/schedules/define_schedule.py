@@ -1,6 +1,6 @@
-"""Schedules from what people give: every option checked, with an error that names it.
+"""Define schedule: every option that people give, checked, with an error that names it.
 
-Next: sdk/app.py; the stored form is in model/schedules/schedules.py
+Next: model/schedules/schedules.py
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class When(TypedDict, total=False):
     """When a job runs, as its author writes it: one of the first seven, and the policies around it.
 
-    Instants that are text and have no offset are by the clocks of `tz`.
+    Instants given as text without an offset are local times of `tz`.
     `daemon=True` and `replicas=3` are `daemon=1` and `daemon=3`; the last four are for daemons.
     """
 
@@ -135,7 +135,7 @@ def define_schedule(
 
 
 def with_replicas(options: When) -> When:
-    """The number of replicas in one place, `daemon`, however it was written."""
+    """The options with the number of replicas in `daemon`, however it was written."""
     daemon, replicas = options.get("daemon"), options.get("replicas")
     if "replicas" not in options and daemon is not True:
         return options
@@ -149,7 +149,7 @@ def with_replicas(options: When) -> When:
 
 
 def _check_belongs(options: When, kind: Kind) -> None:
-    """A daemon has no plan times, and only a daemon is restarted."""
+    """Refuse plan times for a daemon, and restarts for any other kind."""
     for name in NOT_OF_DAEMONS if kind == "daemon" else OF_DAEMONS:
         if name in options:
             other = "a daemon, which has no plan times" if kind == "daemon" else f"`{kind}`; it is for daemons"
@@ -157,16 +157,16 @@ def _check_belongs(options: When, kind: Kind) -> None:
 
 
 def check_schedule(schedule: Schedule) -> Schedule:
-    """What its parts have to do with each other."""
+    """Refuse parts that contradict each other."""
     policies = schedule.policies
     if policies.start is not None and policies.end is not None and policies.end <= policies.start:
         raise ValidationError(f"end: {policies.end} is not after the start, {policies.start}", field="end")
-    timing(schedule)  # refuses what cannot be
+    timing(schedule)  # raises if it cannot be made
     return schedule
 
 
 def check_fires(schedule: Schedule, now: datetime) -> None:
-    """Refuse what would never run."""
+    """Refuse a schedule without a plan time to come."""
     if schedule.kind != "daemon" and timing(schedule).after(now) is None:
         field = "end" if schedule.policies.end is not None else schedule.kind
         raise ValidationError(
@@ -188,12 +188,8 @@ def _kind(options: When) -> tuple[Kind, str]:
             if not isinstance(options["cron"], str):
                 raise ValidationError(f'cron: {options["cron"]!r}; write a text such as "0 9 * * *"', field="cron")
             return "cron", options["cron"]
-        case "daily":
-            return "cron", phrases.daily(options["daily"])
-        case "weekly":
-            return "cron", phrases.weekly(options["weekly"])
-        case "monthly":
-            return "cron", phrases.monthly(options["monthly"])
+        case "daily" | "weekly" | "monthly" as phrase:
+            return "cron", phrases.PHRASES[phrase](options[phrase])
         case "every":
             period = seconds(options["every"], field="every", at_least=phrases.MIN_PERIOD)
             return "every", phrases.period_text(period)
@@ -240,16 +236,16 @@ def _names(given: Any) -> tuple[str, ...]:
 
 
 def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:
-    """As the database gives them back, so that a schedule equals what is stored of it."""
+    """The arguments as the database returns them, so that a schedule equals its stored form."""
     kept: dict[str, Any] = msgspec.json.decode(encode(args, "args"))
     return kept
 
 
 def check_scopes(given: Any) -> tuple[str, ...]:
-    """Scopes as they are kept: short visible texts, each once."""
+    """Scopes as they are stored: short visible texts, each once."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValidationError(f"scopes: {given!r}; give a list of texts such as ['eu', 'us']", field="scopes")
-    scopes = [check_name(scope, field="scopes") for scope in islice(given, MAX_SCOPES + 1)]  # it may never end
+    scopes = [check_name(scope, field="scopes") for scope in islice(given, MAX_SCOPES + 1)]  # may be endless
     if len(scopes) > MAX_SCOPES:
         raise ValidationError(f"scopes: too many of them; at most {MAX_SCOPES}", field="scopes")
     return tuple(dict.fromkeys(scopes))

@@ -1,6 +1,6 @@
-"""Schedules changed in part: what is given replaces what is there, and all of it is checked anew.
+"""Edit schedule: apply a partial change and check the whole schedule again.
 
-Next: store/schedules/schedules.py, which puts a change in force
+Next: store/schedules/schedules.py
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from mainspring.model.schedules.schedules import Policies, Schedule
 
 _OPTIONS = tuple(name for name in When.__annotations__ if name not in (*KINDS, "tz", "replicas"))
 CLEARABLE = (*_OPTIONS, "args", "description")
-_DERIVED = {"excluded", "fills"}  # copied from the calendars and from the job, not written by anybody
+_DERIVED = {"excluded", "fills"}  # copied from the calendars and from the job
 
 
 class Edit(NamedTuple):
-    """What a person wants changed."""
+    """A partial change."""
 
     options: When
-    clear: Collection[str] = ()  # options that go back to their defaults
+    clear: Collection[str] = ()  # options to reset to their defaults
     job: str | None = None
-    set_args: Mapping[str, Any] | None = None  # these arguments, the others stay
-    all_args: Mapping[str, Any] | None = None
+    set_args: Mapping[str, Any] | None = None  # merged into the arguments
+    all_args: Mapping[str, Any] | None = None  # replace the arguments
     description: str | None = None
 
 
 def options_of(schedule: Schedule) -> dict[str, Any]:
-    """A schedule as its author would write it."""
+    """The options that define this schedule."""
     default = Policies()
     given = {
         name: value
@@ -82,7 +82,7 @@ class Difference(NamedTuple):
 
 
 def differences(code: Schedule, in_force: Schedule) -> Iterator[Difference]:
-    """What the code says of a schedule and what is in force, field by field."""
+    """The fields in which the code and the schedule in force differ."""
     for name in ("job", "kind", "expression", "timezone"):
         if (said := getattr(code, name)) != (now := getattr(in_force, name)):
             yield Difference(name, said, now)

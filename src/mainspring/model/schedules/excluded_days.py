@@ -1,4 +1,4 @@
-"""Days without plan times: 2026-12-25, 12-25 of every year, or sat.
+"""Excluded days: days without plan times, such as 2026-12-25, 12-25 of every year, or sat.
 
 Next: model/schedules/timing.py
 """
@@ -25,7 +25,7 @@ _Entry = date | tuple[int, int] | int
 
 
 def check_excluded(entry: object, *, field: str = "excluded") -> str:
-    """An entry that names a day which exists."""
+    """Refuse an entry that names no existing day."""
     _parse(entry, field)
     assert isinstance(entry, str)
     return entry

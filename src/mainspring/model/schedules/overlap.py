@@ -1,7 +1,7 @@
-"""Overlap: what a task of a schedule does when the one before it is still there.
+"""Overlap: what happens to a task of a schedule while the one before it is live.
 
-Decided at the last moment: while another task of its schedule and scope lives, a task waits, unarmed, until its
-instant; what happens then its schedule's policy says. With the lane free it is released ahead of its time.
+Decided at the last moment: while another task of its schedule and scope is live, a task waits, unarmed, until its
+instant; then the policy of the schedule decides. Without another live task it is released ahead of its time.
 Next: server/planning/overlap.py
 """
 
@@ -14,12 +14,12 @@ from mainspring.model.schedules.schedules import Overlap
 
 
 class Turn(NamedTuple):
-    """A live task of a lane, which is a schedule and scope."""
+    """A live task of a schedule and scope."""
 
     task: int
     waits: bool  # has not been released
     is_due: bool
-    is_stopping: bool = False  # somebody has asked to cancel it
+    is_stopping: bool = False  # its cancellation was requested
 
 
 class Verdicts(NamedTuple):
@@ -29,17 +29,17 @@ class Verdicts(NamedTuple):
     kill: list[int]
 
 
-def decide(lane: Sequence[Turn], overlap: Overlap) -> Verdicts:
-    """What to do with the tasks of a lane, which come in the order of their plan times."""
+def decide(live: Sequence[Turn], overlap: Overlap) -> Verdicts:
+    """What to do with the live tasks of a schedule and scope, given in the order of their plan times."""
     verdicts = Verdicts([], [], [], [])
-    running = [turn for turn in lane if not turn.waits]
-    waiting = [turn for turn in lane if turn.waits]
-    if overlap == "allow":  # it was another policy when they were planned
+    running = [turn for turn in live if not turn.waits]
+    waiting = [turn for turn in live if turn.waits]
+    if overlap == "allow":  # the policy was another one when they were planned
         verdicts.release.extend(turn.task for turn in waiting)
         return verdicts
     due = [turn for turn in waiting if turn.is_due]
     if overlap in ("cancel_running", "terminate_running") and due:
-        *replaced, last = due  # the newest takes the place of all before it
+        *replaced, last = due  # the newest replaces all before it
         verdicts.skip.extend(turn.task for turn in replaced)
         stop = verdicts.cancel if overlap == "cancel_running" else verdicts.kill
         stop.extend(turn.task for turn in running if not turn.is_stopping)
@@ -48,7 +48,7 @@ def decide(lane: Sequence[Turn], overlap: Overlap) -> Verdicts:
         return verdicts
     if not running:
         verdicts.release.append(waiting[0].task)
-        due = [turn for turn in due if turn is not waiting[0]]  # behind it, the policy is for them
+        due = [turn for turn in due if turn is not waiting[0]]  # the policy applies to those behind it
     if overlap == "skip":
         verdicts.skip.extend(turn.task for turn in due)
     elif overlap == "queue":

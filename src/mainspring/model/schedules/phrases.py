@@ -1,6 +1,6 @@
-"""Schedules in plain words, for people who do not write cron: "mon, thu 09:00", "monthly on the last day at 18:00".
+"""Phrases: schedules in plain words, such as "mon, thu 09:00" or "monthly on the last day at 18:00".
 
-Each of `daily`, `weekly` and `monthly` gives a cron expression; `parse` takes whatever a person may type.
+`daily`, `weekly` and `monthly` give a cron expression; `parse` accepts any form of schedule in one text.
 Next: model/schedules/timing.py
 """
 
@@ -79,14 +79,17 @@ def monthly(text: str) -> str:
             dates.append("L" if word == "last" else _date(word, "monthly"))
     if not dates and not weekdays:
         _refuse("monthly", "no day of the month is given")
-    # With both, cron takes the days that are one or the other: what the words say.
+    # With both, cron matches the days that are either: what the words mean.
     return f"{_clock(words.clock, 'monthly')} {_joined(dates)} * {_joined(weekdays)}"
+
+
+PHRASES = {"daily": daily, "weekly": weekly, "monthly": monthly}
 
 
 def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tuple[Kind, str]:
     """Any schedule in one text: its kind, and the expression as `Schedule` holds it.
 
-    An instant without an offset is by the clocks of `zone`.
+    An instant without an offset is a local time of `zone`.
     """
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
         shown = repr(text[:50]) if isinstance(text, str) else repr(text)
@@ -95,15 +98,11 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
     head, _, rest = text.partition(" ")
     match head.lower():
         case "every":
-            return "every", _period(rest)
+            return "every", period_text(durations.seconds(rest, field="every", at_least=MIN_PERIOD))
         case "once":
             return "once", _instant(rest.strip(), zone)
-        case "daily":
-            return "cron", daily(rest)
-        case "weekly":
-            return "cron", weekly(rest)
-        case "monthly":
-            return "cron", monthly(rest)
+        case "daily" | "weekly" | "monthly" as phrase:
+            return "cron", PHRASES[phrase](rest)
         case "hourly" if not rest:
             return "cron", MACROS["@hourly"]
     if durations.with_units(text) is not None:
@@ -119,10 +118,6 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
 def period_text(seconds: float) -> str:
     """Seconds as `Schedule.expression` holds them: 5400, 0.1."""
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
-
-
-def _period(text: str) -> str:
-    return period_text(durations.seconds(text, field="every", at_least=MIN_PERIOD))
 
 
 def _instant(text: str, zone: ZoneInfo) -> str:
@@ -141,7 +136,7 @@ def _refuse(field: str, message: str) -> NoReturn:
 
 
 def _split(text: str, field: str) -> _Words:
-    """The days first, then the times of day."""
+    """The words for days, which come first, and those for times of day."""
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         _refuse(field, f"{text!r:.50} is not understood")
     words = [word for word in re.split(r"[\s,]+", text.lower()) if word and word not in _SMALL_WORDS]
@@ -155,7 +150,7 @@ def _split(text: str, field: str) -> _Words:
 
 
 def _clock(words: list[str], field: str) -> str:
-    """The second (if any), minute and hour fields: times that all pair with each other, as cron has it."""
+    """The second (if any), minute and hour fields. Cron pairs every minute with every hour, so the times must too."""
     times = {_time(word, field) for word in words}
     hours, minutes, seconds = ({time[part] for time in times} for part in range(3))
     if len(times) != len(hours) * len(minutes) * len(seconds):

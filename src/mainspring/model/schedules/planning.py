@@ -1,11 +1,11 @@
-"""Planning: what becomes of each plan time that is due within the window, late ones included.
+"""Planning: decide about each plan time within the window, late ones included.
 
-Pure: (versions, cursor, now) → the plan times that are decided now, each with a task or with the reason why
-there is none, the cursor behind them, and when to look again.
+Pure: (versions, cursor, now) → the plan times decided now, each with a task or with the reason why it has none, the
+cursor behind them, and when to look again.
 
-A plan time is late when its instant has passed. Lateness up to GRACE is a hiccup: it runs. Once the first
-undecided plan time is later than that, nothing was running for a while, and catch-up decides about all that
-has passed: `skip` none, `latest` the last, `all` those within the window.
+A plan time is late when its instant has passed. Up to GRACE late, it runs. If the first undecided plan time is later
+than that, there was an outage, and catch-up decides about all plan times in the past: `skip` runs none, `latest` the
+last, `all` those within the window.
 Next: server/planning/planner.py
 """
 
@@ -22,8 +22,8 @@ from mainspring.model.words.zones import check_zone
 
 GRACE = timedelta(seconds=5)
 AHEAD = timedelta(seconds=10)  # plan times up to here get their tasks
-LOOK_BEFORE = timedelta(seconds=7.5)  # so long before the next plan time, at the latest, somebody looks
-TICK = timedelta(seconds=1)  # in which `max_per_tick` late tasks may be made
+LOOK_BEFORE = timedelta(seconds=7.5)  # a planner looks at a schedule this long before its next plan time
+TICK = timedelta(seconds=1)  # at most `max_per_tick` late tasks are made in one
 INSTANT = timedelta(microseconds=1)
 
 Reason = Literal["overlap", "paused", "misfire", "coalesced", "no_scopes"]
@@ -34,13 +34,13 @@ class HasPlanTimes(Protocol):
 
 
 class Version(NamedTuple):
-    """A version of a schedule: it tells the plan times after `since`, up to and with `until`."""
+    """A version of a schedule, in force after `since` up to and including `until`."""
 
     timing: HasPlanTimes
     policies: Policies
     enabled: bool
     since: datetime
-    until: datetime | None = None  # None: it is in force
+    until: datetime | None = None  # None: it is still in force
 
 
 class Decided(NamedTuple):
@@ -92,17 +92,17 @@ def decide(
     while current is not None:
         at, version = current
         due = _due(at, version)
-        # Those of a version that counts no more are decided at once: its delay must not hold up what comes after.
+        # Those of a replaced version are decided at once: its delay must not hold up its successor.
         if due > now + AHEAD and version.until is None:
             return Decision(decided, at, due - LOOK_BEFORE)
         if policies.max_runs is not None and runs >= policies.max_runs:
-            # That they are used up is said by what was written, not by what we are about to write.
+            # Only runs that are already written use up `max_runs`, not those of this decision.
             return Decision(decided, at, now) if decided else Decision([], None, None)
-        # Not where an outage is nearly through: who goes on from there would take the rest for a hiccup.
+        # Not near the end of an outage: the next decision would take the rest for ordinary lateness.
         if len(decided) >= limit and not (is_outage and timedelta(0) <= now - due <= GRACE):
             return Decision(decided, at, now + TICK if late and due <= now else now)
         following = next(coming, None)
-        is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is none
+        is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is no outage
         reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)
         if reason is None:
             if is_outage and due <= now:
@@ -120,7 +120,7 @@ def _due(at: datetime, version: Version) -> datetime:
 
 
 def _reason(version: Version, lateness: timedelta, is_outage: bool, is_last: bool) -> Reason | None:
-    """Why a plan time gets no task; `is_last` tells that no later one has passed."""
+    """Why a plan time gets no task. `is_last`: no later one is in the past."""
     policies = version.policies
     if not version.enabled:
         return "paused"
@@ -130,7 +130,7 @@ def _reason(version: Version, lateness: timedelta, is_outage: bool, is_last: boo
         return None
     match policies.catch_up:
         case "skip":
-            # Its own limit, where it has one, says what is too late.
+            # `misfire_after`, if given, is the only limit.
             return "misfire" if policies.misfire_after is None else None
         case "latest":
             return None if is_last else "coalesced"
@@ -139,7 +139,7 @@ def _reason(version: Version, lateness: timedelta, is_outage: bool, is_last: boo
 
 
 def arguments(policies: Policies, timezone: str, plan_time: datetime, scope: str) -> str:
-    """The arguments of a task as JSON: those of its schedule, and those that the plan gives by itself."""
+    """The arguments of a task as JSON: those of its schedule, and those that its plan time fills in."""
     if not policies.fills:
         return msgspec.json.encode(policies.args).decode() if policies.args else "{}"
     local = plan_time.astimezone(check_zone(timezone))
@@ -148,7 +148,7 @@ def arguments(policies: Policies, timezone: str, plan_time: datetime, scope: str
 
 
 def run_at(schedule: str, decided: Decided, scope: str, jitter: float) -> datetime:
-    """When the task of a plan time and scope runs: due, and a jitter that is the same whoever computes it."""
+    """When the task of a plan time and scope runs: due, plus a deterministic jitter."""
     if not jitter:
         return decided.due
     share = stable_hash(schedule, scope, decided.plan_time.isoformat()) / 2**64

@@ -1,4 +1,4 @@
-"""What a schedule will do next, for people: its words, its next plan times, and what the clocks do to them.
+"""Preview: a schedule in words, its next plan times, and the clock changes that affect them.
 
 Next: cli/schedules/schedules.py
 """
@@ -18,7 +18,7 @@ from mainspring.model.words.zones import change_around, offset_at
 class PreviewFire(Struct, frozen=True):
     at: datetime  # with the offset that the timezone has then
     utc: datetime
-    note: str | None = None  # what the clocks did
+    note: str | None = None  # about a clock change
 
 
 class Preview(Struct, frozen=True):
@@ -45,12 +45,12 @@ def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
 
 
 def transition(times: Timing, instant: datetime) -> str | None:
-    """What a change of the clocks has to do with this plan time."""
+    """How a clock change affects this plan time."""
     local = instant.astimezone(times.zone)
     shown = _clock(local)
-    left_out = times.rule.left_out(instant) if isinstance(times.rule, Cron) else None
-    if left_out is not None:
-        return f"{_clock(left_out)} does not exist that day: moved to {shown}"
+    skipped = times.rule.skipped_time(instant) if isinstance(times.rule, Cron) else None
+    if skipped is not None:
+        return f"{_clock(skipped)} does not exist that day: moved to {shown}"
     change = change_around(times.zone, local.replace(tzinfo=None))
     if change is None:
         return None

@@ -1,7 +1,7 @@
-"""The story of a plan time: was it expected, what was decided about it, what came of it. In sentences, for people.
+"""Story: was a plan time expected, what was decided about it, and what happened then, in sentences for people.
 
 Pure: what the database knows comes as arguments.
-Next: store/schedules/fires.py, which tells the stories
+Next: store/schedules/fires.py
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mainspring.model.schedules.timing import Timing
 Origin = Literal["plan", "backfill", "manual"]
 Status = Literal["decided", "undecided", "overdue", "not_expected"]
 
-_CLOSEST = timedelta(milliseconds=50)  # no two plan times of a schedule are as near to each other
+_CLOSEST = timedelta(milliseconds=50)  # plan times of one schedule are further apart
 _FARTHEST = timedelta(days=366 * 50)
 
 
 class FireStory(Struct, frozen=True):
-    """What became of a plan time in one scope."""
+    """The outcome of a plan time in one scope."""
 
     scope: str
     origin: Origin
@@ -37,7 +37,7 @@ class FireStory(Struct, frozen=True):
     finished_at: datetime | None
     lateness_ms: float | None  # of the first attempt
     attempts: int
-    said: list[str]  # a fact each
+    said: list[str]  # one fact each
 
 
 class Story(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Story(Struct, frozen=True):
 
 
 class Past(NamedTuple):
-    """A version of a schedule and what tells its plan times."""
+    """A version of a schedule, with its timing."""
 
     version: Version
     timing: Timing
@@ -62,7 +62,7 @@ class Past(NamedTuple):
 
 
 def last_before(timing: Timing, at: datetime) -> datetime | None:
-    """The last plan time before an instant, found by halving: plan times can only be asked for forwards."""
+    """The last plan time before an instant, by bisection: a timing only finds the next one."""
     window = timedelta(seconds=1)
     found = None
     while found is None and window < _FARTHEST:
@@ -86,7 +86,7 @@ def last_before(timing: Timing, at: datetime) -> datetime | None:
 
 
 def why_not(past: Past, at: datetime) -> str:
-    """Why an instant is no plan time of the version that was in force then."""
+    """Why an instant is no plan time of the version in force then."""
     policies, timing = past.version.policies, past.timing
     if timing.rule.after(at - INSTANT) != at:
         return f"not expected: it is no time of the schedule ({timing.words})"
@@ -145,7 +145,7 @@ def why_used_up(max_runs: int) -> str:
 
 
 class Cursor(NamedTuple):
-    """How far a schedule has been decided, and whether somebody goes on."""
+    """How far the plan times of a schedule are decided, and whether it is planned at all."""
 
     next_plan_at: datetime | None
     enabled: bool
@@ -175,7 +175,7 @@ def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
 
 
 def moved(name: str, past: Past, at: datetime, scope: str) -> str | None:
-    """What keeps a task from running at its plan time itself."""
+    """What moves a task away from its plan time."""
     policies = past.version.policies
     due = at + timedelta(seconds=policies.delay)
     parts = [f"a delay of {span(due - at)}"] if policies.delay else []
@@ -185,7 +185,7 @@ def moved(name: str, past: Past, at: datetime, scope: str) -> str | None:
 
 
 def waited(overlap: Overlap, run_at: datetime, before_ended: datetime | None) -> str | None:
-    """Why a task ran late, if the run before it had not ended at its instant."""
+    """Why a task ran late, if the previous run had not ended at its instant."""
     if overlap == "allow" or (before_ended is not None and before_ended <= run_at):
         return None
     stopped = {"cancel_running": ", which it cancelled", "terminate_running": ", which it ended"}.get(overlap, "")
@@ -193,29 +193,29 @@ def waited(overlap: Overlap, run_at: datetime, before_ended: datetime | None) ->
 
 
 def waits(overlap: Overlap, by: str) -> str:
-    """What a task waits for that has not had its turn; `by` is its instant."""
+    """What an unreleased task waits for; `by` is its instant."""
     if overlap == "skip":
         return f"it will be skipped if the run before it has not ended by {by} (overlap=skip)"
     return f"the run before it has not ended (overlap={overlap})"
 
 
-def as_lines(name: str, told: Story, zone: Timing) -> list[str]:
-    """A story as people read it: a fact in each line."""
-    lines = [f"{name} at {local(told.plan_time, zone)}", *(f"  {sentence}" for sentence in told.said)]
-    for fire in told.fires:
+def as_lines(name: str, story: Story, zone: Timing) -> list[str]:
+    """A story in lines, one fact each."""
+    lines = [f"{name} at {local(story.plan_time, zone)}", *(f"  {sentence}" for sentence in story.said)]
+    for fire in story.fires:
         first, *others = fire.said
         lines.append(f"  [{fire.scope}] {first}" if fire.scope else f"  {first}")
         lines += [f"    {fact}" if fire.scope else f"  {fact}" for fact in others]
-    if told.more_fires:
-        lines.append(f"  and {told.more_fires} more scope{'' if told.more_fires == 1 else 's'}")
-    around = {"before": told.before, "after": told.after}
+    if story.more_fires:
+        lines.append(f"  and {story.more_fires} more scope{'' if story.more_fires == 1 else 's'}")
+    around = {"before": story.before, "after": story.after}
     return lines + [
-        f"  the one {way}: {local(at, zone, on=told.plan_time)}" for way, at in around.items() if at is not None
+        f"  the one {way}: {local(at, zone, on=story.plan_time)}" for way, at in around.items() if at is not None
     ]
 
 
 def local(at: datetime, timing: Timing, *, on: datetime | None = None) -> str:
-    """An instant by the clocks of the schedule's timezone; without its date if that is the day of `on`."""
+    """An instant in the schedule's timezone; without its date if that is the day of `on`."""
     shown = at.astimezone(timing.zone)
     precision = "milliseconds" if shown.microsecond else "seconds"
     if on is not None:

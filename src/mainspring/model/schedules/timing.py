@@ -1,6 +1,6 @@
-"""The plan times of a schedule, whatever its kind.
+"""Timing: the plan times of a schedule, whatever its kind.
 
-Next: model/schedules/preview.py, which shows them; model/schedules/planning.py, which decides about them
+Next: model/schedules/planning.py
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MAX_TIMINGS = 2_000  # of up to 8 kB each
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _HORIZON = timedelta(days=366 * YEARS)
-_MAX_JUMPS = 1_000  # over excluded days that are not in a row: a schedule that never fires must not hold up others
+_MAX_JUMPS = 1_000  # over separate runs of excluded days: a schedule that never fires must not hold up others
 _UNITS = (("day", "d", 86_400), ("hour", "h", 3_600), ("minute", "min", 60), ("second", "s", 1))
 
 
 class Every:
-    """`anchor + k × period` for every whole k, in microseconds, so that nothing adds up over the years."""
+    """`anchor + k × period` for every integer k, in whole microseconds, so that no error accumulates."""
 
     def __init__(self, expression: str, anchor: datetime | None) -> None:
         period = durations.seconds(expression, field="every", at_least=MIN_PERIOD)
@@ -69,7 +69,7 @@ class Once:
 
 
 class Daemon:
-    """So many replicas, always; they have no plan times."""
+    """A number of replicas; no plan times."""
 
     def __init__(self, expression: str) -> None:
         if not expression.isascii() or not expression.isdigit() or len(expression) > 4:
@@ -101,13 +101,13 @@ class Timing:
 
     @property
     def words(self) -> str:
-        return self.rule.words  # told when asked: it takes as long as to make the rule
+        return self.rule.words  # on demand: it takes as long as making the rule
 
     def after(self, instant: datetime) -> datetime | None:
         """The next plan time strictly after `instant`, if there is one."""
         instant = instant.astimezone(UTC)
         if self._start is not None and instant < self._start:
-            instant = self._start - _TICK  # a plan time at `start` counts
+            instant = self._start - _TICK  # a plan time at `start` is one
         found = self._after_excluded(instant) if self._excluded else self.rule.after(instant)
         return None if found is None or (self._end is not None and found > self._end) else found
 
@@ -148,16 +148,13 @@ class Timing:
         resume = start_of_day(self.zone, day, after=instant)
         if local.fold == 0:
             change = change_around(self.zone, local.replace(tzinfo=None))
-            if change is not None:  # a first pass over midnight: the day before comes back
+            if change is not None:  # the first pass of a fold over midnight: the day before is repeated
                 resume = min(resume, change.at)
         return resume
 
 
 def timing(schedule: Schedule) -> Timing:
-    """The timing of a schedule; made once for all that share it if it takes long to make.
-
-    Raises ValidationError if it makes none.
-    """
+    """The timing of a schedule, cached if it is slow to make. ValidationError if it cannot be made."""
     policies = schedule.policies
     make = _kept_timing if schedule.kind == "cron" or policies.excluded else _timing
     return make(

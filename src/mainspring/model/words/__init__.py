@@ -1,1 +1,1 @@
-"""What people write, parsed once: names, durations, sizes, instants, timezones. Uses no other room."""
+"""What people write, parsed and checked: names, durations, sizes, instants, timezones. Uses no other room."""

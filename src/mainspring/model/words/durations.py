@@ -1,4 +1,4 @@
-"""Durations as people write them: 90, 1.5, "250ms", "1h30m", "5 minutes", "1 hour 30 minutes", timedelta.
+"""Durations: 90, 1.5, "250ms", "1h30m", "5 minutes", "1 hour 30 minutes", timedelta.
 
 Next: model/tasks/jobs.py
 """
@@ -60,12 +60,12 @@ def _parse(value: Duration, field: str) -> float:
 
 
 def with_units(text: str) -> float | None:
-    """The seconds of "1h30m" or "1 hour and 30 minutes"; None if it is nothing like that."""
+    """The seconds of "1h30m" or "1 hour and 30 minutes"; None for other text."""
     words = " ".join(text.split())
     if words in _ONE:
         return _ONE[words]
     parts = list(_PART.finditer(words))
-    units = [_UNITS.get(part[2] if len(part[2]) == 1 else part[2].lower()) for part in parts]  # 5M says nothing
+    units = [_UNITS.get(part[2] if len(part[2]) == 1 else part[2].lower()) for part in parts]  # 5M is ambiguous
     if not parts or "".join(part[0] for part in parts) != words or words[-1] == ",":
         return None
     if None in units:

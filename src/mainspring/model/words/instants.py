@@ -1,4 +1,4 @@
-"""Instants as people give them: with an offset, or by the clocks of a timezone; between 1970 and 2200.
+"""Instants: with an offset, or as a local time of a timezone; between 1970 and 2200.
 
 Next: sdk/job.py
 """
@@ -13,7 +13,7 @@ from mainspring.model.words.zones import change_around
 
 
 def check_instant(instant: datetime, *, field: str) -> datetime:
-    """An instant that means the same everywhere."""
+    """Refuse a datetime without an offset, or out of range."""
     if not isinstance(instant, datetime):
         raise ValidationError(f"{field}: {instant!r} is not a datetime", field=field)
     if instant.tzinfo is None:
@@ -42,7 +42,7 @@ def parse_instant(text: str, *, field: str, zone: ZoneInfo | None = None) -> dat
 
 
 def parse_time(text: str, *, field: str) -> datetime:
-    """The same, or without an offset a local time that is still to be read in some timezone."""
+    """The same; without an offset, a naive local time of a timezone that the caller knows."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
@@ -53,7 +53,7 @@ def parse_time(text: str, *, field: str) -> datetime:
 
 
 def in_zone(local: datetime, zone: ZoneInfo, *, field: str) -> datetime:
-    """A local time as the clocks of a timezone show it; one that they leave out, or show twice, is refused."""
+    """The instant of a local time in a timezone; refuses one that a clock change skips or repeats."""
     change = change_around(zone, local)
     if change is None:
         return local.replace(tzinfo=zone)

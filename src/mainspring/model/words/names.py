@@ -1,4 +1,4 @@
-"""Names and other text that people give: short, visible, storable.
+"""Names: short, visible and storable text.
 
 Next: model/tasks/define_job.py
 """

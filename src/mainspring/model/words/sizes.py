@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them: 1048576, "512MB", "1.5 GB", "2GiB". As in PostgreSQL, a kB is 1024 bytes.
+"""Sizes: 1048576, "512MB", "1.5 GB", "2GiB". As in PostgreSQL, a kB is 1024 bytes.
 
 Next: model/limits/process_limits.py
 """
@@ -32,7 +32,7 @@ def size(value: Size, *, field: str, at_least: int = 1) -> int:
 
 
 def size_in_words(amount: int) -> str:
-    """In the largest unit in which it is a whole number."""
+    """A size in the largest unit that gives a whole number."""
     for unit in ("TB", "GB", "MB", "kB"):
         if amount >= _UNITS[unit.lower()] and amount % _UNITS[unit.lower()] == 0:
             return f"{amount // _UNITS[unit.lower()]} {unit}"

@@ -1,4 +1,4 @@
-"""Skew: what is said about a machine whose clock is wrong. Tasks fire on the database's time all the same.
+"""Skew: the warning about a machine whose clock is wrong. Tasks fire on the database's time all the same.
 
 Next: server/agents/connection.py
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 DEFAULT_LIMIT = 1.0  # seconds
 
 
-def alarm(whose: str, skew: float, limit: float) -> str | None:
-    """Told where a clock is further off than the limit."""
+def skew_warning(whose: str, skew: float, limit: float) -> str | None:
+    """The warning, if a clock is off by more than the limit."""
     if abs(skew) <= limit:
         return None
     way = "ahead of" if skew > 0 else "behind"
     return (
         f"the clock of {whose} is {abs(skew):.1f} s {way} the database's; "
-        "tasks fire on the database's time, but mend it"
+        "tasks fire on the database's time, but set it right"
     )

@@ -1,4 +1,4 @@
-"""Timezones: their names, and the moments at which their clocks change.
+"""Timezones: their names and their clock changes.
 
 Local times here are naive datetimes; instants are in UTC.
 Next: model/schedules/cron.py
@@ -18,7 +18,7 @@ _SECOND = timedelta(seconds=1)
 
 
 class Change(NamedTuple):
-    """The clocks go from one offset to another: local times are left out (a gap), or come twice (a fold)."""
+    """A change from one offset to another: local times are skipped (a gap), or repeated (a fold)."""
 
     at: datetime  # the first instant of the new offset
     before: timedelta
@@ -30,17 +30,17 @@ class Change(NamedTuple):
 
     @property
     def start(self) -> datetime:
-        """The first local time that is left out or comes twice."""
+        """The first local time that is skipped or repeated."""
         return self.at.replace(tzinfo=None) + min(self.before, self.after)
 
     @property
     def end(self) -> datetime:
-        """The first local time after `start` that comes once."""
+        """The first local time after `start` that occurs once."""
         return self.at.replace(tzinfo=None) + max(self.before, self.after)
 
 
 def check_zone(name: object, *, field: str = "tz") -> ZoneInfo:
-    """The timezone of an IANA name, written exactly so."""
+    """The timezone of an IANA name, in its exact spelling."""
     if isinstance(name, str) and name in _names():
         return ZoneInfo(name)
     if name == "localtime":
@@ -52,7 +52,7 @@ def check_zone(name: object, *, field: str = "tz") -> ZoneInfo:
 
 
 def zone_or_utc(name: str | None) -> ZoneInfo:
-    """The timezone of a name, for showing times; UTC if this host does not know it."""
+    """The timezone of a name, to display times in; UTC if this host does not know the name."""
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -65,7 +65,7 @@ def _names() -> frozenset[str]:
 
 
 def _close(name: str) -> list[str]:
-    """Names that look like this one, or whose city does: Paris is enough for Europe/Paris."""
+    """Names similar to this one, or with this city: Paris suggests Europe/Paris."""
     wanted = name[:100].strip().replace(" ", "_").lower()
     by_lower = {known.lower(): known for known in sorted(_names())}
     cities = [known for lower, known in by_lower.items() if wanted and lower.rsplit("/", 1)[-1] == wanted]
@@ -80,7 +80,7 @@ def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
 
 
 def offsets_of(zone: ZoneInfo, local: datetime) -> tuple[timedelta, timedelta]:
-    """The offsets of a local time read as before and as after a change: equal except in a gap or a fold."""
+    """The offsets of a local time before and after a change: equal except in a gap or a fold."""
     before = local.replace(tzinfo=zone, fold=0).utcoffset()
     after = local.replace(tzinfo=zone, fold=1).utcoffset()
     assert before is not None
@@ -89,7 +89,7 @@ def offsets_of(zone: ZoneInfo, local: datetime) -> tuple[timedelta, timedelta]:
 
 
 def change_around(zone: ZoneInfo, local: datetime) -> Change | None:
-    """The change that leaves this local time out or brings it twice; None for a time that comes once."""
+    """The change that skips or repeats this local time; None for a time that occurs once."""
     before, after = offsets_of(zone, local)
     if before == after:
         return None
@@ -112,9 +112,9 @@ def change_at(zone: ZoneInfo, instant: datetime) -> Change | None:
 
 
 def start_of_day(zone: ZoneInfo, day: date, *, after: datetime) -> datetime:
-    """The first instant of a local day, or of what follows where the calendar leaves it out.
+    """The first instant of a local day; if the zone skips that day, of the next.
 
-    A day whose midnight comes twice begins twice: `after`, which is before its end, tells which one is meant.
+    A day whose midnight is repeated begins twice: `after`, an instant before its end, selects the start.
     """
     midnight = datetime.combine(day, time())
     change = change_around(zone, midnight)

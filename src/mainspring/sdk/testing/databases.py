@@ -26,8 +26,9 @@ import asyncpg
 from mainspring.compose import local
 from mainspring.store.embedded.server import Embedded
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.database import Database, translating
+from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dsn import at_database
+from mainspring.store.postgres.errors import translating
 from mainspring.store.postgres.migrate import fingerprint, migrate
 from mainspring.store.tasks import partitions
 
@@ -47,7 +48,7 @@ async def database() -> AsyncIterator[str]:
     name = f"mainspring_test_{secrets.token_hex(6)}"
     conn = await Database(server).connect()
     try:
-        with translating:
+        with translating():
             await _lock(conn, name)
             if server not in _swept:
                 _swept.add(server)
@@ -56,7 +57,7 @@ async def database() -> AsyncIterator[str]:
         try:
             yield at_database(server, name)
         finally:
-            with translating:
+            with translating():
                 await conn.execute(f'drop database if exists "{name}" with (force)')
     finally:
         await conn.close()

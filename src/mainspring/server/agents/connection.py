@@ -26,7 +26,7 @@ from mainspring.model.messages import (
     Welcome,
 )
 from mainspring.model.reports import Report, checked
-from mainspring.model.words.skew import DEFAULT_LIMIT, alarm
+from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
@@ -189,7 +189,7 @@ class AgentConnections:
             )
 
     def _check_clock(self, session: AgentSession) -> None:
-        warning = alarm(f"agent {session.name}", session.heartbeat.skew, self._skew_limit)
+        warning = skew_warning(f"agent {session.name}", session.heartbeat.skew, self._skew_limit)
         if warning is not None and boottime() - self._warned_at.get(session.name, -WARN_EVERY) >= WARN_EVERY:
             self._warned_at[session.name] = boottime()
             log.warning("%s", warning)

@@ -15,8 +15,8 @@ from mainspring.model.messages import Armed, Hello
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import agents, tokens
 from mainspring.store.cluster.agents import Newcomer
+from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.installation import database_id
 
 MAX_SLOTS = 100_000
 MAX_LABELS = 100

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 
-from mainspring.model.words.skew import alarm
-from mainspring.store.postgres import clock as store_clock
+from mainspring.model.words.skew import skew_warning
+from mainspring.store.cluster import clock as store_clock
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime
 
@@ -35,7 +35,7 @@ class ClockLoop:
         """Measure once."""
         async with self._line as conn:
             await measure(conn, self._clock)
-        warning = alarm("this server's machine", self._clock.skew, self._skew_limit)
+        warning = skew_warning("this server's machine", self._clock.skew, self._skew_limit)
         if warning is not None and not self._is_skewed:
             log.warning("%s", warning)
         self._is_skewed = warning is not None

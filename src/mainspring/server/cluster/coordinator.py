@@ -16,8 +16,9 @@ from mainspring.model.placement.segments import assign
 from mainspring.server.cluster.clock import measure
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.store.cluster import clock_jumps, segments
-from mainspring.store.cluster.segments import Move, Segment
+from mainspring.store.cluster import clock as store_clock
+from mainspring.store.cluster import segments
+from mainspring.store.cluster.segments import Segment, Transfer
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
@@ -44,16 +45,16 @@ class Coordinator:
         if term is None:
             return 0
         async with self._line as conn:
-            await clock_jumps.count_anew(conn)
+            await store_clock.restart_future_leases(conn)
             await measure(conn, self._clock)
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
-                for id, name in (await segments.bury(conn, self._server_lease.id, term)).items():
+                for id, name in (await segments.declare_dead(conn, self._server_lease.id, term)).items():
                     log.warning("server %s (%s) is dead: its lease has expired", name, id)
             found, servers = await segments.look(conn)
             owners = {segment.id: segment.owner for segment in found}
             new = assign(owners, servers)
             moves = [
-                Move(segment.id, segment.epoch, segment.owner, new[segment.id], _reason(segment))
+                Transfer(segment.id, segment.epoch, segment.owner, new[segment.id], _reason(segment))
                 for segment in found
                 if segment.id in new
             ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import NamedTuple
 
 import asyncpg
@@ -28,8 +29,6 @@ DAYS_AHEAD = 3
 AT_ONCE = 10_000  # rows that one chore deletes in one round
 DROPS = 50  # partitions dropped in one round
 ANALYZES = 3  # tables analyzed in one round
-KEEP_MOVES = timedelta(days=30)
-KEEP_SUBMISSIONS = timedelta(days=1)  # an agent repeats a request within its lease, which is an hour at most
 LOG_EVERY = 60.0  # seconds between two entries of a chore that had nothing to do
 LONG = 900.0  # seconds that a transaction may be open before it is reported
 MANY_DEAD = 200_000  # rows: twice the count at which autovacuum cleans the task table
@@ -50,27 +49,17 @@ class Janitor:
         self._line = database.line()  # not of the pool: a chore may wait long for a lock
         self._keep_succeeded = keep_succeeded
         self._keep_failed = keep_failed
-        longest = max(keep_succeeded, keep_failed)
+        forget = partial(retention.delete, limit=AT_ONCE, history=max(keep_succeeded, keep_failed))
         self._chores = [
             Chore("make partitions", lambda conn: partitions.make_ahead(conn, DAYS_AHEAD)),
             Chore("drop partitions", self._drop, most=DROPS),
-            Chore("forget keys", lambda conn: retention.keys(conn, AT_ONCE)),
-            Chore("forget submissions", lambda conn: retention.submissions(conn, KEEP_SUBMISSIONS, AT_ONCE)),
-            Chore("forget fires", lambda conn: retention.fires(conn, longest, AT_ONCE)),
-            Chore("forget versions", lambda conn: retention.versions(conn, longest, AT_ONCE)),
-            Chore("forget sessions", lambda conn: retention.sessions(conn, longest, AT_ONCE)),
-            Chore("forget claims", lambda conn: retention.claims(conn, AT_ONCE)),
-            Chore("forget stop orders", lambda conn: retention.stop_orders(conn, AT_ONCE)),
-            Chore("forget servers", lambda conn: retention.servers(conn, longest, AT_ONCE)),
-            Chore("forget moves", lambda conn: retention.moves(conn, KEEP_MOVES, AT_ONCE)),
-            Chore("forget rates", lambda conn: retention.rates(conn, AT_ONCE)),
-            # Add retention of new tables here: a function that takes a limit and returns how many rows it deleted.
+            *(Chore(f"forget {name}", partial(forget, name=name)) for name in retention.RULES),
             Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),
         ]
         self._unlogged: dict[str, Done] = {}  # by name, not yet in the chore log
         self._logged_at: dict[str, float] = {}
-        self._brake: vacuum.Brake | None = None  # as last reported
+        self._blocker: vacuum.Blocker | None = None  # as last reported
 
     async def prepare(self) -> None:
         """Make the partitions without which nothing can be written."""
@@ -128,7 +117,7 @@ class Janitor:
         if not due:
             return
         async with self._line as conn:
-            await chore_log.tell(conn, due)
+            await chore_log.record(conn, due)
         for done in due:
             del self._unlogged[done.name]
             self._logged_at[done.name] = now
@@ -145,12 +134,12 @@ class Janitor:
 
     async def _watch_vacuum(self, conn: Connection) -> int:
         """Warn of a transaction that keeps many dead rows from being vacuumed; once for each."""
-        dead = vacuum.dead(await vacuum.tables(conn))
-        brake = await vacuum.brake(conn, LONG) if dead > MANY_DEAD else None
-        if brake is not None and brake != self._brake:
+        dead = sum(table.dead for table in await vacuum.tables(conn))
+        blocker = await vacuum.blocker(conn, LONG) if dead > MANY_DEAD else None
+        if blocker is not None and blocker != self._blocker:
             log.warning(
                 "%d dead rows cannot be vacuumed: %s is open since %s; end it, or everything gets slower",
-                dead, brake.who, brake.since.isoformat(sep=" ", timespec="seconds"),
+                dead, blocker.what, blocker.since.isoformat(sep=" ", timespec="seconds"),
             )  # fmt: skip
-        self._brake = brake
+        self._blocker = blocker
         return 0

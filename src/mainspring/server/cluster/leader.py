@@ -87,7 +87,7 @@ class Leader:
         asked_at = boottime()
         try:
             async with self._pinned as conn:
-                term = await leaders.run(conn, self._server_lease.id, self._lease)
+                term = await leaders.elect(conn, self._server_lease.id, self._lease)
                 is_unseated = term is None and await leaders.unseat(conn)
         except StoreUnavailable:
             await self._pinned.close()  # it may hold the lock without a term, which would block every election

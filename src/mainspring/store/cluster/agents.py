@@ -25,18 +25,18 @@ _NEW = """
 
 
 class Newcomer(NamedTuple):
-    """An agent that begins a session."""
+    """An agent that opens a session."""
 
     name: str
     slots: int
     labels: dict[str, str]
-    process: str | None = None  # who runs it, where a neighbour can see that it died
+    process: str | None = None  # its process, for servers on the same machine that see it die
     instance: str | None = None
     token: int | None = None
     host: str = ""
     version: str = ""
     offers: Mapping[str, float] = MappingProxyType({})
-    server: UUID | None = None  # that it is connected to
+    server: UUID | None = None  # it is connected to
 
     def values(self, lease: float) -> tuple[Any, ...]:
         labels, offers = (msgspec.json.encode(dict(given)).decode() for given in (self.labels, self.offers))
@@ -96,18 +96,18 @@ async def go_on(conn: Connection, agent: Newcomer, lease: float, tasks: Sequence
     return Taken(session, [as_armed(row) for row in rows], batch)
 
 
-# Each session is found by a probe of its own, whatever the planner thinks of how many live.
+# One index probe per session, whatever the statistics say.
 _RENEW = """
-    with told as (
+    with given as (
         select * from unnest($1::bigint[], $3::float8[], $4::integer[], $5::real[], $6::real[], $7::real[], $8::real[],
                              $9::real[], $10::real[], $11::real[])
-                   as told(session, silent, running, cpu, memory, skew, round_trip, ack_time, reliability, lead)
+                   as given(session, silent, running, cpu, memory, skew, round_trip, ack_time, reliability, lead)
     ), living as materialized (
-        select told.*, found.place
-          from told
+        select given.*, found.place
+          from given
          cross join lateral (
              select a.ctid as place from mainspring.agent a
-              where a.session = told.session and a.ended_at is null and a.lease_until > mainspring.now()
+              where a.session = given.session and a.ended_at is null and a.lease_until > mainspring.now()
                 and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
                                  where k.id = a.token_id and (k.revoked_at is not null or p.revoked_at is not null))
               limit 1
@@ -126,7 +126,7 @@ _RENEW = """
 
 
 class Vital(NamedTuple):
-    """What is known of an agent at a renewal."""
+    """What a renewal writes about an agent."""
 
     session: int
     silent: float = 0.0  # seconds since its last heartbeat
@@ -141,13 +141,13 @@ class Vital(NamedTuple):
 
 
 async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[int]:
-    """Renew leases; returns the sessions that still live. A lease that is over, or revoked, is never renewed."""
+    """Renew leases; returns the sessions that live. An expired lease, or one with a revoked token, is not renewed."""
     sessions, *figures = (list(column) for column in zip(*vitals, strict=True))
     return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
 
 
 async def leave(conn: Connection, sessions: Sequence[int]) -> None:
-    """They hold nothing and have said goodbye: nobody waits for their leases."""
+    """End sessions that hold nothing and have said goodbye, before their leases expire."""
     await conn.execute(
         """
         update mainspring.agent set ended_at = mainspring.now()
@@ -158,7 +158,7 @@ async def leave(conn: Connection, sessions: Sequence[int]) -> None:
 
 
 async def end(conn: Connection, sessions: Sequence[int]) -> None:
-    """Their leases are over now: what they hold can be rescued."""
+    """Expire their leases now, so that their tasks are rescued."""
     await conn.execute(
         "update mainspring.agent set lease_until = mainspring.now() where session = any($1::bigint[])",
         sessions,
@@ -166,7 +166,7 @@ async def end(conn: Connection, sessions: Sequence[int]) -> None:
 
 
 async def any_lives(conn: Connection) -> bool:
-    """Whether anybody is there to run tasks."""
+    """Whether any agent has a lease."""
     lives: bool = await conn.fetchval(
         "select exists (select from mainspring.agent where ended_at is null and lease_until > mainspring.now())"
     )

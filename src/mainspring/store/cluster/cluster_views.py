@@ -1,4 +1,4 @@
-"""The cluster as people see it: who leads, who owns which segment, what lies in it, how segments changed hands.
+"""Cluster views: the leader, the segments with their owners and loads, and how segments moved.
 
 Next: cli/fleet/segments.py
 """
@@ -11,8 +11,10 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.model.tasks.states import ASSIGNED, BLOCKED, PENDING, RUNNING
 from mainspring.store.cluster.server_views import STATUS
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import views
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -26,7 +28,7 @@ class Leader(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """All servers in a few figures."""
 
-    servers: dict[str, int]  # by status, of those that have not ended
+    servers: dict[str, int]  # by status, of servers that have not ended
     leader: Leader | None  # none while one is being elected
 
 
@@ -54,7 +56,7 @@ async def summary(conn: Connection) -> Summary:
 
 
 class SegmentView(msgspec.Struct, frozen=True):
-    """One segment: its owner, and what lies in it."""
+    """One segment: its owner and its load."""
 
     id: int
     owner: UUID | None
@@ -63,21 +65,22 @@ class SegmentView(msgspec.Struct, frozen=True):
     epoch: int
     since: datetime
     schedules: int  # that are enabled
-    due: int  # tasks whose time has come, and that nobody has taken
-    waiting: int  # tasks whose time has not come, or that wait for others
-    armed: int  # tasks that an agent has and has not started
+    due: int  # tasks whose time has come, and that no agent holds
+    waiting: int  # tasks whose time has not come, or that depend on others
+    armed: int  # tasks that an agent holds and has not started
     running: int
-    problem: str | None  # why nobody plans and dispatches here
+    problem: str | None  # why nothing is planned and dispatched here
 
 
-# One pass over the tasks and one over the schedules, whatever there is.
+# One pass over the tasks and one over the schedules.
 _SEGMENTS = f"""
     with load as (
         select mod(id, 100) as segment,
-               count(*) filter (where state = 1 and run_at <= (select mainspring.now())) as due,
-               count(*) filter (where state = 0 or state = 1 and run_at > (select mainspring.now())) as waiting,
-               count(*) filter (where state = 2) as armed,
-               count(*) filter (where state = 3) as running
+               count(*) filter (where state = {PENDING:d} and run_at <= (select mainspring.now())) as due,
+               count(*) filter (where state = {BLOCKED:d}
+                                   or state = {PENDING:d} and run_at > (select mainspring.now())) as waiting,
+               count(*) filter (where state = {ASSIGNED:d}) as armed,
+               count(*) filter (where state = {RUNNING:d}) as running
           from mainspring.task group by 1
     ), planned as (
         select segment, count(*) as schedules from mainspring.schedule where enabled group by 1
@@ -94,10 +97,10 @@ _SEGMENTS = f"""
 
 
 async def segments(conn: Connection) -> list[SegmentView]:
-    """All of them, by number."""
+    """All segments, by id."""
     rows = await conn.fetch(_SEGMENTS)
     cluster = await summary(conn)
-    return [SegmentView(**row, problem=_problem(row, cluster)) for row in rows]
+    return views(SegmentView, ({**row, "problem": _problem(row, cluster)} for row in rows))
 
 
 def _problem(row: Any, cluster: Summary) -> str | None:
@@ -115,11 +118,11 @@ def _problem(row: Any, cluster: Summary) -> str | None:
     )
 
 
-# ── how they changed hands ──────────────────────────────────────────────────────────────────────
+# ── their moves ─────────────────────────────────────────────────────────────────────────────────
 
 
 class MoveView(msgspec.Struct, frozen=True):
-    """Segments that changed hands together. Names are null for servers that nobody remembers."""
+    """Segments that moved together. Names are null for servers that retention has deleted."""
 
     at: datetime
     segments: list[int]
@@ -128,11 +131,11 @@ class MoveView(msgspec.Struct, frozen=True):
     new_owner: UUID | None
     new_name: str | None
     reason: str  # free, dead, stopped, balance, released
-    term: int  # of the leader that moved them; 0: the owner let go
+    term: int  # of the leader that moved them; 0: the owner released them
 
 
 _MOVES = """
-    select m.at, m.segments, m.old_owner, o.name, m.new_owner, n.name, m.reason, m.term
+    select m.at, m.segments, m.old_owner, o.name as old_name, m.new_owner, n.name as new_name, m.reason, m.term
       from (select * from mainspring.segment_move order by id desc limit $1) m
       left join mainspring.server o on o.id = m.old_owner
       left join mainspring.server n on n.id = m.new_owner
@@ -142,4 +145,4 @@ _MOVES = """
 
 async def moves(conn: Connection, limit: int) -> list[MoveView]:
     """The last moves, the newest first."""
-    return [MoveView(*row) for row in await conn.fetch(_MOVES, limit)]
+    return views(MoveView, await conn.fetch(_MOVES, limit))

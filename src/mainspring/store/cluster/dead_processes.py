@@ -1,6 +1,6 @@
-"""Neighbours: sessions and servers that say which process runs them, for whoever can see that it died.
+"""Dead processes: end the leases of sessions and servers whose process has died on this machine.
 
-Each move is guarded by the process: a server that has started again in the meantime keeps its lease.
+Each update is guarded by the process: a server that has restarted in the meantime keeps its lease.
 Next: server/cluster/dead_processes.py
 """
 
@@ -30,16 +30,16 @@ _END_SESSIONS = """
     returning session
 """
 _END_SERVERS = """
-    with over as (
+    with ended as (
         update mainspring.server set lease_until = mainspring.now()
          where process = any($1::text[]) and status in ('active', 'draining') and lease_until > mainspring.now()
         returning id, name
     )
-    select name, pg_notify('mainspring', 'server') from over
+    select name, pg_notify('mainspring', 'server') from ended
 """
 
 
 async def end(conn: Connection, processes: Sequence[str]) -> tuple[list[int], list[str]]:
-    """These processes are dead: the leases of their sessions and servers are over now. Returns both."""
+    """End the leases of the sessions and servers of these processes; returns their sessions and server names."""
     sessions = [row["session"] for row in await conn.fetch(_END_SESSIONS, processes)]
     return sessions, [row["name"] for row in await conn.fetch(_END_SERVERS, processes)]

@@ -17,6 +17,7 @@ from mainspring.model.placement.placement import Requirements, decode
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.store.limits import waits as limit_waits
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import views
 
 COUNTED = 1000  # waiting tasks of one pool at most
 
@@ -37,16 +38,16 @@ def _known(row: Any, due: int = 0, used: dict[str, float] | None = None) -> Know
 
 
 async def living(conn: Connection) -> list[Known]:
-    """All agents with a lease, without what they hold."""
+    """All agents with a lease, without their load."""
     return [_known(row) for row in await conn.fetch(_LIVING)]
 
 
 async def drained(conn: Connection) -> frozenset[str]:
-    """Names of agents that take nothing new, whether they are there or not."""
+    """The names of draining agents, connected or not."""
     return frozenset(row["name"] for row in await conn.fetch("select name from mainspring.draining"))
 
 
-# A task that came back and was claimed again may be noted twice.
+# A task that was returned and claimed again may be in two claims.
 _HELD = """
     select t.session, j.definition->'placement'->'needs' as needs,
            count(distinct t.id) as held,
@@ -85,7 +86,7 @@ async def _loads(conn: Connection) -> dict[int, _Load]:
 
 
 async def loaded(conn: Connection) -> list[Known]:
-    """All agents with a lease, with what they hold."""
+    """All agents with a lease, with their load."""
     loads = await _loads(conn)
     nothing = _Load()
     return [
@@ -172,7 +173,7 @@ _UNDRAIN = """
 
 
 async def drain(conn: Connection, name: str) -> bool:
-    """The agents of this name take nothing new from now on; returns whether that is new."""
+    """Agents of this name take nothing new from now on; returns whether that is a change."""
     changed = bool(await conn.fetch(_DRAIN, name))
     if not changed and not await conn.fetchval("select exists (select from mainspring.draining where name = $1)", name):
         raise _no_agent(name)
@@ -180,7 +181,7 @@ async def drain(conn: Connection, name: str) -> bool:
 
 
 async def undrain(conn: Connection, name: str) -> bool:
-    """They take tasks again; returns whether they did not."""
+    """Agents of this name take tasks again; returns whether that is a change."""
     changed = bool(await conn.fetch(_UNDRAIN, name))
     if not changed and not await conn.fetchval("select exists (select from mainspring.agent where name = $1)", name):
         raise _no_agent(name)
@@ -195,7 +196,7 @@ def _no_agent(name: str) -> NotFound:
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """One session of an agent, as people see it. Shares are 0 to 1; times are seconds, or say so."""
+    """One session of an agent. Shares are 0 to 1; durations are seconds."""
 
     name: str
     session: int
@@ -219,13 +220,18 @@ class AgentView(msgspec.Struct, frozen=True):
     lease_until: datetime
     host: str | None
     version: str | None
-    server: str | None  # that it is, or was, connected to
+    server: str | None  # it is, or was, connected to
     server_id: UUID | None
 
 
-# Those that live; and of each name the last one, if it was here within the hour.
+# Those that live; and of each name the last one, if it was here within the hour. A session that ended after its lease
+# is lost: the lease expired first.
 _LISTING = f"""
-    select a.*, {_LIVES} as lives, d.since as draining_since, s.name as server_name
+    select a.name, a.session, d.since as draining_since, a.slots, a.labels, a.offers, a.cpu, a.memory, a.skew,
+           a.round_trip, a.ack_time, a.reliability, a.lead, a.connected_at, a.heard_at, a.lease_until, a.host,
+           a.version, s.name as server, a.server as server_id,
+           case when {_LIVES} then case when d.name is null then 'active' else 'draining' end
+                when a.ended_at < a.lease_until then 'stopped' else 'lost' end as status
       from mainspring.agent a
       left join mainspring.draining d on d.name = a.name
       left join mainspring.server s on s.id = a.server
@@ -235,48 +241,16 @@ _LISTING = f"""
      order by a.name, a.session
 """
 
-_FIGURES = ("cpu", "memory", "skew", "round_trip", "ack_time", "reliability", "lead")
-
 
 async def listing(conn: Connection, name: str | None = None) -> list[AgentView]:
     """The agents that live and those that were lost within the hour; or all that is known of one name."""
     loads = await _loads(conn)
-    nothing = _Load()
-    views = []
-    for row in await conn.fetch(_LISTING, name):
-        load = loads.get(row["session"], nothing)
-        status = _status(row)
-        plain = (
-            "name",
-            "session",
-            "slots",
-            "draining_since",
-            "connected_at",
-            "heard_at",
-            "lease_until",
-            "host",
-            "version",
-        )
-        views.append(
-            AgentView(
-                status=status,
-                holds=load.held,
-                running=load.running,
-                used=load.used,
-                labels=msgspec.json.decode(row["labels"]),
-                offers=msgspec.json.decode(row["offers"]),
-                server=row["server_name"],
-                server_id=row["server"],
-                **{field: row[field] for field in (*plain, *_FIGURES)},
-            )
-        )
-    if name is not None and not views:
+    rows = await conn.fetch(_LISTING, name)
+    if name is not None and not rows:
         raise _no_agent(name)
-    return views
+    return views(AgentView, ({**row, **_held(loads.get(row["session"]))} for row in rows), json=("labels", "offers"))
 
 
-def _status(row: Any) -> str:
-    if row["lives"]:
-        return "active" if row["draining_since"] is None else "draining"
-    left = row["ended_at"] is not None and row["ended_at"] < row["lease_until"]  # else the lease came first
-    return "stopped" if left else "lost"
+def _held(load: _Load | None) -> dict[str, Any]:
+    load = load or _Load()
+    return {"holds": load.held, "running": load.running, "used": load.used}

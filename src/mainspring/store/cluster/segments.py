@@ -1,6 +1,6 @@
-"""Segments: who owns which slice of schedules and tasks. Planners and dispatchers check it in what they write.
+"""Segments: the server that owns each slice of schedules and tasks. Planners and dispatchers check it as they write.
 
-A schedule has its segment in its row; that of a task is its number modulo 100.
+A schedule has its segment in its row; the segment of a task is its id modulo 100.
 Next: server/cluster/coordinator.py
 """
 
@@ -12,8 +12,8 @@ from uuid import UUID
 
 from mainspring.store.postgres.database import Connection
 
-# For statements of planners and dispatchers: the segments of `server` as one bit each, read where they are used.
-# A hundred rows, in one look; a bit is then told at once for every row.
+# For statements of planners and dispatchers: the segments of `server` as one bit each. A hundred rows are read once;
+# each row of the statement then tests a bit.
 _OWNED = """
     owned as materialized (
         select string_agg(case when s.owner = {server} {also} then '1' else '0' end, '' order by s.id)::bit(100) as bits
@@ -23,18 +23,18 @@ _OWNED = """
 
 
 def owned(server: str) -> str:
-    """A CTE for the segments of the server that this parameter names."""
+    """A CTE: the segments of the server in this parameter."""
     return _OWNED.format(server=server, also="")
 
 
 def owned_or_open(server: str, pool: str) -> str:
-    """The same, with those of servers that have nobody with room for this pool and have opened it to others."""
+    """The same, and those of servers that have no agent with room for this pool and have opened it to others."""
     also = f"or s.owner = any (array(select o.server from mainspring.open_pool o where o.pool = {pool}))"
     return _OWNED.format(server=server, also=also)
 
 
 def holds(segment: str) -> str:
-    """Whether the CTE above has this segment."""
+    """A condition: the CTE above has this segment."""
     return f"get_bit((select bits from owned), ({segment})::integer) = 1"
 
 
@@ -54,21 +54,21 @@ _ACTIVE = "select id from mainspring.server where status = 'active' order by id"
 
 
 async def look(conn: Connection) -> tuple[list[Segment], list[UUID]]:
-    """All segments, and all servers that can own some."""
+    """All segments, and the servers that can own some."""
     segments = [Segment(*row) for row in await conn.fetch(_ALL)]
     return segments, [row["id"] for row in await conn.fetch(_ACTIVE)]
 
 
-class Move(NamedTuple):
+class Transfer(NamedTuple):
     segment: int
-    epoch: int  # that it must still have
+    epoch: int  # expected; the move is void if it has changed
     old: UUID | None
     new: UUID
     reason: str
 
 
-# The row of the leader is held while it writes: a new term begins before or after, and a leader of an old one writes
-# nothing. The epoch makes each move one leader's, whatever they believe.
+# The lock on the leader's row orders this write and a new term: a leader of an old term writes nothing. The epoch makes
+# each move happen once, even if two leaders try it.
 _LEADS = "leads as materialized (select term from mainspring.leader where owner = $1 and term = $2 for share)"
 _MOVE = f"""
     with {_LEADS}, given as (
@@ -80,23 +80,23 @@ _MOVE = f"""
          where s.id = given.id and s.epoch = given.epoch and exists (select from leads)
            and exists (select from mainspring.server o where o.id = given.new and o.status = 'active')
         returning given.*
-    ), noted as (
+    ), logged as (
         insert into mainspring.segment_move (term, old_owner, new_owner, reason, segments)
         select $2, old, new, reason, array_agg(id order by id) from moved group by old, new, reason
-    ), told as (
+    ), notified as (
         select pg_notify('mainspring', 'segment') from moved limit 1
     )
-    select (select count(*) from moved) as moved from (select count(*) from told) as told
+    select (select count(*) from moved) as moved from (select count(*) from notified) as notified
 """
 
 
-async def move(conn: Connection, leader: UUID, term: int, moves: Sequence[Move]) -> int:
-    """Give segments to new owners, and tell the servers; returns how many moved."""
+async def move(conn: Connection, leader: UUID, term: int, moves: Sequence[Transfer]) -> int:
+    """Give segments to new owners and notify the servers; returns how many moved."""
     ids, epochs, olds, news, reasons = zip(*moves, strict=True)
     return int(await conn.fetchval(_MOVE, leader, term, ids, epochs, olds, news, reasons))
 
 
-_BURY = f"""
+_DECLARE_DEAD = f"""
     with {_LEADS}
     update mainspring.server s set status = 'dead', ended_at = mainspring.now()
       from leads
@@ -105,6 +105,6 @@ _BURY = f"""
 """
 
 
-async def bury(conn: Connection, leader: UUID, term: int) -> dict[UUID, str]:
-    """active, draining → dead for servers whose lease is over; returns their names."""
-    return {row["id"]: row["name"] for row in await conn.fetch(_BURY, leader, term)}
+async def declare_dead(conn: Connection, leader: UUID, term: int) -> dict[UUID, str]:
+    """active, draining → dead for servers whose lease has expired; returns their names by id."""
+    return {row["id"]: row["name"] for row in await conn.fetch(_DECLARE_DEAD, leader, term)}

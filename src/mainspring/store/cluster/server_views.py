@@ -1,6 +1,6 @@
-"""Servers as people see them: who is there, what each does and has done, whether it leads.
+"""Server views: each server with its status, its segments, its counts and its leadership.
 
-Next: store/cluster/cluster_views.py, cli/fleet/servers.py
+Next: store/cluster/cluster_views.py
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import msgspec
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.placement.placement import Requirements, decode
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import views
 
 SHORT = 8  # characters of an id that people read and type
-_AT_LEAST = 4  # characters that are taken for the beginning of an id
+_AT_LEAST = 4  # characters of an id that identify a server
 
-# One whose lease is over does nothing any more, whether somebody has declared it dead or not.
+# A server whose lease has expired does nothing any more, even before the leader declares it dead.
 STATUS = """
     case when s.status in ('active', 'draining') and s.lease_until <= (select mainspring.now()) then 'silent'
          else s.status end
@@ -26,7 +27,7 @@ STATUS = """
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """What makes a server the leader."""
+    """The term of a server that leads."""
 
     term: int
     since: datetime | None
@@ -34,7 +35,7 @@ class Leadership(msgspec.Struct, frozen=True):
 
 
 class ServerView(msgspec.Struct, frozen=True):
-    """One server. The counts are since its start, times are seconds."""
+    """One server. Counts are since its start; durations are seconds."""
 
     id: UUID
     name: str
@@ -63,11 +64,15 @@ class ServerView(msgspec.Struct, frozen=True):
 
 
 _SERVERS = f"""
-    select s.*, {STATUS} as shown_status, l.term, l.elected_at, l.lease_until as leads_until,
-           array(select g.id from mainspring.segment g where g.owner = s.id order by g.id) as owned,
-           extract(epoch from (select mainspring.now()) - s.heartbeat_at)::float8 as heartbeat_age,
+    select s.id, s.name, {STATUS} as status, s.version, s.host, s.url, s.app, s.incarnation,
+           array(select g.id from mainspring.segment g where g.owner = s.id order by g.id) as segments,
+           case when {STATUS} in ('active', 'draining') then s.agents else 0 end as agents,  -- else they have left it
+           s.scanned, s.planned, s.dispatched, s.recorded, s.scanned_at, s.scan_seconds,
            extract(epoch from (select mainspring.now()) - s.scanned_at)::float8 as scan_age,
-           extract(epoch from s.heartbeat_at - s.started_at)::float8 as uptime
+           s.started_at, s.heartbeat_at, s.lease_until, s.ended_at,
+           extract(epoch from (select mainspring.now()) - s.heartbeat_at)::float8 as heartbeat_age,
+           extract(epoch from s.heartbeat_at - s.started_at)::float8 as uptime,
+           l.term, l.elected_at, l.lease_until as leads_until
       from mainspring.server s
       left join mainspring.leader l on l.owner = s.id and l.lease_until > (select mainspring.now())
      where $1::boolean or s.status in ('active', 'draining')
@@ -75,41 +80,31 @@ _SERVERS = f"""
      order by s.status in ('stopped', 'dead'), s.name, s.started_at
 """
 
-_AS_STORED = (
-    *("id", "name", "version", "host", "url", "app", "incarnation", "scanned", "planned", "dispatched", "recorded"),
-    *("scanned_at", "scan_seconds", "scan_age", "started_at", "heartbeat_at", "heartbeat_age", "uptime"),
-    *("lease_until", "ended_at"),
-)
-
 
 async def listing(conn: Connection, *, everything: bool = False) -> list[ServerView]:
-    """The servers that are there and those that ended within the hour; or every one that is known."""
-    return [_view(row) for row in await conn.fetch(_SERVERS, everything)]
+    """The servers that run and those that ended within the hour; or all that are known."""
+    rows = await conn.fetch(_SERVERS, everything)
+    return views(ServerView, ({**row, "leadership": _leadership(row)} for row in rows))
 
 
-def _view(row: Any) -> ServerView:
-    leads = row["leads_until"] is not None
-    return ServerView(
-        status=row["shown_status"],
-        leadership=Leadership(row["term"], row["elected_at"], row["leads_until"]) if leads else None,
-        segments=row["owned"],
-        agents=row["agents"] if row["shown_status"] in ("active", "draining") else 0,  # else they have left it
-        **{field: row[field] for field in _AS_STORED},
-    )
+def _leadership(row: Any) -> dict[str, Any] | None:
+    if row["term"] is None:
+        return None
+    return {"term": row["term"], "since": row["elected_at"], "lease_until": row["leads_until"]}
 
 
 # ── one of them ─────────────────────────────────────────────────────────────────────────────────
 
 
 class OpenPool(msgspec.Struct, frozen=True):
-    """Tasks that wait in a server's segments, and that the others may take, because it has nobody for them."""
+    """A pool whose tasks in a server's segments other servers may claim, because it has no agent for them."""
 
     pool: int
     requirements: Requirements
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """An agent that is connected to a server."""
+    """An agent connected to a server."""
 
     name: str
     session: int
@@ -134,19 +129,19 @@ _CONNECTED = """
 
 
 async def detail(conn: Connection, given: str) -> ServerDetail:
-    """The server of this name, or the one whose id begins so."""
+    """The server with this name, or whose id begins with it."""
     found = _find(await listing(conn, everything=True), given)
     pools = await conn.fetch(_OPEN_POOLS, found.id)
     agents = await conn.fetch(_CONNECTED, found.id)
     return ServerDetail(
         found,
         [OpenPool(row["pool"], decode(row["requirements"])) for row in pools],
-        [Connected(*row) for row in agents],
+        views(Connected, agents),
     )
 
 
 def _find(servers: list[ServerView], given: str) -> ServerView:
-    found = _there([one for one in servers if one.name == given])
+    found = _candidates([one for one in servers if one.name == given])
     if not found and len(given) >= _AT_LEAST:
         found = [one for one in servers if str(one.id).startswith(given.lower())]
     if len(found) > 1:
@@ -161,9 +156,9 @@ def _find(servers: list[ServerView], given: str) -> ServerView:
     return found[0]
 
 
-def _there(namesakes: list[ServerView]) -> list[ServerView]:
-    """Who is meant by a name that several had: those that are there, else the silent, else the last that was."""
+def _candidates(namesakes: list[ServerView]) -> list[ServerView]:
+    """The servers that a shared name means: those that run, else the silent ones, else the last that ended."""
     for statuses in (("active", "draining"), ("silent",)):
-        if there := [one for one in namesakes if one.status in statuses]:
-            return there
+        if found := [one for one in namesakes if one.status in statuses]:
+            return found
     return sorted(namesakes, key=lambda one: one.started_at)[-1:]

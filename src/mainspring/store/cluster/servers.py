@@ -1,4 +1,4 @@
-"""Servers: one row each, with a lease. Whose lease is over is declared dead by the leader, and must join again.
+"""Servers: one row each, with a lease. The leader declares a server dead whose lease has expired; it must rejoin.
 
 Next: store/cluster/segments.py
 """
@@ -12,7 +12,7 @@ from mainspring.store.postgres.database import Connection
 
 
 class Newcomer(NamedTuple):
-    """A server that begins, or one that was declared dead and is not."""
+    """A server that starts, or that was declared dead and rejoins."""
 
     id: UUID
     name: str
@@ -20,11 +20,11 @@ class Newcomer(NamedTuple):
     host: str
     url: str | None = None
     app: str | None = None
-    process: str | None = None  # who runs it, where a neighbour can see that it died
+    process: str | None = None  # its process, for servers on the same machine that see it die
 
 
-# Its segments stay its own if nobody has given them away: who is back soon goes on. The new incarnation fences off
-# whoever had this id before, and may still believe to have it.
+# A server that is back soon keeps the segments that the leader has not reassigned. The new incarnation fences off a
+# process that had this id before and may still run.
 _JOIN = """
     insert into mainspring.server as s
         (id, name, version, status, host, url, app, process, started_at, heartbeat_at, lease_until)
@@ -40,36 +40,36 @@ _JOIN = """
 
 
 async def join(conn: Connection, server: Newcomer, lease: float) -> int:
-    """Be there, with a lease; returns the incarnation. Whoever leads is told, and gives it segments."""
+    """Insert or revive the row, with a lease; returns the incarnation. The leader is notified and assigns segments."""
     incarnation = int(await conn.fetchval(_JOIN, *server, lease))
-    await tell_leader(conn)
+    await notify_leader(conn)
     return incarnation
 
 
-async def tell_leader(conn: Connection) -> None:
-    """Somebody came or went: segments may have to move."""
+async def notify_leader(conn: Connection) -> None:
+    """A server joined or left: segments may have to move."""
     await conn.execute("select pg_notify('mainspring', 'server')")
 
 
 async def announce(conn: Connection, id: UUID, incarnation: int, url: str) -> None:
-    """Where agents connect to."""
+    """Publish the URL that agents connect to."""
     await conn.execute("update mainspring.server set url = $3 where id = $1 and incarnation = $2", id, incarnation, url)
 
 
 class Pulse(NamedTuple):
-    """What a server tells of itself with each heartbeat."""
+    """What a heartbeat reports."""
 
     agents: int
     scanned: int
     planned: int
     dispatched: int
     recorded: int
-    scan_age: float | None  # seconds since its planner looked last
+    scan_age: float | None  # seconds since its planner's last scan
     scan_seconds: float
 
 
-# Not fenced by the lease: as long as nobody has declared it dead, nobody has acted on it. After a long outage of the
-# database, whoever comes first goes on.
+# Not fenced by the lease: until the leader declares a server dead, nothing has been done about it. After a long outage
+# of the database, a server that beats before that keeps its segments.
 _BEAT = """
     update mainspring.server
        set heartbeat_at = mainspring.now(), lease_until = mainspring.now() + make_interval(secs => $3), agents = $4,
@@ -81,11 +81,11 @@ _BEAT = """
 
 
 async def beat(conn: Connection, id: UUID, incarnation: int, lease: float, pulse: Pulse) -> bool:
-    """Renew the lease. False: it was declared dead, or another process has its id."""
+    """Renew the lease. False: the leader declared it dead, or another process took its id."""
     return await conn.fetchval(_BEAT, id, incarnation, lease, *pulse) is not None
 
 
-# Where the process is the same, it has joined itself, and the answer was lost.
+# If the process is the same, this server itself has joined, and the answer was lost.
 _IS_TAKEN = """
     select incarnation > $2 and (process is null or process is distinct from $3) from mainspring.server where id = $1
 """
@@ -96,16 +96,16 @@ async def is_taken(conn: Connection, server: Newcomer, incarnation: int) -> bool
     return bool(await conn.fetchval(_IS_TAKEN, server.id, incarnation, server.process))
 
 
-# It gives its segments away by itself: nobody has to wait for its lease.
+# It releases its segments itself, so that they need not wait for its lease to expire.
 _LEAVE = """
-    with gone as (
+    with leaving as (
         update mainspring.server
            set status = $3, ended_at = case when $3 = 'stopped' then mainspring.now() end
          where id = $1 and incarnation = $2 and status in ('active', 'draining')
         returning id
     ), released as (
         update mainspring.segment s set owner = null, epoch = s.epoch + 1, since = mainspring.now()
-          from gone where s.owner = gone.id
+          from leaving where s.owner = leaving.id
         returning s.id
     )
     insert into mainspring.segment_move (term, old_owner, reason, segments)
@@ -114,9 +114,9 @@ _LEAVE = """
 
 
 async def drain(conn: Connection, id: UUID, incarnation: int) -> None:
-    """active → draining: it takes nothing new, and its segments are free."""
+    """active → draining: it claims nothing new and releases its segments."""
     await conn.execute(_LEAVE, id, incarnation, "draining")
-    await tell_leader(conn)
+    await notify_leader(conn)
 
 
 async def stop(conn: Connection, id: UUID, incarnation: int) -> None:
@@ -124,7 +124,7 @@ async def stop(conn: Connection, id: UUID, incarnation: int) -> None:
     await conn.execute(_LEAVE, id, incarnation, "stopped")
 
 
-# A server that nobody knows opens nothing: it may be about to join anew, under another number.
+# A server without a row opens nothing: it may be about to rejoin.
 _OPEN = """
     with closed as (
         delete from mainspring.open_pool where server = $1 and pool <> all ($2::integer[])
@@ -141,5 +141,5 @@ _OPEN = """
 
 
 async def open_pools(conn: Connection, id: UUID, pools: list[int]) -> None:
-    """Let other servers claim tasks of exactly these pools in the segments of this one; tell them of new ones."""
+    """Let other servers claim tasks of exactly these pools in the segments of this one; notify them of new ones."""
     await conn.execute(_OPEN, id, pools)

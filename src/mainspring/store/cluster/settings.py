@@ -1,9 +1,11 @@
-"""Settings of the whole, changed at run time: servers read them with their jobs, and follow within seconds.
+"""Settings: the id of the installation, and what operators change at run time. Servers follow within seconds.
 
 Next: server/cluster/catalogue.py
 """
 
 from __future__ import annotations
+
+from uuid import UUID
 
 import msgspec
 
@@ -22,13 +24,22 @@ _PUT = """
 """
 
 
+async def database_id(conn: Connection) -> UUID:
+    """The id that the schema gives the database once, and that a dump carries along.
+
+    Idempotency keys begin with it: two databases may have tasks with the same number.
+    """
+    found: UUID = await conn.fetchval("select id from mainspring.installation")
+    return found
+
+
 async def strategy(conn: Connection) -> str:
-    """The strategy of placement; the default if none is set, or one that this version does not know."""
+    """The placement strategy; the default if none is set, or one that this version does not know."""
     value = await conn.fetchval("select value from mainspring.setting where name = $1", _STRATEGY)
     name = DEFAULT_STRATEGY if value is None else msgspec.json.decode(value)
     return name if isinstance(name, str) and name in STRATEGIES else DEFAULT_STRATEGY
 
 
 async def put_strategy(conn: Connection, name: str) -> None:
-    """Set the strategy of placement, which the caller has checked."""
+    """Set the placement strategy, which the caller has checked."""
     await conn.execute(_PUT, _STRATEGY, msgspec.json.encode(name).decode())

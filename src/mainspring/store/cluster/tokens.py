@@ -1,7 +1,7 @@
-"""Tokens: what agents show to be let in. Only a hash is stored; who loses one makes another.
+"""Tokens: how agents authenticate. Only a hash is stored; a lost token is replaced by a new one.
 
-A token that serves once is exchanged for a credential of the agent's own, which is revoked with the token that it
-came from. The exchange can be repeated by the same agent process: an answer may be lost.
+A single-use token is exchanged for a credential, which is revoked together with its token. The same agent process may
+repeat the exchange, because an answer may be lost.
 Next: server/agents/endpoint.py
 """
 
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 async def create(
     conn: Connection, name: str, *, role: str = "agent", expires: timedelta | None = None, once: bool = False
 ) -> tuple[int, str]:
-    """A new token: its number and its secret, which nobody can read again."""
+    """A new token: its id and its secret, which cannot be read again."""
     secret = PREFIX + secrets.token_urlsafe(32)
     id: int = await conn.fetchval(
         """
@@ -56,7 +56,7 @@ async def create(
     return id, secret
 
 
-# A credential counts for nothing once the token that it came from is revoked.
+# A credential is void once its token is revoked.
 _VALID = """
     select t.id, t.once from mainspring.token t left join mainspring.token p on p.id = t.parent
      where t.hash = $1 and t.role = 'agent' and t.revoked_at is null and p.revoked_at is null
@@ -65,7 +65,7 @@ _VALID = """
 
 
 async def check(conn: Connection, secret: str) -> int | None:
-    """The number of the token, if it lets an agent in."""
+    """The id of the token, if it is valid for an agent."""
     row = await conn.fetchrow(_VALID, digest(secret))
     return None if row is None else int(row["id"])
 
@@ -86,11 +86,11 @@ _EXCHANGE = """
 
 class Admission(NamedTuple):
     token: int
-    credential: str | None  # for the agent to come with from now on
+    credential: str | None  # replaces the token from now on
 
 
 async def admit(conn: Connection, token: int, instance: str, name: str) -> Admission | None:
-    """An agent process that came with this token begins; None: the token has served another one."""
+    """Admit an agent process with this token; None: another process has used it up."""
     secret = PREFIX + secrets.token_urlsafe(32)
     row = await conn.fetchrow(_EXCHANGE, token, instance, name, digest(secret))
     if not row["allowed"]:
@@ -99,7 +99,7 @@ async def admit(conn: Connection, token: int, instance: str, name: str) -> Admis
 
 
 async def revoke(conn: Connection, id: int) -> None:
-    """End a token, and with it the credentials that came from it."""
+    """Revoke a token and its credentials."""
     revoked = await conn.fetchval(
         """
         update mainspring.token set revoked_at = coalesce(revoked_at, mainspring.now())

@@ -1,1 +1,1 @@
-"""The embedded PostgreSQL: its account, its data directory, its server process. Imports no other room."""
+"""The embedded PostgreSQL: its account, data directory and server process. Imports no other room."""

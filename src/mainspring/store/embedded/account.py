@@ -1,6 +1,6 @@
-"""Who runs the embedded PostgreSQL, and from which copy of its binaries.
+"""Account: the user that runs the embedded PostgreSQL, and the copy of its binaries that this user can execute.
 
-PostgreSQL refuses to run as root, so root hands it to an account of its own; others run it as themselves.
+PostgreSQL refuses to run as root, so root runs it under a system account; other users run it as themselves.
 
 Makes  the system account `mainspring` (as root, once)
 Makes  DIRECTORY/postgresql-VERSION, a copy of the wheel's binaries (if that account cannot reach them)
@@ -24,7 +24,7 @@ from typing import IO
 
 from mainspring.errors import EmbeddedUnavailable
 
-with suppress(ImportError):  # Windows has no such module; it has no wheel either, and find_wheel() says so
+with suppress(ImportError):  # not on Windows, where find_wheel() refuses anyway
     import pwd
 
 MAJOR = 18
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Account:
-    """The user PostgreSQL runs as. `switch`: we are root, and become that user first."""
+    """The user PostgreSQL runs as. `switch`: this process is root and changes to that user."""
 
     name: str
     uid: int
@@ -54,7 +54,7 @@ class Account:
         environment: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
     ) -> int:
-        """Run a program as the account, in a clean environment, without our descriptors; its status."""
+        """Run a program as the account, in a clean environment; returns its exit status."""
         return subprocess.run(
             argv,
             check=False,
@@ -62,7 +62,7 @@ class Account:
             stdout=output,
             stderr=output,
             env={"LC_ALL": "C", **(environment or {})},
-            cwd="/",  # ours may be closed to the account
+            cwd="/",  # the account may be unable to enter the current one
             umask=0o077,
             pass_fds=descriptors,
             user=self.uid if self.switch else None,
@@ -71,7 +71,7 @@ class Account:
         ).returncode
 
     def can_enter(self, directory: Path) -> bool:
-        """Asks the kernel, as only it knows about access lists and mount options."""
+        """Ask the kernel: only it knows access lists and mount options."""
         return self.run(["/bin/sh", "-c", 'cd -- "$0"', directory]) == 0
 
     def can_execute(self, program: Path) -> bool:
@@ -83,7 +83,7 @@ class Account:
 
 
 def account_for(data: Path) -> Account:
-    """The owner of the data directory if it exists, so that it stays the same for good."""
+    """The owner of the data directory if it exists, so that the account never changes."""
     if os.geteuid() != 0:
         return _own_account()
     owner = data.stat().st_uid if data.exists() else 0
@@ -115,7 +115,7 @@ def _system_account() -> pwd.struct_passwd:
     if useradd:
         subprocess.run(
             [useradd, "--system", "--user-group", "--no-create-home", "--shell", "/bin/false", ACCOUNT],
-            check=False,  # another process may have been faster; what counts is that the account is there
+            check=False,  # another process may have made it first
             capture_output=True,
         )
         with suppress(KeyError):
@@ -125,7 +125,7 @@ def _system_account() -> pwd.struct_passwd:
 
 
 def find_wheel() -> Path:
-    """The folder of the package that brings the binaries. It is not imported: only its files are used."""
+    """The folder of the package with the binaries. Only its files are used; it is not imported."""
     spec = importlib.util.find_spec(_WHEEL)
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if all((Path(place) / _INSTALL / "bin" / program).is_file() for program in _PROGRAMS):
@@ -154,7 +154,7 @@ def programs_for(account: Account, wheel: Path, directory: Path) -> Path:
 
 
 def _copy(wheel: Path, target: Path) -> None:
-    """Copy what a server needs, whole or not at all; and drop the copies made from older wheels.
+    """Copy what a server needs, atomically, and drop the copies of older wheels.
 
     The layout stays as it is in site-packages: the programs look for their libraries relative to themselves.
     """
@@ -166,7 +166,7 @@ def _copy(wheel: Path, target: Path) -> None:
     for folder, _, names in os.walk(draft):
         os.chmod(folder, 0o755)
         for path in (Path(folder) / name for name in names):
-            path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)  # whatever the umask of pip was
+            path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)  # whatever pip's umask was
     draft.rename(target)
     for pattern in ("postgresql-*", "copying-*"):
         for old in set(target.parent.glob(pattern)) - {target}:

@@ -1,11 +1,11 @@
-"""The files of an embedded PostgreSQL: its settings, its data, its socket.
+"""Data directory: the files of an embedded PostgreSQL, its settings, data, socket and log.
 
-    DIRECTORY/                  ours; root's own files are out of the account's reach
+    DIRECTORY/                  owned by this process's user; the account cannot write here
         postgresql.conf, pg_hba.conf, pg_ident.conf     written on every start
         postgres.log
         start.lock, users.lock, server.lock             see store/embedded/server.py
         data/       0700        the account's
-        socket/     0700        the account's; elsewhere if this path is too long for a socket
+        socket/     0700        the account's; elsewhere if the path is too long for a socket
 
 Runs   initdb, postgres, pg_ctl
 Next:  store/postgres/migrate.py
@@ -49,13 +49,13 @@ listen_addresses = ''
 port = {port}
 cluster_name = 'mainspring'
 max_connections = 300
-client_connection_check_interval = 5s  # a statement ends soon after the process that asked for it
+client_connection_check_interval = 5s  # end the statements of dead clients
 shared_buffers = 128MB
 max_wal_size = 4GB                    # fewer checkpoints, so fewer full-page images
 checkpoint_timeout = 15min
 wal_compression = on
 jit = off
-autovacuum_naptime = 10s              # queues leave dead rows quickly
+autovacuum_naptime = 10s              # queues produce dead rows quickly
 timezone = 'UTC'
 log_timezone = 'UTC'
 log_line_prefix = '%m [%p] '
@@ -69,7 +69,7 @@ local replication all peer map=mainspring
 """
 
 
-_SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # a server of any state answers it with one byte
+_SSL_REQUEST = struct.pack("!ii", 8, 80877103)  # a server in any state answers it with one byte
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Postmaster:
         return f"postgresql:///{DATABASE}?{urlencode(place, quote_via=quote)}"
 
 
-class Cluster:
+class DataDirectory:
     def __init__(self, directory: Path, account: Account) -> None:
         self.directory = directory
         self.account = account
@@ -93,7 +93,7 @@ class Cluster:
         self.log = directory / "postgres.log"
 
     def answering(self) -> Postmaster | None:
-        """The server if it is up. Its pid file alone proves nothing: it outlives a kill, pids come back."""
+        """The server if it is up. Its pid file proves nothing: it survives a kill, and pids are reused."""
         try:
             lines = os.fsdecode((self.data / "postmaster.pid").read_bytes()).splitlines()
         except FileNotFoundError:
@@ -101,21 +101,21 @@ class Cluster:
         if len(lines) < 8 or lines[7].strip() != "ready":
             return None
         if Path(lines[1]) != self.data:
-            return None  # our files are a copy of those of another server
+            return None  # these files are a copy of another server's
         postmaster = Postmaster(int(lines[0]), Path(lines[4]))
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)
             try:
                 probe.connect(str(postmaster.socket_directory / _SOCKET_FILE))
-                probe.sendall(_SSL_REQUEST)  # the kernel accepts connections for a server that is just being killed
+                probe.sendall(_SSL_REQUEST)  # the kernel accepts connections even for a server that is being killed
                 return postmaster if probe.recv(1) else None
             except OSError:
                 return None
 
     def launch(self, wheel: Path, server_lock: int) -> None:
-        """Start a server, detached. It inherits `server_lock`, and with it the proof that it lives.
+        """Start a server, detached. It inherits `server_lock`, which proves that it lives.
 
-        The caller holds that lock, so whatever an earlier server left behind is stale.
+        The caller holds that lock, so files of an earlier server are stale.
         """
         self._check_version()
         programs = programs_for(self.account, wheel, self.directory)
@@ -126,7 +126,7 @@ class Cluster:
                 self._initialise(programs, output)
             for stale in (self.data / "postmaster.pid", socket_directory / f"{_SOCKET_FILE}.lock"):
                 stale.unlink(missing_ok=True)
-            # pg_ctl only to detach: its own wait looks ten times a second, ours is faster.
+            # pg_ctl only detaches: its own wait polls ten times a second, ours is faster.
             self.account.run(
                 [programs / "pg_ctl", "start", "--no-wait", "--silent"],
                 environment={"PGDATA": str(self.directory)},
@@ -139,7 +139,7 @@ class Cluster:
         self.account.run(["/bin/sh", "-c", 'kill -INT "$0"', str(postmaster.pid)])
 
     def clean_up(self, postmaster: Postmaster) -> None:
-        """After its end, a socket directory outside of ours is not needed any more."""
+        """Remove a socket directory outside of this one, once the server has ended."""
         if self.directory not in postmaster.socket_directory.parents:
             with suppress(OSError):
                 postmaster.socket_directory.rmdir()
@@ -164,12 +164,12 @@ class Cluster:
             )
 
     def _initialise(self, programs: Path, output: IO[bytes]) -> None:
-        """Make the data directory under another name first: a crash in here leaves nothing in the way."""
+        """Make the data directory under another name first, so that a crash leaves nothing that blocks the next try."""
         for left_over in self.directory.glob("initialising-*"):
             shutil.rmtree(left_over, ignore_errors=True)
         draft = Path(tempfile.mkdtemp(prefix="initialising-", dir=self.directory))
         self._give(draft)
-        # The built-in locale sorts and folds case alike on every machine, whatever the system's library does.
+        # The built-in locale sorts and folds case alike on every machine, unlike the system's library.
         locale = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         create = f"create database {DATABASE}".encode()
         initdb = [f"--pgdata={draft}", f"--username={ROLE}", "--auth=peer", "--no-instructions", *locale]
@@ -183,10 +183,10 @@ class Cluster:
         _sync(self.directory)
 
     def _write_settings(self, socket_directory: Path) -> None:
-        # The socket's directories are a list, whose items have quotes of their own.
+        # The socket directories are a list; its items are quoted again inside.
         socket_item = '"{}"'.format(str(socket_directory).replace('"', '""'))
         settings = _SETTINGS.format(data=_quoted(str(self.data)), socket=_quoted(socket_item), port=_PORT)
-        # The account's own name, and root, may be the database's user; nobody else gets in.
+        # Only the account itself and root may log in as the database's role.
         users = sorted({self.account.name, pwd.getpwuid(0).pw_name})
         ident = "".join(f'mainspring "{user}" {ROLE}\n' for user in users)
         for name, text in (("postgresql.conf", settings), ("pg_hba.conf", _HBA), ("pg_ident.conf", ident)):
@@ -203,9 +203,9 @@ class Cluster:
             place = Path(tempfile.gettempdir()) / f"mainspring-{digest}"
         with suppress(FileExistsError):
             place.mkdir(mode=0o700)
-        if place.lstat().st_uid == os.geteuid():  # new, or a crash came before this line the last time
+        if place.lstat().st_uid == os.geteuid():  # new, or the last start crashed before this line
             self._give(place)
-        found = place.lstat()  # in a shared directory somebody else may have been there first
+        found = place.lstat()  # in a shared directory another user may have made it first
         if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077 or found.st_uid != self.account.uid:
             raise EmbeddedUnavailable(
                 f"{place} is not a private directory of {self.account.name}: remove it, "

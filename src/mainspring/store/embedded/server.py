@@ -1,7 +1,7 @@
-"""The embedded PostgreSQL: a real server from a wheel, shared by the processes of one machine.
+"""Embedded: a real PostgreSQL server from a wheel, shared by the processes of one machine.
 
-The first one in starts it, the last one out stops it. Who is in is told by locks that the kernel lets go
-when their holder dies, so a kill -9 of anybody, at any time, leaves nothing that blocks the next start:
+The first process starts it, the last one stops it. Each holds locks that the kernel releases when the holder dies,
+so a kill -9 of any process, at any time, leaves nothing that blocks the next start:
 
     start.lock     exclusive: one process at a time starts or stops the server
     users.lock     shared: held by every user of the server
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mainspring.errors import EmbeddedUnavailable
 from mainspring.store.embedded.account import Account, account_for, find_wheel
-from mainspring.store.embedded.data_directory import Cluster, Postmaster
+from mainspring.store.embedded.data_directory import DataDirectory, Postmaster
 
 with suppress(ImportError):  # as in store/embedded/account.py
     import fcntl
@@ -37,10 +37,10 @@ log = logging.getLogger(__name__)
 class Embedded:
     """A use of the embedded server, from `start` to `stop`. Blocking: call it with asyncio.to_thread."""
 
-    def __init__(self, dsn: str, cluster: Cluster, users_lock: int) -> None:
+    def __init__(self, dsn: str, files: DataDirectory, users_lock: int) -> None:
         self.dsn = dsn
-        self.directory = cluster.directory
-        self._cluster = cluster
+        self.directory = files.directory
+        self._files = files
         self._users_lock: int | None = users_lock
 
     @classmethod
@@ -59,24 +59,24 @@ class Embedded:
         with _starting(directory):
             account = account_for(directory / "data")
             _check_reachable(directory, account)
-            cluster = Cluster(directory, account)
+            files = DataDirectory(directory, account)
             users_lock = _lock(directory / "users.lock", shared=True)
             if users_lock is None:
                 raise EmbeddedUnavailable(f"{directory}/users.lock is held by a foreign process: end it")
             try:
-                postmaster = _find_or_launch(cluster, wheel)
+                postmaster = _find_or_launch(files, wheel)
             except BaseException:
                 os.close(users_lock)
                 raise
-        return cls(postmaster.dsn, cluster, users_lock)
+        return cls(postmaster.dsn, files, users_lock)
 
     def revive(self) -> None:
-        """Start the server again if it has died under us."""
+        """Restart the server if it has died."""
         with _starting(self.directory):
-            _find_or_launch(self._cluster, find_wheel())
+            _find_or_launch(self._files, find_wheel())
 
     def stop(self) -> None:
-        """Leave; the last one out stops the server. Calling it again changes nothing."""
+        """Release the server; its last user stops it. A second call changes nothing."""
         users_lock, self._users_lock = self._users_lock, None
         if users_lock is None:
             return
@@ -86,7 +86,7 @@ class Embedded:
             if alone is None:
                 return
             try:
-                _shut_down(self._cluster)
+                _shut_down(self._files)
             finally:
                 os.close(alone)
 
@@ -98,48 +98,48 @@ def default_directory() -> Path:
     return (data_home if data_home.is_absolute() else Path.home() / ".local/share") / "mainspring"
 
 
-def _find_or_launch(cluster: Cluster, wheel: Path) -> Postmaster:
+def _find_or_launch(files: DataDirectory, wheel: Path) -> Postmaster:
     """The server, once it answers. Called under start.lock."""
     began, launched = time.monotonic(), False
     for _ in _polls(_START_SECONDS):
-        if postmaster := cluster.answering():
+        if postmaster := files.answering():
             log.info(
                 "PostgreSQL %s in %.2f s, in %s",
                 "started" if launched else "attached",
                 time.monotonic() - began,
-                cluster.directory,
+                files.directory,
             )
             return postmaster
-        server_lock = _lock(cluster.directory / "server.lock")
+        server_lock = _lock(files.directory / "server.lock")
         if server_lock is None:
-            continue  # it starts, recovers or ends: it will answer, or let go of the lock
+            continue  # it starts, recovers or stops: it will answer, or release the lock
         try:
             if launched:
-                raise cluster.failure("PostgreSQL does not start")
-            cluster.launch(wheel, server_lock)
+                raise files.failure("PostgreSQL does not start")
+            files.launch(wheel, server_lock)
             launched = True
         finally:
             os.close(server_lock)
-    raise cluster.failure(f"PostgreSQL did not answer within {_START_SECONDS:.0f} s")
+    raise files.failure(f"PostgreSQL did not answer within {_START_SECONDS:.0f} s")
 
 
-def _shut_down(cluster: Cluster) -> None:
-    postmaster = cluster.answering()
+def _shut_down(files: DataDirectory) -> None:
+    postmaster = files.answering()
     if postmaster is None:
         return  # it crashed; the next start recovers
-    cluster.stop(postmaster)
+    files.stop(postmaster)
     for _ in _polls(_STOP_SECONDS):
-        server_lock = _lock(cluster.directory / "server.lock")
+        server_lock = _lock(files.directory / "server.lock")
         if server_lock is not None:
             os.close(server_lock)
-            cluster.clean_up(postmaster)
+            files.clean_up(postmaster)
             return
-    log.warning("PostgreSQL in %s still shuts down after %.0f s", cluster.directory, _STOP_SECONDS)
+    log.warning("PostgreSQL in %s still shuts down after %.0f s", files.directory, _STOP_SECONDS)
 
 
 def _own(directory: Path) -> None:
-    """Make the directory if it is missing, and refuse one where somebody else could put things in our way."""
-    # Root's is entered by the account that runs PostgreSQL, which cannot change anything in it.
+    """Make the directory if it is missing; refuse one that another user can write to."""
+    # The account that runs PostgreSQL enters root's directory, and cannot change anything in it.
     mode = 0o711 if os.geteuid() == 0 else 0o700
     with suppress(FileExistsError):
         directory.mkdir(mode, parents=True)
@@ -176,7 +176,7 @@ def _starting(directory: Path) -> Iterator[None]:
 
 
 def _lock(path: Path, *, shared: bool = False) -> int | None:
-    """A descriptor that holds the lock, or None if it is taken. Closing its last copy lets go."""
+    """A descriptor that holds the lock, or None if it is taken. Closing its last copy releases it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Figures for people: what is live, what has ended, how late, who is there, who leads, what waits, the maintenance.
+"""Stats: counts of live and finished tasks, their lateness, servers, agents, what waits, and maintenance.
 
 Next: cli/processes/status.py
 """
@@ -15,7 +15,7 @@ from mainspring.store.postgres.database import Connection
 
 
 async def stats(conn: Connection) -> dict[str, Any]:
-    """Counts of what is live and of what ended within the last hour, its lateness, the agents, and what waits."""
+    """All of it; finished tasks and their lateness are those of the last hour."""
     live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
     done = await conn.fetch("""
         select state, count(*) as tasks from mainspring.task_history
@@ -28,7 +28,7 @@ async def stats(conn: Connection) -> dict[str, Any]:
          where recorded_at > mainspring.now() - interval '1 hour' and attempt = 1 and started_at is not null
     """)
     agents = await conn.fetch("""
-        select a.name, a.slots, a.session,
+        select a.name, a.session, a.slots,
                (select count(*) from mainspring.claim c cross join lateral unnest(c.tasks) as claimed(id)
                   join mainspring.task t on t.id = claimed.id and t.session = a.session
                  where c.session = a.session) as holds
@@ -41,9 +41,7 @@ async def stats(conn: Connection) -> dict[str, Any]:
         "lateness_ms": lateness and dict(zip(("p50", "p99", "max"), (round(ms, 3) for ms in lateness), strict=True)),
         "servers": cluster.servers,
         "leader": cluster.leader,
-        "agents": [
-            {"name": a["name"], "session": a["session"], "slots": a["slots"], "holds": a["holds"]} for a in agents
-        ],
+        "agents": [dict(agent) for agent in agents],
         "waiting": await _waiting(conn),
         "maintenance": await chore_log.listing(conn),
         "tables": [table._asdict() for table in await vacuum.tables(conn)],
@@ -51,7 +49,7 @@ async def stats(conn: Connection) -> dict[str, Any]:
 
 
 async def _waiting(conn: Connection) -> list[dict[str, Any]]:
-    """Due tasks that nobody takes, and why."""
+    """Due tasks that no agent takes, and why."""
     there = await registry.loaded(conn)
     return [
         {"jobs": waiting.jobs, "tasks": waiting.tasks, "code": wait.code, "reason": wait.reason}

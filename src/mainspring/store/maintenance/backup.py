@@ -1,8 +1,8 @@
-"""Backup: the schema of one instant in a file, which is there when it is complete and has been read again.
+"""Backup: a consistent dump of the schema in a file, which appears once it is complete and verified.
 
-pg_dump reads in one transaction, beside all that runs. It holds up nothing but the dropping of old partitions.
+pg_dump reads in one transaction while everything runs; only the dropping of old partitions waits for it.
 
-Writes  FILE, 0600; until it is complete a hidden file beside it
+Writes  FILE, mode 0600; until it is complete, a hidden file beside it
 Next:   store/maintenance/restore.py
 """
 
@@ -19,24 +19,24 @@ import asyncpg
 import psutil
 
 from mainspring.errors import AccessDenied, BackupFailed, Conflict, NotFound, ValidationError
-from mainspring.store.maintenance.dump_programs import Programs, failure, programs_for, said
+from mainspring.store.maintenance.dump_programs import Programs, failure, last_lines, programs_for
 from mainspring.store.postgres.connect_errors import needs_direct
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.dsn import hosts_of
-from mainspring.store.postgres.errors import words
+from mainspring.store.postgres.errors import first_line
 
-# Behind the table of contents there is a line like "3412; 0 16405 TABLE DATA mainspring migration owner".
-_OF_OURS = b" TABLE DATA mainspring migration "
+# A line of our archives' table of contents: "3412; 0 16405 TABLE DATA mainspring migration owner".
+_OURS = b" TABLE DATA mainspring migration "
 _STEP_SECONDS = 0.5
 
 Progress = Callable[[int], None]  # bytes so far
 
 
 async def programs_of(database: Database, *, embedded: bool, file: Path | None = None) -> Programs:
-    """Programs that fit this database's server, which must be reached directly, and can read `file`."""
+    """Programs that fit the server of this database and can read `file`. ValidationError behind a pooler."""
     async with database.acquire() as conn:
         major = conn.get_server_version().major
-    if database.pooled:
+    if database.behind_pooler:
         hosts = hosts_of(database.dsn)
         raise needs_direct(str(hosts[0]) if hosts else "the host of the DSN")
     fitting = await asyncio.to_thread(programs_for, major, embedded=embedded)
@@ -50,7 +50,7 @@ async def programs_of(database: Database, *, embedded: bool, file: Path | None =
 async def back_up(
     database: Database, programs: Programs, file: Path, progress: Progress, *, replace: bool = False
 ) -> int:
-    """Write the schema to `file`; returns its size. Conflict if it is there and not to be replaced."""
+    """Write the schema to `file`; returns its size. Conflict if the file exists, unless `replace`."""
     if not replace and await asyncio.to_thread(file.exists):
         raise _taken(file)
     async with database.acquire() as conn:
@@ -60,7 +60,7 @@ async def back_up(
             raise not_allowed(error) from error
         if not has_schema:
             raise NotFound("this database has no schema of Mainspring, so there is nothing to back up")
-    await asyncio.to_thread(_remove_left_over, file)
+    await asyncio.to_thread(_remove_stale_drafts, file)
     draft = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -79,11 +79,11 @@ async def back_up(
 
 
 def not_allowed(error: asyncpg.InsufficientPrivilegeError) -> AccessDenied:
-    return AccessDenied(f"PostgreSQL does not allow it ({words(error)}); use the role that owns the schema")
+    return AccessDenied(f"PostgreSQL does not allow it ({first_line(error)}); use the role that owns the schema")
 
 
-def _remove_left_over(file: Path) -> None:
-    """What backups of this name left behind that were killed."""
+def _remove_stale_drafts(file: Path) -> None:
+    """Remove the drafts of killed backups of this file."""
     for draft in file.parent.glob(f".{glob.escape(file.name)}.*.part"):
         process = draft.name.removesuffix(".part").rpartition(".")[2]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
@@ -91,7 +91,7 @@ def _remove_left_over(file: Path) -> None:
 
 
 async def _dump(dsn: str, programs: Programs, draft: Path, progress: Progress) -> None:
-    # By its name: on stdout pg_dump appends its table of contents again, and what is cut off there is not missed.
+    # With --file, not on stdout: there pg_dump repeats its table of contents, and a truncated file would pass.
     options = ("--format=custom", "--schema=mainspring", "--no-password", f"--file={draft}")
     async with programs.running("pg_dump", *options, dsn=dsn) as process:
         ended = asyncio.create_task(process.communicate())
@@ -103,16 +103,16 @@ async def _dump(dsn: str, programs: Programs, draft: Path, progress: Progress) -
 
 
 async def check_archive(programs: Programs, file: Path, *, thoroughly: bool = False) -> None:
-    """ValidationError if it is no archive of ours; `thoroughly` reads it to its end, BackupFailed if it cannot be."""
+    """ValidationError if it is no archive of ours; `thoroughly` also reads all of it, or raises BackupFailed."""
     status, contents, errors = await programs.run("pg_restore", "--list", file)
     if status:
-        raise ValidationError(f"file: {file} is no backup that can be read ({said(errors)})", field="file")
-    if not any(_OF_OURS in line for line in contents.splitlines()):
+        raise ValidationError(f"file: {file} is no backup that can be read ({last_lines(errors)})", field="file")
+    if not any(_OURS in line for line in contents.splitlines()):
         raise ValidationError(f"file: {file} holds no schema of Mainspring", field="file")
     if thoroughly:
         status, _, errors = await programs.run("pg_restore", f"--file={os.devnull}", file)
         if status:
-            raise BackupFailed(f"the backup cannot be read again ({said(errors)}); is the disk in order?")
+            raise BackupFailed(f"the backup cannot be read again ({last_lines(errors)}); is the disk in order?")
 
 
 def _taken(file: Path) -> Conflict:
@@ -120,10 +120,10 @@ def _taken(file: Path) -> Conflict:
 
 
 def _put(draft: Path, file: Path, *, replace: bool) -> None:
-    """Give the draft its name, for good."""
+    """Give the draft its final name, durably."""
     if not replace:
         try:
-            os.link(draft, file)  # unlike a rename, never over a file that came in the meantime
+            os.link(draft, file)  # unlike a rename, it never replaces a file
         except FileExistsError:
             raise _taken(file) from None
         except OSError:  # a file system without hard links

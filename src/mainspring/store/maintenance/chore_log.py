@@ -1,4 +1,4 @@
-"""Chores: what each part of the maintenance came to, over all servers that did it.
+"""Chore log: runs, rows and failures of each maintenance chore, summed over all servers.
 
 Next: server/cluster/janitor.py
 """
@@ -12,7 +12,7 @@ from mainspring.store.postgres.database import Connection
 
 
 class Done(NamedTuple):
-    """What a chore came to since it was last told."""
+    """The runs of a chore since its last record."""
 
     name: str
     runs: int
@@ -23,12 +23,12 @@ class Done(NamedTuple):
     error: str | None  # of the last run
 
 
-_TELL = """
+_ADD = """
     insert into mainspring.chore as c (name, runs, rows, failures, last_at, last_seconds, last_rows, last_error)
     select name, runs, rows, failures, (select mainspring.now()), seconds, last_rows, error
       from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::float8[], $6::bigint[], $7::text[])
         as given(name, runs, rows, failures, seconds, last_rows, error)
-     order by name                                  -- one order of locks for two who tell at once
+     order by name                                  -- one order of locks for concurrent callers
     on conflict (name) do update
        set runs = c.runs + excluded.runs, rows = c.rows + excluded.rows, failures = c.failures + excluded.failures,
            last_at = excluded.last_at, last_seconds = excluded.last_seconds, last_rows = excluded.last_rows,
@@ -36,9 +36,9 @@ _TELL = """
 """
 
 
-async def tell(conn: Connection, done: Sequence[Done]) -> None:
-    """Add these up. An answer that is lost may count them twice: they are figures, nothing depends on them."""
-    await conn.execute(_TELL, *(list(column) for column in zip(*done, strict=True)))
+async def record(conn: Connection, done: Sequence[Done]) -> None:
+    """Add these up. A retry after a lost answer counts them twice: nothing depends on these figures."""
+    await conn.execute(_ADD, *(list(column) for column in zip(*done, strict=True)))
 
 
 _LIST = """

@@ -1,7 +1,7 @@
-"""Restore: what a backup holds in place of what is there, in one transaction.
+"""Restore: replace the schema by the contents of a backup, in one transaction.
 
-pg_restore writes SQL; we hand it to psql between a BEGIN and a COMMIT of ours, with what must be checked before it and
-put right after it. Whichever of the processes dies on the way: without the COMMIT all is as it was.
+pg_restore writes SQL. This process passes it to psql inside its own BEGIN and COMMIT, with checks before it and
+corrections after it. If any of the processes dies before the COMMIT, nothing has changed.
 
 Writes  the whole schema `mainspring`
 Next:   store/postgres/migrate.py
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import re
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,16 +20,16 @@ import asyncpg
 
 from mainspring.errors import BackupFailed, Conflict, MainspringError, SchemaMismatch
 from mainspring.store.maintenance.backup import Progress, check_archive, not_allowed
-from mainspring.store.maintenance.dump_programs import Programs, failure, said
+from mainspring.store.maintenance.dump_programs import Programs, failure, last_lines
 from mainspring.store.postgres import migrate as migrations
 from mainspring.store.postgres.database import Connection, Database
 
 _CHUNK = 1 << 20
 _HEADER = 1 << 14
-# Written by pg_dump 17 and newer, unknown to a server before that.
+# Written by pg_dump 17 and newer; older servers do not know it.
 _NEWER_SETTING, _SETTING_SINCE = re.compile(rb"^SET transaction_timeout = 0;$", re.MULTILINE), 17
 
-_LIVES, _NEWER = "MSC01", "MSC02"  # as MSV01 in the schema: which of our errors it is
+_LIVES, _NEWER = "MSC01", "MSC02"  # SQLSTATEs, as MSV01 in the schema
 
 _ALIVE = """
     select 'server ' || name from mainspring.server
@@ -39,10 +38,10 @@ _ALIVE = """
     select 'agent ' || name from mainspring.agent where ended_at is null and lease_until > mainspring.now()
 """
 
-# What has been given out is never given out again: an agent may still hold a token of the time after the backup, and
-# whoever got an idempotency key must not take another task for a repetition of it.
+# Numbers issued after the backup are never issued again: an agent may still hold such a token, and a receiver of an
+# idempotency key must not take another task for a retry.
 _SEQUENCES = ("task_id", "claim_batch", "session")
-_AT_LEAST, _PER_SECOND = 100_000, 10_000  # numbers left out where nobody knows how many were given out since
+_AT_LEAST, _PER_SECOND = 100_000, 10_000  # numbers skipped where it is unknown how many were issued since
 
 _BEFORE = f"""
 begin;
@@ -108,8 +107,8 @@ class Found(NamedTuple):
 
     jobs: int
     tasks: int
-    alive: list[str]  # servers and agents whose lease is not over
-    readable: bool = True  # else there is something, and it is not a schema that we know
+    alive: list[str]  # servers and agents with a lease
+    readable: bool = True  # False: there is a schema, and it is not ours
 
     @property
     def empty(self) -> bool:
@@ -140,9 +139,9 @@ async def restore(
     privileges: bool = True,
     renew_id: bool = False,
 ) -> None:
-    """Put what the backup holds in place of what is there; then bring the schema up to date.
+    """Replace the schema by the backup, then migrate it.
 
-    Conflict if a server or an agent lives, or if there are jobs and they are not to be replaced.
+    Conflict if a server or an agent has a lease, or if there are jobs, unless `replace`.
     """
     await check_archive(programs, file)
     async with database.acquire() as conn:
@@ -163,72 +162,49 @@ async def restore(
         per_second=_PER_SECOND,
         sequences="".join(_SEQUENCE.format(name=name) for name in _SEQUENCES),
     )
-    edit = _without_newer_settings if major < _SETTING_SINCE else _as_it_is
-    await _Transfer(programs, database.dsn, file, edit, progress).run(after.encode(), privileges=privileges)
+    await _transfer(database.dsn, programs, file, progress, major, after.encode(), privileges=privileges)
     await migrations.migrate(database)
 
 
-class _Transfer:
-    """pg_restore → we → psql."""
-
-    def __init__(
-        self, programs: Programs, dsn: str, file: Path, edit: Callable[[bytes], bytes], progress: Progress
-    ) -> None:
-        self._programs = programs
-        self._dsn = dsn
-        self._file = file
-        self._edit = edit
-        self._progress = progress
-
-    async def run(self, after: bytes, *, privileges: bool) -> None:
-        reading = ("--file=-", "--no-owner", *(() if privileges else ("--no-privileges",)), self._file)
-        writing = (
-            "--no-psqlrc",
-            "--quiet",
-            "--no-password",
-            "--set=ON_ERROR_STOP=1",
-            "--set=VERBOSITY=verbose",
-            "--file=-",
-        )
-        async with (
-            self._programs.running("pg_restore", *reading, stdout=PIPE) as source,
-            self._programs.running("psql", *writing, dsn=self._dsn, stdin=PIPE) as target,
-        ):
-            source_errors = asyncio.create_task(_all_of(source.stderr))
-            target_errors = asyncio.create_task(_all_of(target.stderr))
-            with suppress(BrokenPipeError, ConnectionResetError):  # psql gave up, and says why
-                await self._pass_on(source, target)
-                if await source.wait():
-                    why = said(await source_errors)
-                    raise BackupFailed(f"{self._file} cannot be read to its end ({why}); nothing was changed")
-                await _write(target, after)
-            if target.stdin is not None:
-                target.stdin.close()
-                with suppress(BrokenPipeError, ConnectionResetError):
-                    await target.stdin.wait_closed()
-            status, errors = await target.wait(), await target_errors
-            source_errors.cancel()
-            if status:
-                raise _refused(errors)
-
-    async def _pass_on(self, source: Process, target: Process) -> None:
-        assert source.stdout is not None
-        await _write(target, _BEFORE)
-        await _write(target, self._edit(await _first(source.stdout, _HEADER)))
-        passed = _HEADER
-        while chunk := await source.stdout.read(_CHUNK):
-            await _write(target, chunk)
-            passed += len(chunk)
-            self._progress(passed)
+async def _transfer(
+    dsn: str, programs: Programs, file: Path, progress: Progress, major: int, after: bytes, *, privileges: bool
+) -> None:
+    """pg_restore → this process → psql."""
+    reading = ("--file=-", "--no-owner", *(() if privileges else ("--no-privileges",)), file)
+    strict = ("--set=ON_ERROR_STOP=1", "--set=VERBOSITY=verbose")
+    writing = ("--no-psqlrc", "--quiet", "--no-password", *strict, "--file=-")
+    async with (
+        programs.running("pg_restore", *reading, stdout=PIPE) as source,
+        programs.running("psql", *writing, dsn=dsn, stdin=PIPE) as target,
+    ):
+        source_errors = asyncio.create_task(_all_of(source.stderr))
+        target_errors = asyncio.create_task(_all_of(target.stderr))
+        with suppress(BrokenPipeError, ConnectionResetError):  # psql has ended; its errors say why
+            await _pass_on(source, target, major, progress)
+            if await source.wait():
+                why = last_lines(await source_errors)
+                raise BackupFailed(f"{file} cannot be read to its end ({why}); nothing was changed")
+            await _write(target, after)
+        if target.stdin is not None:
+            target.stdin.close()
+            with suppress(BrokenPipeError, ConnectionResetError):
+                await target.stdin.wait_closed()
+        status, errors = await target.wait(), await target_errors
+        source_errors.cancel()
+        if status:
+            raise _refused(errors)
 
 
-def _as_it_is(script: bytes) -> bytes:
-    return script
-
-
-def _without_newer_settings(script: bytes) -> bytes:
-    """The beginning of the script, where pg_restore sets what the rest depends on."""
-    return _NEWER_SETTING.sub(b"", script, count=1)
+async def _pass_on(source: Process, target: Process, major: int, progress: Progress) -> None:
+    assert source.stdout is not None
+    await _write(target, _BEFORE)
+    header = await _first(source.stdout, _HEADER)  # where pg_restore sets what the rest depends on
+    await _write(target, _NEWER_SETTING.sub(b"", header, count=1) if major < _SETTING_SINCE else header)
+    passed = _HEADER
+    while chunk := await source.stdout.read(_CHUNK):
+        await _write(target, chunk)
+        passed += len(chunk)
+        progress(passed)
 
 
 async def _first(stream: asyncio.StreamReader, size: int) -> bytes:
@@ -255,7 +231,7 @@ def _in_use(alive: str) -> Conflict:
 
 
 def _refused(errors: bytes) -> MainspringError:
-    """Our error for what psql said; nothing was changed."""
+    """The error of ours for what psql wrote; nothing was changed."""
     text = errors.decode(errors="replace")
     if match := re.search(rf"ERROR:  {_LIVES}: (.*)", text):
         return _in_use(match[1])

@@ -1,12 +1,11 @@
-"""Upkeep of the hot tables: statistics that are old, rows that are dead, and who keeps them from being vacuumed.
+"""Vacuum: statistics and dead rows of the hot tables, and the transaction that blocks vacuum.
 
-Autovacuum does the work; this sees that it does. Times here are PostgreSQL's own, not mainspring.now().
+Autovacuum does the work; this checks that it can. Times here are PostgreSQL's own, not mainspring.now().
 Next: server/cluster/janitor.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ HOT = (
     "submission",
 )  # fmt: skip
 
-# Changed by more than a tenth, and a thousand rows, since anybody looked; and nobody has for an hour.
+# More than a tenth of the rows and a thousand have changed since the last analyze, an hour ago or more.
 _STALE = """
     select relname from pg_stat_user_tables
      where schemaname = 'mainspring' and relname = any($1::text[])
@@ -28,7 +27,7 @@ _STALE = """
 
 
 async def analyze(conn: Connection, limit: int) -> int:
-    """Renew the statistics of up to `limit` hot tables where they are old; one that somebody has locked is left."""
+    """Analyze up to `limit` hot tables with stale statistics, skipping locked ones; returns how many."""
     stale = [row["relname"] for row in await conn.fetch(_STALE, list(HOT), limit)]
     for table in stale:
         await conn.execute(f"analyze (skip_locked) mainspring.{table}")
@@ -36,7 +35,7 @@ async def analyze(conn: Connection, limit: int) -> int:
 
 
 class Table(NamedTuple):
-    """What PostgreSQL counts of a table."""
+    """PostgreSQL's counters of a table."""
 
     table: str
     live: int
@@ -62,18 +61,18 @@ async def tables(conn: Connection) -> list[Table]:
     return [Table(*row) for row in await conn.fetch(_TABLES, list(HOT))]
 
 
-class Brake(NamedTuple):
-    """Who keeps dead rows from being vacuumed, and since when."""
+class Blocker(NamedTuple):
+    """A transaction that keeps dead rows from being vacuumed."""
 
-    who: str
+    what: str
     since: datetime
 
 
-# Others' transactions are seen by their own role, and by those that may read all statistics.
-_BRAKE = """
-    select who, since from (
+# A role sees its own transactions; with pg_read_all_stats, those of all roles.
+_BLOCKER = """
+    select what, since from (
         select format('a transaction of %s, process %s (%s)', usename, pid, coalesce(nullif(application_name, ''), '?'))
-                   as who, xact_start as since
+                   as what, xact_start as since
           from pg_stat_activity
          where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
         union all
@@ -84,12 +83,7 @@ _BRAKE = """
 """
 
 
-async def brake(conn: Connection, longer_than: float) -> Brake | None:
-    """The transaction that has been open for longest, if for more than so many seconds."""
-    row = await conn.fetchrow(_BRAKE, longer_than)
-    return None if row is None else Brake(*row)
-
-
-def dead(found: Sequence[Table]) -> int:
-    """How many rows are dead in all of them."""
-    return sum(table.dead for table in found)
+async def blocker(conn: Connection, longer_than: float) -> Blocker | None:
+    """The transaction that has been open longest, if for more than so many seconds."""
+    row = await conn.fetchrow(_BLOCKER, longer_than)
+    return None if row is None else Blocker(*row)

@@ -1,12 +1,12 @@
-"""Dial: a new connection to the one host of a DSN that can be written to and is not of the past.
+"""Connect: a new connection to the one host of a DSN that accepts writes and is on the newest timeline.
 
-Several hosts are tried in turn, the one that was good last first. One that is silent gets a head start, then the next
-one is tried beside it: a machine that died without a word must not use up the time of the others.
+Several hosts are tried in turn, the last good one first. A silent host gets a head start, then the next one is tried
+beside it: a machine that died without closing its connections must not use up the time of the others.
 
-A pooler between us and PostgreSQL, such as PgBouncer, is told by the number of the backend, which it makes up. Clients
-go through it without prepared statements, which it may send to another backend; the engine does not go through it.
+A pooler such as PgBouncer invents the backend's process id, which gives it away. Clients use a pooler without prepared
+statements, because it may send them to another backend; the engine refuses to run behind one.
 
-Reads  pg_control_system, the timeline; refuses by store/postgres/timelines.py
+Reads  pg_control_system and the timeline, which store/postgres/timelines.py may refuse
 Next:  store/postgres/migrate.py
 """
 
@@ -24,17 +24,17 @@ from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, V
 from mainspring.store.postgres.connect_errors import check_files, connecting, needs_direct
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.dsn import Host, check, hosts_of, without_hosts
-from mainspring.store.postgres.errors import AWAY
+from mainspring.store.postgres.errors import UNAVAILABLE
 from mainspring.store.postgres.timelines import Timelines
 
 OLDEST_SERVER = 14
 CONNECT_TIMEOUT = 10.0
-HEAD_START = 0.5  # seconds that a silent host has before the next one is tried as well
+HEAD_START = 0.5  # seconds before the next host is tried beside a silent one
 
-# A peer that is gone without a word is noticed within 10 s. PostgreSQL gets the same from settings: see database.py.
+# A dead peer is noticed within 10 s. PostgreSQL gets the same by its settings: see database.py.
 _SOCKET_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8_000}
 
-# One statement, and nothing in it that a standby would refuse to answer.
+# One statement, and a standby answers it too.
 _IDENTITY = """
     select current_setting('transaction_read_only') = 'on' as read_only,
            pg_backend_pid() as backend,
@@ -54,17 +54,17 @@ class _Arguments(NamedTuple):
     direct: bool
 
 
-class Dialer:
-    """`pooled` says whether a pooler has answered; from then on no statement is prepared for later."""
+class PrimaryConnector:
+    """`behind_pooler`: a pooler has answered; from then on no statement is prepared for later."""
 
     def __init__(self, dsn: str, timelines: Timelines) -> None:
         self._dsn = dsn
         self._timelines = timelines
         self._hosts = hosts_of(dsn)
-        self.pooled = False
+        self.behind_pooler = False
 
-    async def dial(self, settings: dict[str, str], command_timeout: float | None, *, direct: bool) -> Connection:
-        """StoreUnavailable says of each host why it will not do; ValidationError if it must be `direct` and is not."""
+    async def connect(self, settings: dict[str, str], command_timeout: float | None, *, direct: bool) -> Connection:
+        """StoreUnavailable names the fault of each host; ValidationError if a pooler answers and `direct` is asked."""
         check(self._dsn)
         check_files(self._dsn)
         arguments = _Arguments(settings, command_timeout, direct)
@@ -90,65 +90,65 @@ class Dialer:
                     else:
                         self._prefer(host)
                         return conn
-            raise _none_will_do(faults)
+            raise _no_host_usable(faults)
         finally:
             for attempt in attempts:
                 attempt.cancel()
-                attempt.add_done_callback(_hang_up)
+                attempt.add_done_callback(_discard)
 
     async def _try(self, host: Host | None, arguments: _Arguments) -> Connection:
-        """A connection to this host; None: wherever the DSN and the environment lead the driver."""
+        """A connection to this host; None: the driver takes the host from the DSN and the environment."""
         where = _shown(host)
         with connecting(where, direct=arguments.direct):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    knows_pooler = self.pooled
-                    conn = await self._connect(host, where, arguments)
-                    if self.pooled and not knows_pooler:  # it may have statements prepared that it must not use
+                    knows_pooler = self.behind_pooler
+                    conn = await self._open(host, where, arguments)
+                    if self.behind_pooler and not knows_pooler:  # the driver may have prepared statements on it
                         conn.terminate()
-                        conn = await self._connect(host, where, arguments)
+                        conn = await self._open(host, where, arguments)
                     return conn
             except TimeoutError:
                 raise StoreUnavailable(
                     f"PostgreSQL at {where} does not answer (silent for {CONNECT_TIMEOUT:g} s)"
                 ) from None
 
-    async def _connect(self, host: Host | None, where: str, arguments: _Arguments) -> Connection:
+    async def _open(self, host: Host | None, where: str, arguments: _Arguments) -> Connection:
         place = {} if host is None else {"host": host.name, "port": host.port}
-        unprepared = {"statement_cache_size": 0} if self.pooled else {}
+        unprepared = {"statement_cache_size": 0} if self.behind_pooler else {}
         conn: Connection = await asyncpg.connect(
             self._dsn if host is None else without_hosts(self._dsn),
             **place,
             **unprepared,
-            target_session_attrs="any" if self._hosts else "read-write",  # we see for ourselves
+            target_session_attrs="any" if self._hosts else "read-write",  # else _inspect checks it
             timeout=None,
             command_timeout=arguments.command_timeout,
             server_settings=arguments.settings,
         )
         try:
-            _watch_peer(conn)
-            await self._look(conn, where, direct=arguments.direct)
+            _enable_keepalive(conn)
+            await self._inspect(conn, where, direct=arguments.direct)
         except BaseException:
             conn.terminate()
             raise
         return conn
 
-    async def _look(self, conn: Connection, where: str, *, direct: bool) -> None:
-        """See who answers, in one question; StoreUnavailable if it will not do."""
+    async def _inspect(self, conn: Connection, where: str, *, direct: bool) -> None:
+        """Learn in one query what answers; StoreUnavailable if it cannot be used."""
         version = conn.get_server_version().major
         if version < OLDEST_SERVER:
             raise StoreUnavailable(f"PostgreSQL {version} is too old; Mainspring needs {OLDEST_SERVER} or newer")
         try:
-            found = await _ask(conn, _IDENTITY)
+            found = await _fetch(conn, _IDENTITY)
         except asyncpg.PostgresError as error:
-            if isinstance(error, AWAY):
+            if isinstance(error, UNAVAILABLE):
                 raise
-            # A managed service may keep these functions to itself: then its failovers are its own business too.
-            found = await _ask(conn, _READ_ONLY)
+            # A managed service may deny these functions; then it fences its old primaries as well.
+            found = await _fetch(conn, _READ_ONLY)
         if found["backend"] != conn.get_server_pid():
             if direct:
                 raise needs_direct(where)
-            self.pooled = True
+            self.behind_pooler = True
         if found["read_only"]:
             raise StoreUnavailable(
                 f"PostgreSQL at {where} is read-only: a standby, or told to be; name its primary in the DSN as well"
@@ -160,47 +160,49 @@ class Dialer:
         self._hosts.sort(key=lambda other: other != host)  # stable
 
 
-async def _ask(conn: Connection, query: str) -> Any:
-    """One row, by a statement without a name: behind a pooler another client may have taken the name."""
+async def _fetch(conn: Connection, query: str) -> Any:
+    """One row, by an unnamed statement: behind a pooler another client may have taken the name."""
     return await (await conn.prepare(query, name="")).fetchrow()
 
 
 def _shown(host: Host | None) -> str:
-    """The place for people, with the port that the driver takes where none is given."""
+    """The host for people, with the port that the driver uses if none is given."""
     if host is None:
         return os.environ.get("PGHOST") or "localhost"
     default = os.environ.get("PGPORT", "5432")
     return str(host if host.port or not default.isdecimal() else host._replace(port=int(default)))
 
 
-def _none_will_do(faults: dict[Host, MainspringError]) -> MainspringError:
+def _no_host_usable(faults: dict[Host, MainspringError]) -> MainspringError:
     for error in faults.values():
         if isinstance(error, ValidationError):
             return error  # the DSN itself is wrong
     if all(isinstance(error, AccessDenied) for error in faults.values()):
         return next(iter(faults.values()))
-    told = ", ".join(f"{_shown(host)} {_reason(host, error)}" for host, error in faults.items())
-    return StoreUnavailable(f"none of PostgreSQL's hosts will do: {told}; one of them must be a primary that answers")
+    reasons = ", ".join(f"{_shown(host)} {_reason(host, error)}" for host, error in faults.items())
+    return StoreUnavailable(
+        f"none of PostgreSQL's hosts will do: {reasons}; one of them must be a primary that answers"
+    )
 
 
 def _reason(host: Host, error: MainspringError) -> str:
-    """Without its subject, and without its advice: there is one for all."""
+    """Without the subject and the advice: all hosts share them."""
     return error.message.removeprefix("PostgreSQL ").removeprefix(f"at {_shown(host)} ").partition(";")[0]
 
 
-def _hang_up(attempt: asyncio.Task[Connection]) -> None:
-    """Of an attempt that is not needed any more; it may have succeeded in the same moment."""
+def _discard(attempt: asyncio.Task[Connection]) -> None:
+    """Close what a cancelled attempt opened; it may have succeeded in the same moment."""
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result().terminate()
 
 
-def _watch_peer(conn: Connection) -> None:
-    """Let the kernel see whether the other machine is still there. Sockets of this machine need no such thing."""
+def _enable_keepalive(conn: Connection) -> None:
+    """Let the kernel probe the other machine. Unix sockets need no probe."""
     transport = getattr(conn, "_transport", None)
     peer: Any = None if transport is None else transport.get_extra_info("socket")
     if peer is None or peer.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    with suppress(OSError):  # where the system has no such option, the timeouts of statements find out
+    with suppress(OSError):  # without these options the timeouts of statements notice it
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _SOCKET_OPTIONS.items():
             if hasattr(socket, name):

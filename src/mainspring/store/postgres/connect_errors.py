@@ -1,4 +1,4 @@
-"""Why a connection to PostgreSQL could not be made: what happened, why, and what to type.
+"""Connect errors: why a connection to PostgreSQL failed, and what to type.
 
 Reads  the certificate files that a DSN names
 Next:  store/postgres/errors.py
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -16,20 +17,20 @@ import asyncpg
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, ValidationError
 from mainspring.store.postgres.dsn import option_of
-from mainspring.store.postgres.errors import Translating, told, translate, words
+from mainspring.store.postgres.errors import described, first_line, translate, translating
 
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-_UNSUPPORTED = re.compile(r"unsupported startup parameter(?: in options)?: (\S+)")  # said by PgBouncer
+_UNSUPPORTED = re.compile(r"unsupported startup parameter(?: in options)?: (\S+)")  # PgBouncer's words
 _NO_RULE = "no pg_hba.conf entry"
 
 
-def connecting(where: str, *, direct: bool) -> Translating:
-    """`with connecting(where, direct=…):` lets errors out as ours. `direct`: no pooler may be in between."""
-    return Translating(partial(not_connected, where=where, direct=direct))
+def connecting(where: str, *, direct: bool) -> AbstractContextManager[None]:
+    """`with connecting(where, direct=…):` raises errors as ours. `direct`: no pooler may be in between."""
+    return translating(partial(not_connected, where=where, direct=direct))
 
 
 def needs_direct(where: str) -> ValidationError:
-    """What leads to a pooler cannot be used by the engine."""
+    """The engine cannot work through a pooler."""
     return ValidationError(
         f"dsn: at {where} is PgBouncer or another pooler; servers, workers, migrations and backups need a direct "
         "connection, for LISTEN, for locks and for their settings: name PostgreSQL itself in the DSN",
@@ -38,7 +39,7 @@ def needs_direct(where: str) -> ValidationError:
 
 
 def check_files(dsn: str) -> None:
-    """StoreUnavailable if the DSN names a certificate or a key that cannot be read: it may be about to be replaced."""
+    """StoreUnavailable if the DSN names a certificate or a key that cannot be read; it may appear later."""
     for name in _FILES:
         file = option_of(dsn, name)
         if not file:
@@ -54,11 +55,11 @@ def check_files(dsn: str) -> None:
 
 
 def not_connected(error: BaseException, where: str, direct: bool = False) -> MainspringError | None:
-    """Our error for a connection that could not be made."""
+    """The error of ours for a connection that failed."""
     match error:
         case asyncpg.PostgresError():
             return _refused(error, where, direct)
-        case ssl.SSLError():  # before ValueError, which some of them are as well
+        case ssl.SSLError():  # before ValueError: some of them are both
             return _untrusted(error, where)
         case ValueError() | OverflowError():
             return _unreadable(error)
@@ -73,14 +74,14 @@ def not_connected(error: BaseException, where: str, direct: bool = False) -> Mai
                 f"PostgreSQL at {where} speaks no TLS, and the DSN wants it; turn ssl on there, or take sslmode out"
             )
         case OSError() | TimeoutError() | asyncpg.InterfaceError() | asyncpg.InternalClientError():
-            return StoreUnavailable(f"PostgreSQL at {where} does not answer ({told(error)})")
+            return StoreUnavailable(f"PostgreSQL at {where} does not answer ({described(error)})")
         case _:
             return translate(error)
 
 
 def _refused(error: asyncpg.PostgresError, where: str, direct: bool) -> MainspringError | None:
-    """PostgreSQL, or a pooler before it, answers and says no."""
-    said = words(error)
+    """PostgreSQL, or a pooler in front of it, answers with a refusal."""
+    said = first_line(error)
     match getattr(error, "sqlstate", None) or "":
         case "28000" if _NO_RULE in said:
             way_out = "add sslmode=require to the DSN, or " if "no encryption" in said else ""
@@ -100,7 +101,7 @@ def _refused(error: asyncpg.PostgresError, where: str, direct: bool) -> Mainspri
             )
         case "3D000":
             return StoreUnavailable(f"PostgreSQL at {where}: {said}; create it, or correct the DSN")
-        case "42704":  # what the driver does not know it hands to the server, as a setting
+        case "42704":  # the driver passes parameters that it does not know on to the server
             return ValidationError(f"dsn: {said}; take it out of the DSN", field="dsn")
         case "08P01" if found := _UNSUPPORTED.search(said):
             if direct:
@@ -121,7 +122,7 @@ def _refused(error: asyncpg.PostgresError, where: str, direct: bool) -> Mainspri
 
 
 def _untrusted(error: ssl.SSLError, where: str) -> MainspringError:
-    """A certificate that does not prove what it should, or TLS that fails in another way."""
+    """The certificate is not trusted, or TLS fails in another way."""
     why = getattr(error, "verify_message", None)
     if not why:
         return StoreUnavailable(
@@ -139,7 +140,7 @@ def _untrusted(error: ssl.SSLError, where: str) -> MainspringError:
 
 
 def _unreadable(error: ValueError | OverflowError) -> MainspringError:
-    said = words(error) if isinstance(error, asyncpg.InterfaceError) else ""  # others repeat parts of the DSN
+    said = first_line(error) if isinstance(error, asyncpg.InterfaceError) else ""  # others quote parts of the DSN
     if said.startswith("root certificate file"):
         return ValidationError(
             f"dsn: sslmode=verify-full and verify-ca need the certificate of the authority that signed PostgreSQL's "

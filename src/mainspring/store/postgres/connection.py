@@ -1,4 +1,4 @@
-"""What we use of a connection to PostgreSQL. Everything in store/ takes one.
+"""Connection: the part of asyncpg's interface that store/ uses. Every function there takes one.
 
 Next: store/postgres/database.py
 """
@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 
 class Connection(Protocol):
-    """What we use of asyncpg's connection."""
-
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str: ...
     async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> list[Any]: ...
     async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Any: ...

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL: a pool for the many, lines of their own for the few that must never wait.
+"""Database: a pool of connections, and dedicated connections for users that must not wait for the pool.
 
-Every fault of the connection leaves here as StoreUnavailable, so that callers name one error. New connections pass
-store/postgres/reconnect.py and are made by store/postgres/connect.py.
+Every fault of a connection is raised as StoreUnavailable, so that callers expect one error. New connections pass the
+circuit breaker of store/postgres/reconnect.py and are opened by store/postgres/connect.py.
 Next: store/postgres/connect.py
 """
 
@@ -16,32 +16,22 @@ from types import TracebackType
 import asyncpg
 
 from mainspring.errors import EmbeddedUnavailable, StoreUnavailable
-from mainspring.store.postgres.connect import Dialer
+from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.errors import AWAY, HARMLESS, translate, translating
-from mainspring.store.postgres.reconnect import Entrance
+from mainspring.store.postgres.errors import SAME_SESSION, UNAVAILABLE, translate, translating
+from mainspring.store.postgres.reconnect import CircuitBreaker
 from mainspring.store.postgres.timelines import Timelines
 
-__all__ = [
-    "COMMAND_TIMEOUT",
-    "LEASE_TIMEOUT",
-    "STATEMENT_TIMEOUT",
-    "Connection",
-    "Database",
-    "Line",
-    "close",
-    "translate",
-    "translating",
-]
+__all__ = ["Connection", "Database", "Line", "close", "translate"]
 
 COMMAND_TIMEOUT = 30.0
 STATEMENT_TIMEOUT = 30.0
-LEASE_TIMEOUT = 4.0  # on the line of the leases: a silent PostgreSQL is found out before they are over
+LEASE_TIMEOUT = 4.0  # where leases are renewed: a silent PostgreSQL is noticed before they expire
 CLOSE_TIMEOUT = 2.0
 POOL_SIZE = 8
 
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
-# The pool goes without them: what clients send must also pass through PgBouncer, which refuses such settings.
+# The pool goes without them: it must also work through PgBouncer, which refuses such settings.
 _ENGINE = {
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
@@ -49,25 +39,24 @@ _ENGINE = {
     "enable_bitmapscan": "off",
     "jit": "off",
     "enable_partition_pruning": "off",  # see store/tasks/partitions.py
-    # What we gave up on must not be committed much later: whoever lost an answer can tell when to stop looking.
+    # A statement that was given up must not commit much later: this bounds how long its outcome stays unknown.
     "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
-    # When our machine dies without a word, PostgreSQL lets go of our locks within 10 s; unix sockets ignore these.
+    # If this machine dies, PostgreSQL releases its locks within 10 s. Unix sockets ignore these.
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "1",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "8s",
 }
 
-# For statements that join what they are given with itself: whatever can be hashed is, for nothing tells PostgreSQL
-# how much they are given. A probe of an index is written so that it can only be a nested loop (see
-# store/schedules/plans.py).
+# For statements that join their own input: they always hash, because PostgreSQL cannot know how large the input is.
+# Index probes in them are written so that only a nested loop is possible (see store/schedules/plans.py).
 _HASHING = _ENGINE | {"enable_hashjoin": "on", "enable_nestloop": "off"}
 
 
 class Database:
-    """One PostgreSQL, reached by `dsn`, which may name several hosts: the one that can be written to counts.
+    """One PostgreSQL, reached by `dsn`. If that names several hosts, the one that accepts writes is used.
 
-    `memory` is a file that keeps the timeline that was seen last (store/postgres/timelines.py) for the next process.
+    `timeline_file` keeps the newest timeline seen (store/postgres/timelines.py) for the next process.
     """
 
     def __init__(
@@ -77,41 +66,41 @@ class Database:
         application: str = "mainspring",
         command_timeout: float | None = COMMAND_TIMEOUT,
         revive: Callable[[], None] | None = None,
-        memory: Path | None = None,
+        timeline_file: Path | None = None,
     ) -> None:
         self.dsn = dsn
         self._command_timeout = command_timeout
-        self._revive = revive  # blocking; starts the server again where it is ours to start
+        self._revive = revive  # blocking; restarts an embedded server
         self._reviving = asyncio.Lock()
         self._application = application
         self._closed = False
         self._idle: list[Connection] = []
-        self._places = asyncio.Semaphore(POOL_SIZE)
-        self._lines: dict[str | Line, Line] = {}  # by name, or by itself
-        self._entrance = Entrance()
-        self._dialer = Dialer(dsn, Timelines(memory))
+        self._pool_places = asyncio.Semaphore(POOL_SIZE)
+        self._dedicated: dict[str | Line, Line] = {}  # by name, or by itself
+        self._breaker = CircuitBreaker()
+        self._connector = PrimaryConnector(dsn, Timelines(timeline_file))
 
     def for_handlers(self) -> Database:
-        """The same database with a pool of its own, for handlers, who may take as long as they like."""
+        """The same database with a second pool, for handlers, which may hold a connection as long as they like."""
         other = Database(self.dsn, application="mainspring handlers", command_timeout=None, revive=self._revive)
-        other._entrance, other._dialer = self._entrance, self._dialer  # what one has found out the other knows
+        other._breaker, other._connector = self._breaker, self._connector  # one knowledge of what is up
         return other
 
     async def connect(self, *, hash_joins: bool = False, timeout: float | None = None) -> Connection:
-        """A new connection of the caller's own, set up for the engine's statements, which may take `timeout` each.
+        """A new connection for the engine's statements, which the caller closes. `timeout` bounds each statement.
 
-        ValidationError if a pooler answers: what the engine does with a session needs the same backend for all of it.
+        ValidationError if a pooler answers: the engine uses session state, which needs one backend throughout.
         """
         return await self._connect(_HASHING if hash_joins else _ENGINE, timeout, direct=True)
 
     async def _connect(self, settings: dict[str, str], timeout: float | None = None, *, direct: bool) -> Connection:
         settings = {"application_name": self._application, **settings}
         timeout = timeout or self._command_timeout
-        return await self._entrance.connect(lambda: self._dial(settings, timeout, direct=direct))
+        return await self._breaker.connect(lambda: self._connect_or_revive(settings, timeout, direct=direct))
 
-    async def _dial(self, settings: dict[str, str], timeout: float | None, *, direct: bool) -> Connection:
+    async def _connect_or_revive(self, settings: dict[str, str], timeout: float | None, *, direct: bool) -> Connection:
         try:
-            return await self._dialer.dial(settings, timeout, direct=direct)
+            return await self._connector.connect(settings, timeout, direct=direct)
         except StoreUnavailable:
             if self._revive is None:
                 raise
@@ -120,42 +109,42 @@ class Database:
                 await asyncio.to_thread(self._revive)
             except EmbeddedUnavailable as error:
                 raise StoreUnavailable(error.message) from error
-        return await self._dialer.dial(settings, timeout, direct=direct)
+        return await self._connector.connect(settings, timeout, direct=direct)
 
     @property
-    def pooled(self) -> bool:
-        """Whether a pooler such as PgBouncer has answered. Then there are only connections of the pool."""
-        return self._dialer.pooled
+    def behind_pooler(self) -> bool:
+        """Whether a pooler such as PgBouncer has answered. Then `connect` and dedicated connections are refused."""
+        return self._connector.behind_pooler
 
     async def open(self) -> None:
-        """See that the database answers, and keep the connection for the first who needs one."""
+        """Check that the database answers, and keep the connection in the pool."""
         async with self.acquire():
             pass
 
     @asynccontextmanager
     async def brief(self) -> AsyncIterator[Connection]:
-        """A connection like those of the pool, closed at the end of the block."""
+        """A connection as in the pool, closed at the end of the block."""
         conn = await self._connect({}, direct=False)
         try:
-            with translating:
+            with translating():
                 yield conn
         finally:
             await close(conn)
 
     @asynccontextmanager
     async def acquire(self, *, translated: bool = True) -> AsyncIterator[Connection]:
-        """A connection of the pool, the one used last first. Leave it without an open transaction.
+        """A connection of the pool, the most recently used first. Leave no transaction open on it.
 
-        With `translated=False` the caller's own errors come out as they are, whatever they look like.
+        With `translated=False` errors are raised as they are: handlers see their own.
         """
-        async with self._places:
+        async with self._pool_places:
             conn = await self._idle_or_new()
             try:
-                with translating if translated else nullcontext():
+                with translating() if translated else nullcontext():
                     yield conn
-            except (*AWAY, StoreUnavailable, asyncio.CancelledError) as error:
-                if not isinstance(error.__cause__ or error, HARMLESS):
-                    conn.terminate()  # what was under way may still be
+            except (*UNAVAILABLE, StoreUnavailable, asyncio.CancelledError) as error:
+                if not isinstance(error.__cause__ or error, SAME_SESSION):
+                    conn.terminate()  # its statement may still run
                 raise
             finally:
                 self._give_back(conn)
@@ -174,37 +163,37 @@ class Database:
             self._idle.append(conn)
 
     def line(self, name: str | None = None, *, hash_joins: bool = False, timeout: float | None = None) -> Line:
-        """A connection of its own; those who give the same name share one, and wait for each other.
+        """A connection outside the pool. Callers that give the same name share one, and wait for each other.
 
-        With `hash_joins` it is for statements that join what they are given with itself; `timeout` bounds each of them.
+        `hash_joins` is for statements that join their own input; `timeout` bounds each statement.
         """
-        line = Line(self, hash_joins, timeout)
-        return self._lines.setdefault(name or line, line)
+        dedicated = Line(self, hash_joins, timeout)
+        return self._dedicated.setdefault(name or dedicated, dedicated)
 
     def lease_line(self) -> Line:
-        """Where leases are renewed: whatever else is done on it ends in time for whoever waits to renew one."""
+        """The one for leases: its statements end early enough that a renewal behind them comes in time."""
         return self.line("leases", timeout=LEASE_TIMEOUT)
 
     async def close(self) -> None:
         self._closed = True
         idle, self._idle = self._idle, []
-        # Silent ones take their time: all of them together.
-        await asyncio.gather(*(close(conn) for conn in idle), *(line.close() for line in self._lines.values()))
+        # At once: a silent connection takes CLOSE_TIMEOUT.
+        await asyncio.gather(*(close(conn) for conn in idle), *(line.close() for line in self._dedicated.values()))
 
 
 async def close(conn: Connection) -> None:
-    """Close it in bounded time, whether it answers or not."""
+    """Close it within CLOSE_TIMEOUT, whether it answers or not."""
     try:
         await conn.close(timeout=CLOSE_TIMEOUT)
-    except AWAY:
+    except UNAVAILABLE:
         conn.terminate()
 
 
 class Line:
-    """A dedicated connection, opened when first used and opened again after a loss.
+    """A connection outside the pool, opened at its first use and reopened after a loss.
 
-    `async with line as conn:` is for one user at a time; others wait. Several parts may share one: each of them may
-    close it, and whoever uses it after that opens it again.
+    `async with dedicated as conn:` admits one user at a time. Users that share one may each close it; the next use
+    reopens it.
     """
 
     def __init__(self, database: Database, hash_joins: bool = False, timeout: float | None = None) -> None:
@@ -231,10 +220,10 @@ class Line:
         if error is None:
             return
         if not isinstance(error, asyncpg.PostgresError) or (
-            isinstance(error, AWAY) and not isinstance(error, HARMLESS)
+            isinstance(error, UNAVAILABLE) and not isinstance(error, SAME_SESSION)
         ):
-            self._drop()  # the outcome of what ran is unknown; do not go on in the middle of it
-        with translating:
+            self._drop()  # the outcome of its statement is unknown, and the session may be in the middle of it
+        with translating():
             raise error
 
     def _drop(self) -> None:
@@ -243,7 +232,7 @@ class Line:
             conn.terminate()
 
     async def close(self) -> None:
-        """Whoever uses it now has a moment to end."""
+        """Wait CLOSE_TIMEOUT for its current user, then close it."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT), self._busy:
                 conn, self._conn = self._conn, None

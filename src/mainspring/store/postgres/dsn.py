@@ -1,4 +1,6 @@
-"""DSNs, taken apart by hand: urllib reads brackets in another way from one release of Python to the next. Pure.
+"""DSN: hosts and options of a connection string. Pure.
+
+Parsed by hand: urllib treats brackets differently from one release of Python to the next.
 
     postgresql://user@a:5432,[::1]:5433/shop
     postgresql:///shop?host=a,b&port=5432,5433
@@ -14,12 +16,12 @@ from urllib.parse import parse_qs, quote, unquote
 
 from mainspring.errors import ValidationError
 
-_WRITABLE = {"any", "primary", "read-write"}  # each of them means read-write to us
+_WRITABLE = {"any", "primary", "read-write"}  # each of them means read-write here
 
 
 class Host(NamedTuple):
     name: str
-    port: int | None = None  # none: the driver knows, from the environment or by default
+    port: int | None = None  # None: the driver takes it from the environment, or its default
 
     def __str__(self) -> str:
         name = f"[{self.name}]" if ":" in self.name else self.name
@@ -28,7 +30,7 @@ class Host(NamedTuple):
 
 class _Parts(NamedTuple):
     scheme: str
-    credentials: str  # user:password, quoted as they were
+    credentials: str  # user:password, still quoted
     hosts: str
     path: str
     query: str
@@ -53,7 +55,7 @@ def _split(dsn: str) -> _Parts:
 
 
 def hosts_of(dsn: str) -> list[Host]:
-    """The hosts of a DSN in its order; none if it names none, or cannot be read, as `check` or the driver says."""
+    """The hosts of a DSN in its order; none if it names none or cannot be read, which `check` or the driver reports."""
     try:
         return _hosts(_split(dsn))
     except ValueError:
@@ -63,8 +65,8 @@ def hosts_of(dsn: str) -> list[Host]:
 def _hosts(parts: _Parts) -> list[Host]:
     options = parts.options
     ports = [int(port) for port in options.get("port", "").split(",") if port]
-    inside = parts.hosts
-    names = [unquote(name) for name in inside.split(",")] if inside else options.get("host", "").split(",")
+    listed = parts.hosts
+    names = [unquote(name) for name in listed.split(",")] if listed else options.get("host", "").split(",")
     if names == [""] or len(ports) not in (0, 1, len(names)):
         return []
     defaults = ports if len(ports) == len(names) else [ports[0] if ports else None] * len(names)
@@ -91,7 +93,7 @@ def check(dsn: str) -> None:
     """ValidationError if brackets in the DSN hold no address, or if it asks for a server that cannot be written to."""
     parts = _split(dsn)
     if not parts.scheme or not dsn.strip().startswith(f"{parts.scheme}://"):
-        return  # the driver says what is wrong with it
+        return  # the driver reports what is wrong
     try:
         _hosts(parts)
     except ValueError:
@@ -113,13 +115,13 @@ def option_of(dsn: str, name: str) -> str | None:
 
 
 def without_hosts(dsn: str) -> str:
-    """The DSN for a driver that is told host and port apart, so that it has no brackets to read."""
+    """The DSN for a driver that gets host and port as arguments, so that it parses no brackets."""
     parts = _split(dsn)
     return str(parts._replace(hosts="", credentials=quote(parts.credentials, safe="%:!$&'()*+,;=~")))
 
 
 def without_password(dsn: str) -> tuple[str, str | None]:
-    """The DSN for a command line, which others can see, and the password to hand over in another way."""
+    """The DSN for a command line, which other users can see, and the password apart from it."""
     parts = _split(dsn)
     user, _, password = parts.credentials.partition(":")
     options = [option for option in parts.query.split("&") if not option.startswith("password=")]

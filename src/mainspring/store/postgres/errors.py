@@ -1,85 +1,78 @@
-"""Faults of PostgreSQL and of the way to it, as errors of ours.
+"""Errors: what the driver raises → the errors of this program.
 
-    AWAY       it does not answer, or not now: StoreUnavailable, and whoever asked tries again
-    HARMLESS   of those, the ones after which the connection is as good as before
+    UNAVAILABLE   PostgreSQL does not answer, or not now: StoreUnavailable, and the caller tries again
+    SAME_SESSION  of those, the ones after which the connection is as good as before
 
 Next: store/postgres/database.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import asyncpg
 
 from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
 
-HARMLESS = (
-    asyncpg.exceptions.InsufficientResourcesError,  # no room on its disk or in its memory: it comes back by itself
+SAME_SESSION = (
+    asyncpg.exceptions.InsufficientResourcesError,  # disk or memory is full: it recovers without a new connection
     asyncpg.exceptions.TransactionRollbackError,  # a deadlock was broken: repeat
 )
 
-AWAY = (
-    *HARMLESS,
+UNAVAILABLE = (
+    *SAME_SESSION,
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # a connection that was cut between two statements, at its next use
+    asyncpg.InternalClientError,  # the connection was cut between two statements; raised at its next use
     asyncpg.exceptions.OperatorInterventionError,
-    asyncpg.exceptions.PostgresSystemError,  # its operating system refuses it something, such as a write
-    asyncpg.exceptions.IdleInTransactionSessionTimeoutError,  # we were stopped in the middle of one
-    asyncpg.exceptions.ReadOnlySQLTransactionError,  # the primary became a standby: the next connection finds another
+    asyncpg.exceptions.PostgresSystemError,  # the operating system refuses PostgreSQL something, such as a write
+    asyncpg.exceptions.IdleInTransactionSessionTimeoutError,  # this process was stopped inside a transaction
+    asyncpg.exceptions.ReadOnlySQLTransactionError,  # the primary became a standby: reconnecting finds the new one
 )
 
 
 def translate(error: BaseException) -> MainspringError | None:
-    """Our error for one of the driver's, where we have one."""
+    """The error of ours for one of the driver's; None if there is none."""
     state = getattr(error, "sqlstate", None)
     if state in ("MSV01", "MSJ01"):
-        # psycopg adds where in the SQL it was raised; its diagnosis has the message alone.
+        # psycopg appends the position in the SQL; its diagnostics hold the message alone.
         message = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
         if state == "MSJ01":
             return JobNotFound(message, field="job")
         return ValidationError(message, field=message.partition(":")[0])
-    if not isinstance(error, AWAY) or isinstance(error, asyncpg.exceptions.DataError):
+    if not isinstance(error, UNAVAILABLE) or isinstance(error, asyncpg.exceptions.DataError):
         return None
     match error:
         case asyncpg.exceptions.DiskFullError():
-            return StoreUnavailable(f"PostgreSQL's disk is full ({words(error)}); make room, then work goes on")
+            return StoreUnavailable(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work goes on")
         case asyncpg.exceptions.ReadOnlySQLTransactionError():
-            return StoreUnavailable(f"PostgreSQL is read-only here ({words(error)}); try again, it may fail over")
+            return StoreUnavailable(f"PostgreSQL is read-only here ({first_line(error)}); try again, it may fail over")
         case _:
-            return StoreUnavailable(f"PostgreSQL does not answer ({told(error)})")
+            return StoreUnavailable(f"PostgreSQL does not answer ({described(error)})")
 
 
-def told(error: BaseException) -> str:
-    """The kind of an error and its words."""
-    said = words(error)
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+def described(error: BaseException) -> str:
+    """The type of an error and its message."""
+    message = first_line(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
-def words(error: BaseException) -> str:
-    """The message alone."""
-    return str(error).partition("\n")[0]  # what follows are details and hints of PostgreSQL's
+def first_line(error: BaseException) -> str:
+    """The message of an error, without PostgreSQL's details and hints."""
+    return str(error).partition("\n")[0]
 
 
-class Translating:
-    """`with translating:` lets errors out as ours."""
-
-    def __init__(self, translate: Callable[[BaseException], MainspringError | None]) -> None:
-        self._translate = translate
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        ours = None if error is None or isinstance(error, MainspringError) else self._translate(error)
-        if ours is not None:
-            raise ours from error
-
-
-translating = Translating(translate)
+@contextmanager
+def translating(by: Callable[[BaseException], MainspringError | None] = translate) -> Iterator[None]:
+    """`with translating():` raises the errors of the driver as ours."""
+    try:
+        yield
+    except MainspringError:
+        raise
+    except BaseException as error:
+        if (ours := by(error)) is None:
+            raise
+        raise ours from error

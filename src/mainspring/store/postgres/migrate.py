@@ -17,8 +17,8 @@ from importlib.resources.abc import Traversable
 import asyncpg
 
 from mainspring.errors import AccessDenied, SchemaMismatch
-from mainspring.store.postgres.database import Connection, Database, close, translating
-from mainspring.store.postgres.errors import words
+from mainspring.store.postgres.database import Connection, Database, close
+from mainspring.store.postgres.errors import first_line, translating
 
 PATIENCE = 3600.0  # seconds, for the lock and for each migration
 LOCK = 0x6D61696E  # "main"; held to change the schema as a whole
@@ -79,14 +79,14 @@ async def migrate(database: Database, folder: Traversable = FOLDER) -> list[Migr
     missing = await plan(database, folder)
     if not missing:
         return []
-    if database.pooled:
+    if database.behind_pooler:
         raise SchemaMismatch(
             f"the schema lacks {_listed(missing)}, and PgBouncer stands in the way; run `mainspring migrate --dsn` "
             "with the DSN of PostgreSQL itself"
         )
     conn = await database.connect()
     try:
-        with translating:
+        with translating():
             return await _migrate(conn, folder)
     except asyncpg.InsufficientPrivilegeError as error:
         async with database.brief() as other:
@@ -113,7 +113,7 @@ async def _not_allowed(conn: Connection, error: asyncpg.InsufficientPrivilegeErr
         way_out = f"who owns the database can type: GRANT CREATE ON DATABASE {found['database']} TO {role}"
     else:
         way_out = f"the schema belongs to {owner}: use that role, or type: GRANT {owner} TO {role}"
-    return AccessDenied(f"the role {role} may not do that in PostgreSQL ({words(error)}); {way_out}")
+    return AccessDenied(f"the role {role} may not do that in PostgreSQL ({first_line(error)}); {way_out}")
 
 
 async def _migrate(conn: Connection, folder: Traversable) -> list[Migration]:

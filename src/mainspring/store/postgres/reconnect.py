@@ -1,7 +1,8 @@
-"""The entrance that new connections of a process pass: a few at a time, and while PostgreSQL is away, one.
+"""Reconnect: a circuit breaker for the new connections of one process.
 
-A process has some twenty users of connections. When PostgreSQL goes, all of them lose theirs in the same moment. The
-first who comes for a new one knocks, after a pause that grows from knock to knock; the others wait for what it finds.
+A process has some twenty users of connections, and an outage of PostgreSQL takes all of them at once. While PostgreSQL
+is up, at most MAX_CONNECTING connections are opened at a time. While it is down, one caller probes with backoff; the
+rest await its result.
 
 Next: store/postgres/connect.py
 """
@@ -15,64 +16,64 @@ from collections.abc import Awaitable, Callable
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.store.postgres.connection import Connection
 
-AT_A_TIME = 4
-SHORTEST_PAUSE = 0.05  # seconds between two knocks
-LONGEST_PAUSE = 1.0
-PAUSE_SHARE = 0.25  # of the time that it has been away: short outages are noticed soon, long ones are not hammered
+MAX_CONNECTING = 4
+MIN_BACKOFF = 0.05  # seconds between two probes
+MAX_BACKOFF = 1.0
+BACKOFF_SHARE = 0.25  # of the outage so far: a short one is noticed soon, a long one is not hammered
 
-Dial = Callable[[], Awaitable[Connection]]
+Connect = Callable[[], Awaitable[Connection]]
 
 
-class Entrance:
+class CircuitBreaker:
     def __init__(self) -> None:
-        self._openings = asyncio.Semaphore(AT_A_TIME)
-        self._away_since: float | None = None  # on the loop's clock; None: it was there when somebody looked last
-        self._again_at = 0.0
-        self._knock: asyncio.Future[StoreUnavailable | None] | None = None
+        self._connecting = asyncio.Semaphore(MAX_CONNECTING)
+        self._down_since: float | None = None  # on the loop's clock; None: PostgreSQL answered last time
+        self._probe_at = 0.0
+        self._probe: asyncio.Future[StoreUnavailable | None] | None = None
 
-    async def connect(self, dial: Dial) -> Connection:
-        """A connection by `dial`, which raises StoreUnavailable if there is none to be had; then so do we."""
+    async def connect(self, connect: Connect) -> Connection:
+        """A connection by `connect`, which raises StoreUnavailable while PostgreSQL is down; then so does this."""
         while True:
-            if self._away_since is None:
-                async with self._openings:
-                    if self._away_since is None:  # it may have gone while we waited
-                        return await self._open(dial)
-            elif self._knock is None:
-                return await self._knocking(dial)
-            elif (error := await asyncio.shield(self._knock)) is not None:
+            if self._down_since is None:
+                async with self._connecting:
+                    if self._down_since is None:  # it may have gone down while this caller waited
+                        return await self._open(connect)
+            elif self._probe is None:
+                return await self._probing(connect)
+            elif (error := await asyncio.shield(self._probe)) is not None:
                 raise StoreUnavailable(error.message) from error
 
-    async def _open(self, dial: Dial) -> Connection:
+    async def _open(self, connect: Connect) -> Connection:
         try:
-            return await dial()
+            return await connect()
         except StoreUnavailable:
-            if self._away_since is None:  # else others have found out in the same moment
-                self._away()
+            if self._down_since is None:  # else another caller has noticed the same outage
+                self._back_off()
             raise
 
-    async def _knocking(self, dial: Dial) -> Connection:
-        """Knock for all. Whoever is cancelled here leaves it to the next."""
-        self._knock = knock = asyncio.get_running_loop().create_future()
+    async def _probing(self, connect: Connect) -> Connection:
+        """Probe for all callers. If this one is cancelled, the next caller probes."""
+        self._probe = probe = asyncio.get_running_loop().create_future()
         found: StoreUnavailable | None = None
         try:
-            await asyncio.sleep(self._again_at - asyncio.get_running_loop().time())
-            conn = await dial()
-            self._away_since = None
+            await asyncio.sleep(self._probe_at - asyncio.get_running_loop().time())
+            conn = await connect()
+            self._down_since = None
             return conn
         except StoreUnavailable as error:
             found = error
-            self._away()
+            self._back_off()
             raise
         except MainspringError:
-            self._away_since = None  # it answers, if only to refuse
+            self._down_since = None  # PostgreSQL answers, if only to refuse
             raise
         finally:
-            self._knock = None
-            knock.set_result(found)
+            self._probe = None
+            probe.set_result(found)
 
-    def _away(self) -> None:
+    def _back_off(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._away_since is None:
-            self._away_since = now
-        pause = min(max((now - self._away_since) * PAUSE_SHARE, SHORTEST_PAUSE), LONGEST_PAUSE)
-        self._again_at = now + pause * random.uniform(0.5, 1.5)
+        if self._down_since is None:
+            self._down_since = now
+        backoff = min(max((now - self._down_since) * BACKOFF_SHARE, MIN_BACKOFF), MAX_BACKOFF)
+        self._probe_at = now + backoff * random.uniform(0.5, 1.5)

@@ -1,12 +1,12 @@
-"""The id of a database."""
+"""The id of an installation."""
 
 from __future__ import annotations
 
 import asyncpg
 import pytest
 
+from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.postgres.installation import database_id, renew_database_id
 from mainspring.store.postgres.migrate import migrate
 
 
@@ -26,13 +26,6 @@ async def _id_of_a_new_schema(dsn: str) -> object:
 
 async def test_each_schema_gets_an_id_of_its_own_and_keeps_it(empty_dsn: str) -> None:
     assert await _id_of_a_new_schema(empty_dsn) != await _id_of_a_new_schema(empty_dsn)
-
-
-async def test_the_id_can_be_renewed(conn: Connection) -> None:
-    before = await database_id(conn)
-    renewed = await renew_database_id(conn)
-    assert renewed != before
-    assert await database_id(conn) == renewed
 
 
 async def test_there_is_one_id_only(conn: Connection) -> None:

@@ -1,6 +1,6 @@
-"""What all commands share: options that go before or after any of them, and a client to speak to.
+"""Base: what all commands share: options that go before or after any of them, and a client.
 
-Imports nothing heavy: `mainspring --help` loads the command modules and this one, and no more.
+Imports nothing heavy: `mainspring --help` loads this module and those of the commands.
 Next: cli/client.py
 """
 

@@ -1,13 +1,13 @@
-"""What people type, turned into what the store takes; every mistake is a ValidationError that names its part.
+"""Parse: what people type → what operations take. Every mistake is a ValidationError that names its part.
 
-Next: cli/client.py
+All of it happens before the command connects to a database.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,17 @@ def task_id(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 19 or not 1 <= int(text) <= MAX_ID:
         raise ValidationError(f"task: {text[:100]!r} is not the number of a task; give 1 to 2^63−1", field="task")
     return int(text)
+
+
+def name_of(field: str) -> Callable[[str], str]:
+    """The type of an argument that names a job, a schedule, …"""
+
+    def checked(text: str) -> str:
+        from mainspring.model.words.names import check_name
+
+        return check_name(text, field=field)
+
+    return checked
 
 
 def pairs(given: Sequence[str], *, field: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from mainspring.cli.base import shared
 from mainspring.cli.layout import Room
 
 ALL = Room()
+NO_AGENT = "nobody is there to run tasks at the moment; `mainspring up` would"
 
 
 def on_terminal() -> bool:
@@ -160,10 +161,6 @@ def wrapped(line: str) -> str:
 def headline(text: str | None) -> str:
     """The first line of an error."""
     return (text or "").partition("\n")[0]
-
-
-def milliseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} ms"
 
 
 def age(seconds: float) -> str:

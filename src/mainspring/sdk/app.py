@@ -23,6 +23,7 @@ from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name
 from mainspring.model.words.sizes import Size
+from mainspring.operations import tasks
 from mainspring.sdk.decorator import Decorator
 from mainspring.sdk.defining import check_hook, check_prefix, check_resource, check_version, define_call, define_handler
 from mainspring.sdk.job import Job
@@ -30,9 +31,8 @@ from mainspring.sdk.opening import Opening
 from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
 from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.sync import SYNC_TIMEOUT, Make, SyncBridge
-from mainspring.sdk.task import Decode, Task, check_task_id
+from mainspring.sdk.task import Decode, Task, check_task_id, result_of
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import tasks
 from mainspring.store.tasks.enqueue import Submission, Submissions, submit, submit_sync
 from mainspring.store.tasks.tasks import TaskView
 
@@ -298,12 +298,12 @@ class App:
         """The result of a task, once it has succeeded."""
         await self._opening.ensure()
         assert self._opening.waiting is not None
-        return await self._opening.waiting.result(task, timeout, decode)
+        return result_of(task, await self._opening.waiting.wait(task, timeout), decode)
 
     async def status(self, task: int) -> TaskView:
         await self._opening.ensure()
         async with self.database.acquire() as conn:
-            return await tasks.get(conn, task)
+            return await tasks.status(conn, task)
 
     async def control(self, act: Callable[[Connection, int], Awaitable[object]], task: int) -> None:
         """Ask something of a task that runs, and of the agent in this process at once."""

@@ -3,7 +3,7 @@
 Opens are counted: `async with app:` within another one, or within `app.running()`, uses what is there, and the last
 close closes. What runs jobs holds the opening by itself, so that no close too many takes the database from under it.
 A first submission opens without being counted: the next close closes that, or the end of its event loop.
-Next: sdk/waiting.py
+Next: operations/waiting.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from mainspring.compose import local
 from mainspring.errors import ValidationError
-from mainspring.sdk.waiting import Waiting
+from mainspring.operations.waiting import Waiting
 from mainspring.store.postgres.database import Database
 
 Resource = Callable[[], AbstractAsyncContextManager[Any]]

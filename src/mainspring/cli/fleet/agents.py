@@ -1,6 +1,6 @@
-"""Agents: `mainspring agents [list] | show | drain | undrain | strategy`.
+"""`mainspring agents [list] | show | drain | undrain | strategy`
 
-Next: cli/agent_client.py
+Next: operations/fleet.py
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.layout import Room
+from mainspring.cli.parse import name_of
 from mainspring.cli.render import fields, note, print_json, table
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def agents(context: click.Context) -> None:
 @with_client
 async def list_agents(client: Client) -> None:
     """Show the agents that are there, and those that left or were lost within the hour; `show` tells all of one."""
-    found = await client.agents.listing()
+    found = await client.call(operations.fleet.listing)
     if shared().json:
         print_json(found)
         return
@@ -66,15 +68,15 @@ async def list_agents(client: Client) -> None:
         empty="no agent runs; start one with `mainspring up`",
         room=_ROOM,
     )
-    _warn(found, client.agents.skew_limit)
+    _warn(found, client.settings.skew_limit)
 
 
 @agents.command("show", epilog=examples("mainspring agents show alpha"))
-@click.argument("name")
+@click.argument("name", type=name_of("agent"))
 @with_client
 async def show_agent(client: Client, name: str) -> None:
     """Show all that is known of one agent."""
-    found = await client.agents.named(name)
+    found = await client.call(operations.fleet.show, name)
     if shared().json:
         print_json(found)
         return
@@ -82,11 +84,11 @@ async def show_agent(client: Client, name: str) -> None:
         if number:
             click.echo()
         fields(_fields(view))
-    _warn(found, client.agents.skew_limit)
+    _warn(found, client.settings.skew_limit)
 
 
 def _warn(found: list[AgentView], skew_limit: float) -> None:
-    """Say what somebody should see to."""
+    """Report clocks that are wrong by more than the limit."""
     from mainspring.model.words.skew import alarm
 
     for view in found:
@@ -121,7 +123,7 @@ def _fields(view: AgentView) -> dict[str, Any]:
 
 
 @agents.command("drain", epilog=examples("mainspring agents drain alpha"))
-@click.argument("name")
+@click.argument("name", type=name_of("agent"))
 @with_client
 async def drain(client: Client, name: str) -> None:
     """Let an agent take nothing new, until it is undrained.
@@ -129,16 +131,16 @@ async def drain(client: Client, name: str) -> None:
     What it has not started goes elsewhere, and so do its daemons; what else runs there goes on. An agent
     that connects again, or is started again under this name, still takes nothing.
     """
-    changed = await client.agents.drain(name)
+    changed = await client.call(operations.fleet.drain, name)
     _tell(name, "draining", changed, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on")
 
 
 @agents.command("undrain", epilog=examples("mainspring agents undrain alpha"))
-@click.argument("name")
+@click.argument("name", type=name_of("agent"))
 @with_client
 async def undrain(client: Client, name: str) -> None:
     """Let an agent take tasks again."""
-    changed = await client.agents.undrain(name)
+    changed = await client.call(operations.fleet.undrain, name)
     _tell(name, "active", changed, f"{name} takes tasks again")
 
 
@@ -158,8 +160,11 @@ async def strategy(client: Client, name: str | None) -> None:
     NAME is round_robin, least_tasks, resources or capability. Servers follow at once.
     """
     if name is not None:
-        await client.agents.put_strategy(name)
-    chosen = name or await client.agents.strategy()
+        from mainspring.model.placement.define_placement import check_strategy
+
+        check_strategy(name, field="strategy")
+        await client.call(operations.fleet.set_strategy, name)
+    chosen = name or await client.call(operations.fleet.strategy)
     if shared().json:
         print_json({"strategy": chosen})
     else:

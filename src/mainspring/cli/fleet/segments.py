@@ -1,6 +1,6 @@
-"""Segments: `mainspring segments [--each | --events]`.
+"""`mainspring segments [--each | --events]`
 
-Next: cli/cluster_client.py
+Next: operations/cluster.py
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.fleet.servers import short
 from mainspring.cli.layout import Room
@@ -54,7 +55,7 @@ async def segments(client: Client, each: bool, events: int | None) -> None:
     if events is not None:
         await _show_moves(client, events)
         return
-    found = await client.cluster.segments()
+    found = await client.call(operations.cluster.segments)
     if shared().json:
         print_json(found)
         return
@@ -72,7 +73,7 @@ def _show_each(found: list[SegmentView]) -> None:
 
 
 def _show_owners(found: list[SegmentView]) -> None:
-    """Those that nobody owns come first."""
+    """Segments without an owner come first."""
     from mainspring.model.words.ranges import ranges
 
     owners: dict[Any, list[SegmentView]] = {}
@@ -99,7 +100,7 @@ def _load(views: Iterable[SegmentView]) -> list[int]:
 
 
 def _warn(found: list[SegmentView]) -> None:
-    """Say where nothing is planned or dispatched, and why."""
+    """Report where nothing is planned or dispatched, and why."""
     from mainspring.model.words.ranges import ranges
 
     problems: dict[str, list[int]] = {}
@@ -113,7 +114,7 @@ def _warn(found: list[SegmentView]) -> None:
 async def _show_moves(client: Client, limit: int) -> None:
     from mainspring.model.words.ranges import ranges
 
-    found = await client.cluster.moves(limit)
+    found = await client.call(operations.cluster.moves, limit)
     if shared().json:
         print_json(found)
         return

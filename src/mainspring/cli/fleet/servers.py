@@ -1,6 +1,6 @@
-"""Servers: `mainspring servers [--all] | show`.
+"""`mainspring servers [--all] | show`
 
-Next: cli/cluster_client.py
+Next: operations/cluster.py
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.layout import Room
+from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
     from mainspring.store.cluster.server_views import OpenPool, ServerDetail, ServerView
 
-# What matters most comes first: a narrow terminal shows no more than fits.
+# The most important first: a narrow terminal shows no more than fits.
 _COLUMNS: dict[str, Callable[[ServerView], Any]] = {
     "NAME": lambda view: view.name,
     "ID": lambda view: short(view.id),
@@ -62,7 +64,7 @@ def servers(context: click.Context, everything: bool) -> None:
 
 @with_client
 async def _list_servers(client: Client, everything: bool) -> None:
-    found = await client.cluster.servers(everything=everything)
+    found = await client.call(operations.cluster.servers, everything=everything)
     if shared().json:
         print_json(found)
         return
@@ -76,7 +78,7 @@ async def _list_servers(client: Client, everything: bool) -> None:
 
 
 def _warn(found: list[ServerView]) -> None:
-    """Say what somebody should see to."""
+    """Report what an operator should look at."""
     if not any(view.status == "active" for view in found):
         note("no server is active, and nothing is dispatched; start one with `mainspring server`, `worker` or `up`")
     elif not any(view.leadership for view in found):
@@ -88,11 +90,11 @@ def _warn(found: list[ServerView]) -> None:
 
 
 @servers.command("show", epilog=examples("mainspring servers show alpha", "mainspring servers show 3f2a91c0 --json"))
-@click.argument("name", metavar="NAME|ID")
+@click.argument("name", type=name_of("server"), metavar="NAME|ID")
 @with_client
 async def show_server(client: Client, name: str) -> None:
     """Show all that is known of one server: by its name, or by the beginning of its id."""
-    found = await client.cluster.server(name)
+    found = await client.call(operations.cluster.server, name)
     if shared().json:
         print_json(found)
         return
@@ -132,7 +134,7 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
 
 
 def _pool(pool: OpenPool) -> str:
-    """What its tasks ask for."""
+    """What its tasks require."""
     asked = pool.requirements
     wanted = [f"{name}={value}" for name, value in asked.labels.items()]
     wanted += [f"{name}={amount:g}" for name, amount in asked.placement.needs.items()]
@@ -147,5 +149,5 @@ def _last_scan(view: ServerView) -> str:
 
 
 def short(id: Any) -> str:
-    """What people read and type of an id."""
+    """The part of an id that people read and type."""
     return str(id)[:8]

@@ -1,6 +1,6 @@
-"""Jobs: `mainspring job list | show | create | delete`.
+"""`mainspring job list | show | create | delete`
 
-Next: cli/client.py; the rules for what a job may be are in model/tasks/define_job.py
+Next: operations/jobs.py
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.jobs.http_options import http_fields, http_options, take_http
 from mainspring.cli.jobs.limit_options import limit_fields, limit_options, take_limits
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import Whole, pairs
+from mainspring.cli.parse import Whole, name_of, pairs
 from mainspring.cli.render import fields, note, print_json, table
 from mainspring.errors import ValidationError
 
@@ -36,21 +37,16 @@ async def list_jobs(client: Client) -> None:
     """Show all jobs."""
     from mainspring.model.tasks.jobs import kind_of
 
-    found = await client.jobs()
+    found = await client.call(operations.jobs.listing)
     if shared().json:
         print_json(found)
         return
     table(
         ["NAME", "KIND", "RUNS", "LIVE", "DESCRIPTION"],
         [
-            [
-                view.name,
-                kind_of(view.definition.run),
-                _runs(view.definition.run),
-                view.live,
-                view.definition.description,
-            ]
+            [view.name, kind_of(job.run), _runs(job.run), view.live, job.description]
             for view in found
+            for job in (view.definition,)
         ],
         empty="no jobs yet; make one with `mainspring job create hello -- echo hello`",
         room=Room(cut=("NAME", "RUNS", "DESCRIPTION"), drop=("DESCRIPTION", "KIND")),
@@ -58,18 +54,18 @@ async def list_jobs(client: Client) -> None:
 
 
 @job.command("show", epilog=examples("mainspring job show backup"))
-@click.argument("name")
+@click.argument("name", type=name_of("job"))
 @with_client
 async def show_job(client: Client, name: str) -> None:
     """Show one job with its policies."""
     from mainspring.model.tasks.jobs import kind_of
 
-    view = await client.job(name)
+    view = await client.call(operations.jobs.show, name)
     if shared().json:
         print_json(view)
         return
-    able, wait = await client.agents.able(view.definition)
     definition = view.definition
+    able = await client.call(operations.jobs.able_agents, definition)
     fields(
         {
             "name": view.name,
@@ -86,13 +82,13 @@ async def show_job(client: Client, name: str) -> None:
             "requires": definition.requires or None,
             **_placement_fields(definition.placement),
             **limit_fields(definition.gate),
-            "agents": ", ".join(able) or (wait and wait.reason),
+            "agents": ", ".join(able.names) or (able.wait and able.wait.reason),
         }
     )
 
 
 def _retries(definition: Definition) -> str:
-    """How often it is retried; told if that is what its kind has by itself."""
+    """How often and when it is retried, and whether that is the default of its kind."""
     from mainspring.model.tasks.jobs import kind_of
     from mainspring.model.tasks.retry import DEFAULT_RETRIES
 
@@ -161,7 +157,7 @@ def _details(run: Run) -> dict[str, Any]:
         "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
     ),
 )
-@click.argument("name")
+@click.argument("name", type=name_of("name"))
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
 @http_options
 @click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
@@ -239,7 +235,8 @@ async def create_job(
         )
     elif argv or shell or cwd or env or stdin or user or limit or python or warm:
         raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
-    changed = await client.create_job(name, define(run, _options(policies) | limits), replace=replace)
+    definition = define(run, _options(policies) | limits)
+    changed = await client.call(operations.jobs.create, name, definition, replace=replace)
     if shared().json:
         print_json({"name": name, "changed": changed})
     else:
@@ -264,11 +261,11 @@ def _options(policies: dict[str, Any]) -> Any:
 
 
 @job.command("delete", epilog=examples("mainspring job delete backup"))
-@click.argument("name")
+@click.argument("name", type=name_of("job"))
 @with_client
 async def delete_job(client: Client, name: str) -> None:
     """Remove a job that has no live tasks. Its history stays."""
-    await client.delete_job(name)
+    await client.call(operations.jobs.delete, name)
     if shared().json:
         print_json({"name": name, "deleted": True})
     else:

@@ -1,6 +1,6 @@
-"""The database's schema, and what goes on in it: `mainspring migrate`, `mainspring stats`.
+"""`mainspring migrate` and `mainspring stats`
 
-Next: store/postgres/migrate.py, store/tasks/tasks.py
+Next: operations/cluster.py
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.render import cell, counted, fields, note, print_json, table
@@ -61,7 +62,7 @@ async def _migrate(overrides: dict[str, str], only_plan: bool) -> list[Migration
 @with_client
 async def stats(client: Client) -> None:
     """Show how many tasks there are in each state, and who runs them."""
-    found = await client.stats()
+    found = await client.call(operations.cluster.stats)
     if shared().json:
         print_json(found)
         return

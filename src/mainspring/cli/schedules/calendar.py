@@ -1,6 +1,6 @@
-"""Calendars of days without plan times: `mainspring schedule calendar set | list | show | delete`.
+"""`mainspring schedule calendar set | list | show | delete`
 
-Next: store/schedules/calendars.py
+Next: operations/calendars.py
 """
 
 from __future__ import annotations
@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Group, examples, shared, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.render import fields, note, print_json, table
+from mainspring.cli.parse import name_of
+from mainspring.cli.render import counted, fields, note, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
+
+
+def _day(text: str) -> str:
+    from mainspring.model.schedules.excluded_days import check_excluded
+
+    return check_excluded(text.lower(), field="day")
 
 
 @click.group(cls=Group, epilog=examples("mainspring schedule calendar set holidays 12-25 2026-04-06"))
@@ -29,23 +37,23 @@ def calendar() -> None:
         "mainspring schedule calendar set weekend sat sun",
     ),
 )
-@click.argument("name")
-@click.argument("days", nargs=-1, required=True, metavar="DAY...")
+@click.argument("name", type=name_of("calendar"))
+@click.argument("days", type=_day, nargs=-1, required=True, metavar="DAY...")
 @with_client
 async def set_calendar(client: Client, name: str, days: tuple[str, ...]) -> None:
     """Make a calendar of exactly these days, or change it; the schedules that use it follow at once."""
-    users = await client.schedules.put_calendar(name, days)
+    view = await client.call(operations.calendars.put, name, days)
     if shared().json:
-        print_json({"name": name, "days": days, "schedules": users})
+        print_json(view)
     else:
-        note(f"set; {len(users)} schedule{'' if len(users) == 1 else 's'} use{'s' if len(users) == 1 else ''} it")
+        note(f"set; {counted(len(view.schedules), 'schedule')} use{'s' if len(view.schedules) == 1 else ''} it")
 
 
 @calendar.command("list", epilog=examples("mainspring schedule calendar list"))
 @with_client
 async def list_calendars(client: Client) -> None:
     """Show all calendars."""
-    found = await client.schedules.calendars()
+    found = await client.call(operations.calendars.listing)
     if shared().json:
         print_json([{"name": name, "days": days} for name, days in found.items()])
         return
@@ -58,23 +66,23 @@ async def list_calendars(client: Client) -> None:
 
 
 @calendar.command("show", epilog=examples("mainspring schedule calendar show holidays"))
-@click.argument("name")
+@click.argument("name", type=name_of("calendar"))
 @with_client
 async def show_calendar(client: Client, name: str) -> None:
     """Show the days of a calendar, and the schedules that use it."""
-    days, users = await client.schedules.calendar(name)
+    view = await client.call(operations.calendars.show, name)
     if shared().json:
-        print_json({"name": name, "days": days, "schedules": users})
+        print_json(view)
         return
-    fields({"name": name, "days": "\n".join(days), "schedules": "\n".join(users)})
+    fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules)})
 
 
 @calendar.command("delete", epilog=examples("mainspring schedule calendar delete holidays"))
-@click.argument("name")
+@click.argument("name", type=name_of("calendar"))
 @with_client
 async def delete_calendar(client: Client, name: str) -> None:
     """Remove a calendar that no schedule uses."""
-    await client.schedules.delete_calendar(name)
+    await client.call(operations.calendars.delete, name)
     if shared().json:
         print_json({"name": name, "deleted": True})
     else:

@@ -1,6 +1,6 @@
-"""Schedules made and changed by hand: `mainspring schedule create | edit`.
+"""`mainspring schedule create | edit`, and how the commands report a change
 
-Next: cli/schedule_client.py; the rules for what a schedule may be are in model/schedules/define_schedule.py
+Next: operations/schedules.py
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.parse import Whole, arguments
+from mainspring.cli.parse import Whole, arguments, name_of
 from mainspring.cli.render import note, print_json
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.cli.schedules.shapes import ScheduleView
+    from mainspring.operations.schedules import ScheduleChange, ScheduleView
     from mainspring.store.schedules.revoke import Recalled
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,13 +110,13 @@ async def create(
     schedule = define_schedule(
         name, job, _given(options), args=json.loads(arguments(args, arg)), description=description or ""
     )
-    view = await client.schedules.create(schedule, enabled=enable)
+    view = await client.call(operations.schedules.create, schedule, enabled=enable)
     if shared().json:
         print_json(view)
         return
     note(f"created: {view.words}" + ("" if view.kind == "daemon" else f", in {view.timezone}"))
     if enable:
-        _tell_next(view)
+        _note_next(view)
     else:
         note(f"it is disabled; let it run with `mainspring schedule enable {name}`")
 
@@ -136,7 +137,7 @@ def _other_command(context: click.Context, parameter: click.Parameter, value: bo
         "mainspring schedule edit nightly --overlap skip --clear end --clear calendars",
     ),
 )
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @_schedule_options
 @click.option("--job", metavar="JOB", help="Run another job.")
 @click.option("--clear", multiple=True, metavar="OPTION", help="Back to its default: end, max_runs, …; repeatable.")
@@ -168,13 +169,12 @@ async def edit(
     )
     if not (change.options or clear or job or given or args is not None or description is not None):
         raise click.UsageError("nothing to change; give an option", click.get_current_context())
-    edited(Schedule(name, "job", "every", "60"), change)  # what is wrong by itself is refused before anybody is asked
-    view, recalled = await client.schedules.edit(name, change)
-    tell_change(view, recalled, done="changed")
+    edited(Schedule(name, "job", "every", "60"), change)  # refuse what is wrong by itself before connecting
+    report_change(await client.call(operations.schedules.edit, name, change), done="changed")
 
 
-def tell_change(view: ScheduleView, recalled: Recalled | None, *, done: str) -> None:
-    """What a change did."""
+def report_change(change: ScheduleChange, *, done: str) -> None:
+    view, recalled = change.schedule, change.recalled
     if shared().json:
         told = None if recalled is None else recalled._asdict()
         print_json({"schedule": view, "changed": recalled is not None, "recalled": told})
@@ -184,13 +184,13 @@ def tell_change(view: ScheduleView, recalled: Recalled | None, *, done: str) -> 
         return
     note(done + tell_recalled(recalled))
     if view.enabled:
-        _tell_next(view)
+        _note_next(view)
     if view.drift:
         note(f"it belongs to the code of {view.app!r}: the change holds until that says something new")
 
 
 def tell_recalled(recalled: Recalled) -> str:
-    """What became of what was planned, behind a word that says what was done."""
+    """What became of planned tasks, to follow the word that says what was done."""
     parts = []
     if recalled.taken_back:
         parts.append(f"took back {_runs(recalled.taken_back, 'planned')}")
@@ -206,6 +206,6 @@ def _runs(count: int, kind: str) -> str:
     return f"{count} {kind} run{'' if count == 1 else 's'}"
 
 
-def _tell_next(view: ScheduleView) -> None:
+def _note_next(view: ScheduleView) -> None:
     if view.next is not None:
         note(f"next: {view.next.isoformat(sep=' ')}")

@@ -1,4 +1,4 @@
-"""What a schedule would do: `mainspring schedule preview`. Asks no database.
+"""`mainspring schedule preview`. Needs no database.
 
 Next: model/schedules/preview.py
 """

@@ -1,6 +1,6 @@
-"""Schedules as people see them: `mainspring schedule list | show`.
+"""`mainspring schedule list | show`
 
-Next: cli/schedule_client.py
+Next: operations/schedules.py
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Command, examples, shared, with_client
 from mainspring.cli.layout import Room
+from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, fields, on_terminal, print_json, table
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.cli.schedules.shapes import LastFire, ScheduleView, Shown
+    from mainspring.operations.schedules import LastFire, ScheduleDetail, ScheduleView
 
 _DRIFT = Room(fold=("CODE", "IN FORCE"))
 _DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}
@@ -29,11 +31,11 @@ _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "exclude
     cls=Command,
     epilog=examples("mainspring schedule list --job backup", "mainspring schedule list --json | jq '.[].next'"),
 )
-@click.option("--job", metavar="NAME", help="Only schedules of this job.")
+@click.option("--job", type=name_of("job"), metavar="NAME", help="Only schedules of this job.")
 @with_client
 async def list_schedules(client: Client, job: str | None) -> None:
     """Show all schedules, with their next plan times by their own clocks."""
-    found = await client.schedules.listing(job)
+    found = await client.call(operations.schedules.listing, job=job)
     if shared().json:
         print_json(found)
         return
@@ -91,11 +93,11 @@ def _remark(view: ScheduleView) -> str:
 @click.command(
     "show", cls=Command, epilog=examples("mainspring schedule show nightly", "mainspring schedule show nightly --json")
 )
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @with_client
 async def show(client: Client, name: str) -> None:
     """Show one schedule: its policies, what comes next, what came last, and how it differs from its code."""
-    found = await client.schedules.show(name)
+    found = await client.call(operations.schedules.show, name)
     if shared().json:
         print_json(found)
         return
@@ -106,8 +108,7 @@ async def show(client: Client, name: str) -> None:
         table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="", room=_DRIFT)
 
 
-def _told(found: Shown) -> dict[str, Any]:
-    """Names and values, for people."""
+def _told(found: ScheduleDetail) -> dict[str, Any]:
     view = found.schedule
     return {
         "name": view.name,
@@ -150,7 +151,7 @@ def _last(fire: LastFire) -> str:
 
 
 def _policies(view: ScheduleView) -> dict[str, Any]:
-    """Those that somebody has chosen."""
+    """Those that differ from the default."""
     from mainspring.model.schedules.schedules import Policies
 
     default = Policies()

@@ -1,23 +1,15 @@
-"""Base: what all commands share: options that go before or after any of them, and a client.
+"""Base: what all commands share: the options that go before or after any of them, and examples in their help.
 
-Imports nothing heavy: `mainspring --help` loads this module and those of the commands.
-Next: cli/client.py
+`mainspring --help` loads this module and those of the commands, so they import nothing heavy.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-
-P = ParamSpec("P")
 
 
 @dataclass
@@ -111,23 +103,3 @@ def _example(line: str) -> list[str]:
         else:
             parts[-1] += word
     return [*parts, f"    {told.lstrip()}"] if told else parts
-
-
-def with_client(command: Callable[Concatenate[Client, P], Awaitable[None]]) -> Callable[P, None]:
-    """Run an async command with a client for the database that the shared options name."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        import asyncio
-
-        from mainspring.cli.client import open_client
-
-        overrides = shared().overrides()
-
-        async def main() -> None:
-            async with open_client(overrides) as client:
-                await command(client, *args, **kwargs)
-
-        asyncio.run(main())
-
-    return run

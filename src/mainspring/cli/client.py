@@ -5,16 +5,16 @@ Next: operations/tasks.py
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-import asyncpg
+from mainspring.cli.base import shared
 
-from mainspring.compose.local import Settings, load, open_database
-from mainspring.errors import AccessDenied, SchemaMismatch
-from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.database import Database
+if TYPE_CHECKING:
+    from mainspring.config import Settings
+    from mainspring.store.postgres.database import Connection, Database
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,19 +31,19 @@ class Client:
     async def call(
         self, operation: Callable[Concatenate[Connection, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """`await client.call(jobs.show, "backup")`"""
+        """`await client.call(operations.jobs.show, "backup")`"""
         async with self.acquire() as conn:
             return await operation(conn, *args, **kwargs)
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
-        if self._database is None:
-            # The embedded PostgreSQL is migrated by its first user. A shared one is migrated by servers and
-            # `mainspring migrate` only.
-            opening = open_database(self.settings, prepare=self.settings.dsn is None)
-            self._database = await self._stack.enter_async_context(opening)
+        import asyncpg
+
+        from mainspring.errors import AccessDenied, SchemaMismatch
+
+        database = await self._open()
         try:
-            async with self._database.acquire() as conn:
+            async with database.acquire() as conn:
                 yield conn
         except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError) as error:
             raise SchemaMismatch("this database lacks (parts of) the schema; run `mainspring migrate`") from error
@@ -52,14 +52,37 @@ class Client:
         except asyncpg.InsufficientPrivilegeError as error:
             raise AccessDenied(f"PostgreSQL does not allow it ({error}); use a role that may") from error
 
+    async def _open(self) -> Database:
+        """Migrates the embedded PostgreSQL; a shared one is left to servers and `mainspring migrate`."""
+        from mainspring.compose.local import open_database
+
+        if self._database is None:
+            opening = open_database(self.settings, prepare=self.settings.dsn is None)
+            self._database = await self._stack.enter_async_context(opening)
+        return self._database
+
     async def close(self) -> None:
         await self._stack.aclose()
 
 
-@asynccontextmanager
-async def open_client(overrides: Mapping[str, Any]) -> AsyncIterator[Client]:
-    client = Client(load(overrides))
-    try:
-        yield client
-    finally:
-        await client.close()
+def with_client(command: Callable[Concatenate[Client, P], Awaitable[None]]) -> Callable[P, None]:
+    """Run an async command with a client for the database that the shared options name."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        import asyncio
+
+        from mainspring.compose.local import load
+
+        overrides = shared().overrides()
+
+        async def main() -> None:
+            client = Client(load(overrides))
+            try:
+                await command(client, *args, **kwargs)
+            finally:
+                await client.close()
+
+        asyncio.run(main())
+
+    return run

@@ -1,7 +1,6 @@
-"""How data is shown: tables on a terminal, tabs for other programs' pipes, JSON when asked for.
+"""Render: tables on a terminal, tabs in a pipe, JSON with --json. Data goes to stdout, all else to stderr.
 
-Data goes to stdout, everything else to stderr.
-Next: cli/layout.py, cli/tasks/tasks.py
+Next: cli/layout.py
 """
 
 from __future__ import annotations
@@ -34,8 +33,21 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.encode(value).decode())
 
 
+def print_if_json(value: Any) -> bool:
+    """Print the value as JSON if --json asks for it; returns whether it does."""
+    if shared().json:
+        print_json(value)
+    return shared().json
+
+
+def confirm(value: Any, text: str) -> None:
+    """What a change did: JSON if --json asks for it, else a sentence."""
+    if not print_if_json(value):
+        note(text)
+
+
 def note(text: str) -> None:
-    """Something for a person, on stderr. That nobody listens is no reason to stop."""
+    """A sentence for a person, on stderr. A closed stderr is no reason to stop."""
     with suppress(OSError):
         click.echo(readable(text), file=sys.stderr)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import fields, note, print_json, table
+from mainspring.cli.render import confirm, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.registry import AgentView
 
 _COLUMNS: dict[str, Callable[[AgentView], Any]] = {
@@ -59,8 +59,7 @@ def agents(context: click.Context) -> None:
 async def list_agents(client: Client) -> None:
     """Show the agents that are there, and those that left or were lost within the hour; `show` tells all of one."""
     found = await client.call(operations.fleet.listing)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     table(
         list(_COLUMNS),
@@ -77,8 +76,7 @@ async def list_agents(client: Client) -> None:
 async def show_agent(client: Client, name: str) -> None:
     """Show all that is known of one agent."""
     found = await client.call(operations.fleet.show, name)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     for number, view in enumerate(found):
         if number:
@@ -145,10 +143,7 @@ async def undrain(client: Client, name: str) -> None:
 
 
 def _tell(name: str, status: str, changed: bool, what: str) -> None:
-    if shared().json:
-        print_json({"name": name, "status": status, "changed": changed})
-    else:
-        note(what if changed else f"{what}, as before")
+    confirm({"name": name, "status": status, "changed": changed}, what if changed else f"{what}, as before")
 
 
 @agents.command("strategy", epilog=examples("mainspring agents strategy", "mainspring agents strategy least_tasks"))
@@ -165,9 +160,7 @@ async def strategy(client: Client, name: str | None) -> None:
         check_strategy(name, field="strategy")
         await client.call(operations.fleet.set_strategy, name)
     chosen = name or await client.call(operations.fleet.strategy)
-    if shared().json:
-        print_json({"strategy": chosen})
-    else:
+    if not print_if_json({"strategy": chosen}):
         click.echo(chosen)
 
 

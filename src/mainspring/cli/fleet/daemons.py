@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
-from mainspring.cli.render import fields, note, print_json, table, visible
+from mainspring.cli.render import confirm, fields, note, print_if_json, table, visible
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.daemons.daemon_views import Daemon, Replica
 
 
@@ -33,8 +33,7 @@ def daemon() -> None:
 async def list_daemons(client: Client) -> None:
     """Show all daemons, a line for each replica."""
     found = await client.call(operations.daemons.listing)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     table(
         ["NAME", "UP", "REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"],
@@ -63,8 +62,7 @@ def _cells(replica: Replica) -> list[Any]:
 async def show_daemon(client: Client, name: str) -> None:
     """Show one daemon and its replicas."""
     found = await client.call(operations.daemons.show, name)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     fields(
         {
@@ -138,8 +136,7 @@ async def create_daemon(
     when: Any = {option: given[option] for option in ("replicas", *OF_DAEMONS) if option in given}
     schedule = define_schedule(name, name, when, description=given.get("description", ""))
     await client.call(operations.daemons.create, definition, schedule, enabled=not stopped, replace=replace)
-    if shared().json:
-        print_json({"name": name, "replicas": int(schedule.expression), "enabled": not stopped})
+    if print_if_json({"name": name, "replicas": int(schedule.expression), "enabled": not stopped}):
         return
     command_to_type = f"start {name}" if stopped else f"show {name}"
     note(f"created; {'start' if stopped else 'see'} it with `mainspring daemon {command_to_type}`")
@@ -229,7 +226,4 @@ async def logs(client: Client, name: str, replica: int | None, follow: bool, tim
 
 
 def _tell(name: str, changed: bool, done: str) -> None:
-    if shared().json:
-        print_json({"name": name, "changed": changed})
-    else:
-        note(done if changed else f"unchanged: it is {done} already")
+    confirm({"name": name, "changed": changed}, done if changed else f"unchanged: it is {done} already")

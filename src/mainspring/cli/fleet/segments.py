@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.fleet.servers import short
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole
-from mainspring.cli.render import counted, note, print_json, table
+from mainspring.cli.render import counted, note, print_if_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.cluster_views import SegmentView
 
 _LAST = 20  # moves that are shown if no number is given
@@ -56,8 +56,7 @@ async def segments(client: Client, each: bool, events: int | None) -> None:
         await _show_moves(client, events)
         return
     found = await client.call(operations.cluster.segments)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     _show_each(found) if each else _show_owners(found)
     _warn(found)
@@ -115,8 +114,7 @@ async def _show_moves(client: Client, limit: int) -> None:
     from mainspring.model.words.ranges import ranges
 
     found = await client.call(operations.cluster.moves, limit)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     table(
         ["WHEN", "MOVED", "SEGMENTS", "FROM", "TO", "WHY", "TERM"],

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import age, fields, note, print_json, table
+from mainspring.cli.render import age, cell, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.server_views import OpenPool, ServerDetail, ServerView
 
 # The most important first: a narrow terminal shows no more than fits.
@@ -65,8 +65,7 @@ def servers(context: click.Context, everything: bool) -> None:
 @with_client
 async def _list_servers(client: Client, everything: bool) -> None:
     found = await client.call(operations.cluster.servers, everything=everything)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     table(
         list(_COLUMNS),
@@ -95,14 +94,12 @@ def _warn(found: list[ServerView]) -> None:
 async def show_server(client: Client, name: str) -> None:
     """Show all that is known of one server: by its name, or by the beginning of its id."""
     found = await client.call(operations.cluster.server, name)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     fields(_fields(found))
 
 
 def _fields(found: ServerDetail) -> dict[str, Any]:
-    from mainspring.cli.render import cell
     from mainspring.model.words.ranges import ranges
 
     view = found.server

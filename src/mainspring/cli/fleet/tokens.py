@@ -6,18 +6,15 @@ Next: operations/access.py
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, duration, name_of
-from mainspring.cli.render import note, print_json, table
-
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
+from mainspring.cli.render import confirm, note, print_if_json, table
 
 
 @click.group(cls=Group, epilog=examples("mainspring token create rack-7"))
@@ -42,9 +39,7 @@ async def create(client: Client, name: str, expires: str | None, once: bool) -> 
     seconds = duration(expires or "1h", field="expires", at_least=1.0) if expires or once else None
     lifetime = None if seconds is None else timedelta(seconds=seconds)
     made = await client.call(operations.access.create_token, name, lifetime=lifetime, once=once)
-    if shared().json:
-        print_json(made)
-    else:
+    if not print_if_json(made):
         click.echo(made.token)
         note(f"token {made.id}; nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
 
@@ -54,8 +49,7 @@ async def create(client: Client, name: str, expires: str | None, once: bool) -> 
 async def list_tokens(client: Client) -> None:
     """Show the tokens there are, without their secrets."""
     found = await client.call(operations.access.listing)
-    if shared().json:
-        print_json([found_token._asdict() for found_token in found])
+    if print_if_json([found_token._asdict() for found_token in found]):
         return
     table(
         ["ID", "NAME", "ROLE", "ONCE", "CREATED", "EXPIRES", "USED", "REVOKED"],
@@ -71,7 +65,4 @@ async def list_tokens(client: Client) -> None:
 async def revoke(client: Client, id: int) -> None:
     """End a token: agents that came with it are cut off within seconds."""
     await client.call(operations.access.revoke, id)
-    if shared().json:
-        print_json({"id": id, "revoked": True})
-    else:
-        note("revoked")
+    confirm({"id": id, "revoked": True}, "revoked")

@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
-from mainspring.cli.jobs.http_options import http_fields, http_options, take_http
-from mainspring.cli.jobs.limit_options import limit_fields, limit_options, take_limits
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
+from mainspring.cli.jobs.options import http_options, limit_options, take_http, take_limits
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
-from mainspring.cli.render import fields, note, print_json, table
+from mainspring.cli.render import confirm, fields, print_if_json, table
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-    from mainspring.model.tasks.jobs import Definition, Placement, Run
-
-_KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
+    from mainspring.model.tasks.jobs import Run
 
 
 @click.group(cls=Group)
@@ -35,16 +32,16 @@ def job() -> None:
 @with_client
 async def list_jobs(client: Client) -> None:
     """Show all jobs."""
+    from mainspring.cli.jobs.describe import what_runs
     from mainspring.model.tasks.jobs import kind_of
 
     found = await client.call(operations.jobs.listing)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     table(
         ["NAME", "KIND", "RUNS", "LIVE", "DESCRIPTION"],
         [
-            [view.name, kind_of(job.run), _runs(job.run), view.live, job.description]
+            [view.name, kind_of(job.run), what_runs(job.run), view.live, job.description]
             for view in found
             for job in (view.definition,)
         ],
@@ -58,91 +55,13 @@ async def list_jobs(client: Client) -> None:
 @with_client
 async def show_job(client: Client, name: str) -> None:
     """Show one job with its policies."""
-    from mainspring.model.tasks.jobs import kind_of
+    from mainspring.cli.jobs.describe import job_fields
 
     view = await client.call(operations.jobs.show, name)
-    if shared().json:
-        print_json(view)
+    if print_if_json(view):
         return
-    definition = view.definition
-    able = await client.call(operations.jobs.able_agents, definition)
-    fields(
-        {
-            "name": view.name,
-            "version": view.version,
-            "kind": kind_of(definition.run),
-            "runs": _runs(definition.run),
-            **_details(definition.run),
-            "description": definition.description,
-            "retries": _retries(definition),
-            "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
-            "grace": f"{definition.grace:g} s",
-            "delivery": definition.delivery,
-            "priority": definition.priority,
-            "requires": definition.requires or None,
-            **_placement_fields(definition.placement),
-            **limit_fields(definition.gate),
-            "agents": ", ".join(able.names) or (able.wait and able.wait.reason),
-        }
-    )
-
-
-def _retries(definition: Definition) -> str:
-    """How often and when it is retried, and whether that is the default of its kind."""
-    from mainspring.model.tasks.jobs import kind_of
-    from mainspring.model.tasks.retry import DEFAULT_RETRIES
-
-    retry, kind = definition.retry, kind_of(definition.run)
-    delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
-    by_default = f"the default of {_KINDS[kind]}" if retry.retries == DEFAULT_RETRIES[kind] else ""
-    if not retry.retries:
-        return f"none ({by_default})" if by_default else "none"
-    return f"{retry.retries} ({delays}{by_default and f'; {by_default}'})"
-
-
-def _runs(run: Run) -> str:
-    from shlex import join
-
-    from mainspring.model.tasks.jobs import Command, Http
-
-    if isinstance(run, Http):
-        return f"{run.method} {run.url}"
-    if not isinstance(run, Command):
-        return run.handler
-    if run.python:
-        return f"python {join(run.argv)}"
-    return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
-
-
-def _placement_fields(placement: Placement) -> dict[str, Any]:
-    return {
-        "needs": placement.needs or None,
-        "prefer": placement.prefer or None,
-        "sticky": placement.sticky,
-        "placement": placement.strategy,
-        "broadcast": "every agent that matches" if placement.broadcast else None,
-    }
-
-
-def _details(run: Run) -> dict[str, Any]:
-    from mainspring.model.tasks.jobs import Command, Http
-
-    if isinstance(run, Http):
-        return http_fields(run)
-    if not isinstance(run, Command):
-        return {}
-    from mainspring.model.limits.process_limits import in_words
-
-    return {
-        "shell": run.shell or None,
-        "python": run.python or None,
-        "warm": " ".join(run.warm),
-        "user": run.user,
-        "limits": ", ".join(f"{name} {limit}" for name, limit in in_words(run.limits).items()),
-        "cwd": run.cwd,
-        "env": run.env or None,
-        "stdin": run.stdin,
-    }
+    able = await client.call(operations.jobs.able_agents, view.definition)
+    fields(job_fields(view) | {"agents": ", ".join(able.names) or (able.wait and able.wait.reason)})
 
 
 @job.command(
@@ -237,15 +156,12 @@ async def create_job(
         raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
     definition = define(run, _options(policies) | limits)
     changed = await client.call(operations.jobs.create, name, definition, replace=replace)
-    if shared().json:
-        print_json({"name": name, "changed": changed})
-    else:
-        what = "unchanged" if not changed else "changed" if replace else "created"
-        note(f"{what}; run it with `mainspring task submit {shlex.quote(name)}`")
+    what = "unchanged" if not changed else "changed" if replace else "created"
+    confirm({"name": name, "changed": changed}, f"{what}; run it with `mainspring task submit {shlex.quote(name)}`")
 
 
 def _options(policies: dict[str, Any]) -> Any:
-    """The options that were given, as model.define takes them."""
+    """The options that were given, as `define` takes them."""
     from mainspring.model.placement.define_placement import parse_amounts
 
     given = {name: value for name, value in policies.items() if value is not None and value != ()}
@@ -266,7 +182,4 @@ def _options(policies: dict[str, Any]) -> Any:
 async def delete_job(client: Client, name: str) -> None:
     """Remove a job that has no live tasks. Its history stays."""
     await client.call(operations.jobs.delete, name)
-    if shared().json:
-        print_json({"name": name, "deleted": True})
-    else:
-        note("deleted")
+    confirm({"name": name, "deleted": True}, "deleted")

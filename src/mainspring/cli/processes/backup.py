@@ -1,6 +1,6 @@
-"""Backups and the embedded PostgreSQL by itself: `mainspring backup`, `mainspring restore`, `mainspring db`.
+"""`mainspring backup`, `mainspring restore`, and `mainspring db`: the embedded PostgreSQL by itself
 
-Next: store/maintenance/backup.py, store/maintenance/restore.py, store/embedded/server.py
+Next: store/maintenance/backup.py
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.render import counted, note, print_json
+from mainspring.cli.render import confirm, counted, note, print_if_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Database
 
 _REPORT_SECONDS = 5.0
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 @click.command(
@@ -46,10 +46,7 @@ def backup(file: str, force: bool) -> None:
     if not file or file == "-":
         raise click.UsageError("FILE: name a file; it is written under another name, and renamed when it is complete")
     size = asyncio.run(_back_up(Path(file).absolute(), shared().overrides(), force))
-    if shared().json:
-        print_json({"file": file, "bytes": size})
-    else:
-        note(f"{file}: {_megabytes(size)}; `mainspring restore` brings it back")
+    confirm({"file": file, "bytes": size}, f"{file}: {_megabytes(size)}; `mainspring restore` brings it back")
 
 
 @click.command(
@@ -73,11 +70,8 @@ def restore(file: str, force: bool, no_privileges: bool, renew_id: bool) -> None
 
     options = {"replace": force, "privileges": not no_privileges, "renew_id": renew_id}
     tasks = asyncio.run(_restore(Path(file).absolute(), shared().overrides(), options))
-    if shared().json:
-        print_json({"file": file, **tasks})
-    else:
-        live = counted(tasks["tasks"], "live task")
-        note(f"restored: {counted(tasks['jobs'], 'job')}, {live}; now start what runs them")
+    found = f"{counted(tasks['jobs'], 'job')}, {counted(tasks['tasks'], 'live task')}"
+    confirm({"file": file, **tasks}, f"restored: {found}; now start what runs them")
 
 
 @click.command(
@@ -102,7 +96,7 @@ def db() -> None:
             "db runs the embedded PostgreSQL, and a DSN is set (--dsn, MAINSPRING_DSN or mainspring.toml); name a "
             "directory with --data, and no DSN"
         )
-    asyncio.run(_run_alone(data_directory(settings), as_json=shared().json))
+    asyncio.run(_run_alone(data_directory(settings)))
 
 
 async def _back_up(file: Path, overrides: dict[str, str], force: bool) -> int:
@@ -124,7 +118,7 @@ async def _restore(file: Path, overrides: dict[str, str], options: dict[str, boo
 
 @asynccontextmanager
 async def _opened(overrides: dict[str, str], file: Path | None = None) -> AsyncIterator[tuple[Database, Programs]]:
-    """The database, and programs that fit it and can read `file`. The embedded one stays up until the block ends."""
+    """The database, and programs of its version that can read `file`."""
     from mainspring.compose.local import data_directory, load, open_database
     from mainspring.errors import NotFound
     from mainspring.store.maintenance.backup import programs_of
@@ -138,7 +132,7 @@ async def _opened(overrides: dict[str, str], file: Path | None = None) -> AsyncI
 
 
 def _report(what: str) -> Callable[[int], None]:
-    """Tells how far it is, every few seconds."""
+    """Prints the progress every few seconds."""
     last = time.monotonic()
 
     def report(size: int) -> None:
@@ -155,8 +149,8 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-async def _run_alone(directory: Path, *, as_json: bool) -> None:
-    """Until a signal. If it dies, it is started again, as by anybody who uses it."""
+async def _run_alone(directory: Path) -> None:
+    """Run until a signal. If PostgreSQL dies, start it again, as every user of it does."""
     import asyncio
     from contextlib import suppress
 
@@ -166,13 +160,13 @@ async def _run_alone(directory: Path, *, as_json: bool) -> None:
     signals = Signals()
     embedded = await asyncio.to_thread(Embedded.start, directory)
     try:
-        told: dict[str, Any] = {"dsn": embedded.dsn, "data": str(embedded.directory)}
-        print_json(told) if as_json else click.echo(embedded.dsn)
+        if not print_if_json({"dsn": embedded.dsn, "data": str(embedded.directory)}):
+            click.echo(embedded.dsn)
         sys.stdout.flush()
         note("PostgreSQL is up, for psql and others with this DSN; Ctrl-C stops it")
         while not signals.asked.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(_CHECK_SECONDS):
                     await signals.asked.wait()
             await asyncio.to_thread(embedded.revive)
     finally:

@@ -19,7 +19,7 @@ import click
 from mainspring.cli.base import Command, examples, shared
 from mainspring.cli.layout import shortened
 from mainspring.cli.parse import Whole
-from mainspring.cli.render import headline, note, print_json, visible
+from mainspring.cli.render import headline, note, print_if_json, visible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,10 +55,8 @@ def demo(seconds: int) -> None:
         overrides = {"data_directory": str(_directory())}
     log_to_stderr(logging.WARNING)
     logging.getLogger("mainspring.job").setLevel(logging.CRITICAL)  # what fails is part of the show
-    score = run(_play(seconds, overrides, as_json=shared().json))
-    if shared().json:
-        print_json(score.summary())
-    else:
+    score = run(_play(seconds, overrides))
+    if not print_if_json(score.summary()):
         _tell(score, overrides)
     leave_threads_behind(0)
 
@@ -72,7 +70,7 @@ def _directory() -> Path:
     return directory.with_name(f"{directory.name}-demo-{fingerprint()}")
 
 
-async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Score:
+async def _play(seconds: int, overrides: dict[str, str]) -> Score:
     """Set the stage, play for `seconds` or until a signal, and wait for the last task to end."""
     import asyncio
 
@@ -88,7 +86,7 @@ async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Sc
         runner = app.engine.agent.runner
         signals.hurry = lambda: runner.stop_all("shutdown")
         began = datetime.fromtimestamp(app.engine.server.clock.now() - 5.0, UTC)
-        score = Score(stage, began, as_json=as_json)
+        score = Score(stage, began)
         app.engine.server.recorder.on_recorded.append(score.recorded)
         settle_memory()
         watching = asyncio.create_task(score.watch())
@@ -131,12 +129,11 @@ async def _perform(seconds: int, stage: Stage, scenes: Sequence[Scene]) -> None:
 class Score:
     """What has happened: printed as it happens, and summed up at the end."""
 
-    def __init__(self, stage: Stage, began: datetime, *, as_json: bool) -> None:
+    def __init__(self, stage: Stage, began: datetime) -> None:
         import asyncio
 
         self._stage = stage
         self._began = began
-        self._as_json = as_json
         self._endings: asyncio.Queue[Ending] = asyncio.Queue()
         self._fired = 0
         self._states: dict[str, int] = {}
@@ -179,7 +176,7 @@ class Score:
         colour = {"succeeded": "green", "cancelled": "yellow", "skipped": "yellow"}.get(attempt.state, "red")
         about = shortened(about, max(1, COLUMNS - len(line)))
         shown = click.style(line, fg=colour) + click.style(about, dim=not failed)
-        click.echo(shown, file=sys.stderr if self._as_json else sys.stdout)
+        click.echo(shown, err=shared().json)
 
     async def complete(self, *, interrupted: bool) -> None:
         """Wait for the last tasks to end, and for their lines; then count."""

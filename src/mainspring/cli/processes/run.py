@@ -1,4 +1,4 @@
-"""Processes that run tasks: `mainspring up` and `mainspring worker`.
+"""`mainspring up` and `mainspring worker`: processes that run tasks
 
 Next: compose/local.py
 """
@@ -14,7 +14,7 @@ import click
 from mainspring import __version__
 from mainspring.cli.base import Command, examples, shared
 from mainspring.cli.parse import Whole
-from mainspring.cli.render import note, print_json
+from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
@@ -95,23 +95,31 @@ def worker(app: str, reload: bool, **given: Any) -> int:
     return 0
 
 
-def _run(name: str | None, given: dict[str, Any]) -> None:
+def prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[str, Any]]:
+    """Set up logging and load the application; returns it with the settings that were given."""
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
-    from mainspring.sdk.app import App
+    from mainspring.cli.runtime import add_log_context, log_to_stderr
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
-    app = App("mainspring up") if name is None else load_app(name)
-    add_log_context()  # to the logging of the application too
-    run(_serve(app, name, overrides, as_json=shared().json))
+    loaded = None if app is None else load_app(app)
+    add_log_context()  # also to the handlers that the application has set up
+    return loaded, overrides
+
+
+def _run(name: str | None, given: dict[str, Any]) -> None:
+    from mainspring.cli.runtime import leave_threads_behind, run
+    from mainspring.sdk.app import App
+
+    app, overrides = prepare(name, given)
+    run(_serve(app or App("mainspring up"), name, overrides))
     leave_threads_behind(0)
 
 
-async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_json: bool) -> None:
-    """Run until a signal; then let running tasks end."""
+async def _serve(app: App, name: str | None, overrides: dict[str, Any]) -> None:
+    """Run until a signal, then drain."""
     from mainspring.cli.runtime import Signals, settle_memory
 
     signals = Signals()
@@ -122,10 +130,9 @@ async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_js
         signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
         settle_memory()
         where = place(settings.dsn, settings.data_directory)
-        if as_json:
-            print_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **where})
+        print_if_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **where})
         _announce(settings.agent_name, settings.slots, app, name, where, overrides)
-        await signals.asked.wait()  # a bug in the engine ends the block by itself
+        await signals.asked.wait()  # a bug in the engine cancels this
         running = engine.agent.runner.running
         note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
     note("stopped")
@@ -137,7 +144,7 @@ def _still(running: int, patience: float) -> str:
 
 
 def place(dsn: str | None, directory: str | None) -> dict[str, str]:
-    """Where the data lives, without secrets."""
+    """Where the data is, without secrets."""
     from mainspring.store.embedded.server import default_directory
 
     return {"dsn": mask(dsn)} if dsn is not None else {"data": directory or str(default_directory())}
@@ -166,7 +173,7 @@ Ctrl-C stops.
 
 
 def _where(overrides: dict[str, Any]) -> str:
-    """The options that lead another command to the same place; a password is not repeated."""
+    """The options that make another command use the same database, without a password."""
     if "data_directory" in overrides:
         return f" --data {shlex.quote(overrides['data_directory'])}"
     if "dsn" in overrides:
@@ -176,5 +183,5 @@ def _where(overrides: dict[str, Any]) -> str:
 
 
 def mask(dsn: str) -> str:
-    """A DSN that can be shown."""
+    """The DSN without its password."""
     return _PASSWORD.sub(lambda match: f"{match[2]}***" if match[2] else f"{match[1]}:***@", dsn)

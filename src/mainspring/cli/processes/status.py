@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.render import cell, counted, fields, note, print_json, table
+from mainspring.cli.render import cell, counted, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.cluster_views import Leader
     from mainspring.store.postgres.migrate import Migration
 
@@ -33,14 +33,8 @@ def migrate(only_plan: bool) -> None:
     import asyncio
 
     found = asyncio.run(_migrate(shared().overrides(), only_plan))
-    if shared().json:
-        print_json(
-            {
-                "planned" if only_plan else "applied": [
-                    {"number": migration.number, "name": migration.name} for migration in found
-                ]
-            }
-        )
+    told = [{"number": migration.number, "name": migration.name} for migration in found]
+    if print_if_json({"planned" if only_plan else "applied": told}):
         return
     for migration in found:
         click.echo(f"{migration.number:04}\t{migration.name}")
@@ -63,8 +57,7 @@ async def _migrate(overrides: dict[str, str], only_plan: bool) -> list[Migration
 async def stats(client: Client) -> None:
     """Show how many tasks there are in each state, and who runs them."""
     found = await client.call(operations.cluster.stats)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     lateness = found["lateness_ms"]
     fields(
@@ -93,7 +86,7 @@ def _leader(leader: Leader) -> str:
 
 
 def _show_maintenance(found: dict[str, Any]) -> None:
-    """What the chores came to, and what PostgreSQL counts of the hot tables."""
+    """The outcome of the maintenance chores, and PostgreSQL's counts of the hot tables."""
     click.echo()
     table(
         ["MAINTENANCE", "RUNS", "ROWS", "FAILURES", "LAST", "MS", "ERROR"],

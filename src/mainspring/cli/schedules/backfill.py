@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.parse import Whole, name_of, read_in
-from mainspring.cli.render import NO_AGENT, counted, note, print_json
+from mainspring.cli.render import NO_AGENT, confirm, counted, note, print_if_json
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.operations.backfill import Backfill
 
 MAX_PARALLEL = 1000
@@ -80,20 +80,18 @@ async def backfill(
     already = f"{plan.already:,} {'has' if plan.already == 1 else 'have'} a task already"
     note(f"{counted(plan.total, 'run')} in the range: {already}, {plan.to_run:,} to run")
     if dry_run:
-        if shared().json:
-            print_json(plan)
-        elif plan.to_run:
+        if not print_if_json(plan) and plan.to_run:
             note(f"from {plan.first} to {plan.last}; run it without --dry-run")
         return
     await _complete(client, run, max_parallel)
     failed = sorted(run.failed)
     succeeded = run.submitted - len(failed)
-    if shared().json:
-        counts = {name: getattr(plan, name) for name in ("schedule", "total", "already", "to_run")}
-        outcome = {"submitted": run.submitted, "succeeded": succeeded, "failed": len(failed)}
-        print_json(counts | outcome | {"failed_tasks": failed[:MOST_LISTED]})
-    else:
-        note(f"submitted {run.submitted:,}: {succeeded:,} succeeded, {len(failed):,} did not")
+    counts = {name: getattr(plan, name) for name in ("schedule", "total", "already", "to_run")}
+    outcome = {"submitted": run.submitted, "succeeded": succeeded, "failed": len(failed)}
+    confirm(
+        counts | outcome | {"failed_tasks": failed[:MOST_LISTED]},
+        f"submitted {run.submitted:,}: {succeeded:,} succeeded, {len(failed):,} did not",
+    )
     if failed:
         _advise(run.job, failed, sorted(set(run.failed.values())))
         click.get_current_context().exit(FAILED)

@@ -5,18 +5,14 @@ Next: operations/calendars.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import counted, fields, note, print_json, table
-
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
+from mainspring.cli.render import confirm, counted, fields, print_if_json, table
 
 
 def _day(text: str) -> str:
@@ -43,10 +39,7 @@ def calendar() -> None:
 async def set_calendar(client: Client, name: str, days: tuple[str, ...]) -> None:
     """Make a calendar of exactly these days, or change it; the schedules that use it follow at once."""
     view = await client.call(operations.calendars.put, name, days)
-    if shared().json:
-        print_json(view)
-    else:
-        note(f"set; {counted(len(view.schedules), 'schedule')} use{'s' if len(view.schedules) == 1 else ''} it")
+    confirm(view, f"set; {counted(len(view.schedules), 'schedule')} use{'s' if len(view.schedules) == 1 else ''} it")
 
 
 @calendar.command("list", epilog=examples("mainspring schedule calendar list"))
@@ -54,8 +47,7 @@ async def set_calendar(client: Client, name: str, days: tuple[str, ...]) -> None
 async def list_calendars(client: Client) -> None:
     """Show all calendars."""
     found = await client.call(operations.calendars.listing)
-    if shared().json:
-        print_json([{"name": name, "days": days} for name, days in found.items()])
+    if print_if_json([{"name": name, "days": days} for name, days in found.items()]):
         return
     table(
         ["NAME", "DAYS"],
@@ -71,8 +63,7 @@ async def list_calendars(client: Client) -> None:
 async def show_calendar(client: Client, name: str) -> None:
     """Show the days of a calendar, and the schedules that use it."""
     view = await client.call(operations.calendars.show, name)
-    if shared().json:
-        print_json(view)
+    if print_if_json(view):
         return
     fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules)})
 
@@ -83,7 +74,4 @@ async def show_calendar(client: Client, name: str) -> None:
 async def delete_calendar(client: Client, name: str) -> None:
     """Remove a calendar that no schedule uses."""
     await client.call(operations.calendars.delete, name)
-    if shared().json:
-        print_json({"name": name, "deleted": True})
-    else:
-        note("deleted")
+    confirm({"name": name, "deleted": True}, "deleted")

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.parse import Whole, arguments, name_of
-from mainspring.cli.render import note, print_json
+from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.operations.schedules import ScheduleChange, ScheduleView
     from mainspring.store.schedules.revoke import Recalled
 
@@ -111,8 +111,7 @@ async def create(
         name, job, _given(options), args=json.loads(arguments(args, arg)), description=description or ""
     )
     view = await client.call(operations.schedules.create, schedule, enabled=enable)
-    if shared().json:
-        print_json(view)
+    if print_if_json(view):
         return
     note(f"created: {view.words}" + ("" if view.kind == "daemon" else f", in {view.timezone}"))
     if enable:
@@ -175,9 +174,8 @@ async def edit(
 
 def report_change(change: ScheduleChange, *, done: str) -> None:
     view, recalled = change.schedule, change.recalled
-    if shared().json:
-        told = None if recalled is None else recalled._asdict()
-        print_json({"schedule": view, "changed": recalled is not None, "recalled": told})
+    told = None if recalled is None else recalled._asdict()
+    if print_if_json({"schedule": view, "changed": recalled is not None, "recalled": told}):
         return
     if recalled is None:
         note(f"unchanged: it is {done} already" if done.endswith("abled") else "unchanged")

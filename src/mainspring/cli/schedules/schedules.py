@@ -6,23 +6,20 @@ Next: operations/schedules.py
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import note, on_terminal, print_json
+from mainspring.cli.render import note, on_terminal, print_if_json
 from mainspring.cli.schedules.backfill import backfill
 from mainspring.cli.schedules.calendar import calendar
 from mainspring.cli.schedules.edit import create, edit, report_change, tell_recalled
 from mainspring.cli.schedules.preview import preview
 from mainspring.cli.schedules.story import check, explain
 from mainspring.cli.schedules.view import list_schedules, show
-
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
 
 
 @click.group(cls=Group)
@@ -64,8 +61,7 @@ async def delete(client: Client, name: str) -> None:
     change = await client.call(operations.schedules.delete, name)
     view, recalled = change.schedule, change.recalled
     assert recalled is not None  # a deletion always changes something
-    if shared().json:
-        print_json({"name": name, "deleted": True, "recalled": recalled._asdict()})
+    if print_if_json({"name": name, "deleted": True, "recalled": recalled._asdict()}):
         return
     note("deleted" + tell_recalled(recalled))
     if view.app is not None and not view.is_orphan:
@@ -82,8 +78,7 @@ async def delete(client: Client, name: str) -> None:
 async def run_now(client: Client, name: str, scope: tuple[str, ...]) -> None:
     """Run a schedule's job once, at once, beside its plan; prints the task of each scope."""
     ids = await client.call(operations.schedules.run_now, name, scope)
-    if shared().json:
-        print_json({"name": name, "tasks": ids})
+    if print_if_json({"name": name, "tasks": ids}):
         return
     for id in ids:
         click.echo(id)

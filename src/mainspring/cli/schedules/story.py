@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import duration, name_of, read_in
-from mainspring.cli.render import counted, note, print_json, table, visible, wrapped
+from mainspring.cli.render import counted, note, print_if_json, table, visible, wrapped
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.schedules.missed import Checked
 
 MISSING = 1  # the exit code
@@ -50,8 +50,7 @@ async def explain(client: Client, name: str, at: str | None, tz: str | None) -> 
         zone = zone or check_zone((await client.call(operations.schedules.show, name)).schedule.timezone)
         instant = read_in(instant, zone, field="at")
     found = await client.call(operations.schedules.explain, name, instant)
-    if shared().json:
-        print_json({"schedule": name, "plan_times": found.plan_times})
+    if print_if_json({"schedule": name, "plan_times": found.plan_times}):
         return
     for story in found.plan_times:
         for line in as_lines(name, story, timing(found.schedule)):
@@ -78,9 +77,7 @@ async def check(client: Client, name: str | None, since: str) -> None:
     keep = timedelta(seconds=max(client.settings.keep_succeeded, client.settings.keep_failed))
     found = await client.call(operations.schedules.check, name, back, keep=keep)
     bad = [one for one in found if one.missing or one.why is not None or not one.complete]
-    if shared().json:
-        print_json({"ok": not bad, **_counts(found), "schedules": bad if name is None else found})
-    else:
+    if not print_if_json({"ok": not bad, **_counts(found), "schedules": bad if name is None else found}):
         _tell(found, bad)
     if bad:
         click.get_current_context().exit(MISSING)

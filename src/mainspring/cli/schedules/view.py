@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import age, fields, on_terminal, print_json, table
+from mainspring.cli.render import age, fields, on_terminal, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.operations.schedules import LastFire, ScheduleDetail, ScheduleView
 
 _DRIFT = Room(fold=("CODE", "IN FORCE"))
@@ -36,8 +36,7 @@ _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "exclude
 async def list_schedules(client: Client, job: str | None) -> None:
     """Show all schedules, with their next plan times by their own clocks."""
     found = await client.call(operations.schedules.listing, job=job)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     columns: dict[str, list[str | None]] = {
         "NAME": [view.name for view in found],
@@ -98,8 +97,7 @@ def _remark(view: ScheduleView) -> str:
 async def show(client: Client, name: str) -> None:
     """Show one schedule: its policies, what comes next, what came last, and how it differs from its code."""
     found = await client.call(operations.schedules.show, name)
-    if shared().json:
-        print_json(found)
+    if print_if_json(found):
         return
     fields(_told(found))
     drift = found.schedule.drift

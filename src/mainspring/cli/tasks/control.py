@@ -6,20 +6,17 @@ Next: operations/tasks.py
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.errors import report
 from mainspring.cli.parse import task_id
-from mainspring.cli.render import print_json
+from mainspring.cli.render import print_if_json
 from mainspring.errors import MainspringError
 from mainspring.model.tasks.states import TaskState
-
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
 
 Act = Callable[["Client", int], Awaitable[str]]  # on one task; returns the outcome in words
 
@@ -93,7 +90,6 @@ async def _each(client: Client, ids: Sequence[int], act: Act) -> None:
             done.append({"id": id, "outcome": outcome})
             if not shared().json:
                 click.echo(f"{id}\t{outcome}")
-    if shared().json:
-        print_json(done)
+    print_if_json(done)
     if status:
         click.get_current_context().exit(status)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.parse import task_id
 from mainspring.cli.render import note, on_terminal, print_json
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.tasks.output import Piece
 
 STREAMS = ("remark", "stdout", "stderr")

@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import STATE, Whole, arguments, duration, name_of, submission, task_id
-from mainspring.cli.render import NO_AGENT, cell, fields, headline, note, on_terminal, print_json, table, visible
+from mainspring.cli.render import (
+    NO_AGENT,
+    cell,
+    fields,
+    headline,
+    note,
+    on_terminal,
+    print_if_json,
+    table,
+    visible,
+)
 from mainspring.cli.schedules.view import shown
 from mainspring.cli.tasks.control import cancel, kill, pause, restart, resume, retry
 from mainspring.cli.tasks.logs import logs
@@ -21,7 +32,6 @@ from mainspring.errors import TaskFailed
 from mainspring.model.tasks.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.model.tasks.waits import Wait
     from mainspring.store.tasks.tasks import TaskView
 
@@ -81,9 +91,7 @@ async def submit(
     if wait:
         note(f"task {id} submitted")
         await _wait(client, id, limit)
-    elif shared().json:
-        print_json({"id": id})
-    else:
+    elif not print_if_json({"id": id}):
         click.echo(id)
         if on_terminal():
             note(f"see it with `mainspring task show {id}`, wait for it with `mainspring task wait {id}`")
@@ -108,8 +116,7 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
     """Show tasks, the newest first."""
     states = [TaskState.from_label(label) for label in state]
     found = await client.call(operations.tasks.listing, states=states, limit=limit, **only)
-    if shared().json:
-        print_json([_as_json(listed.task, listed.wait) for listed in found])
+    if print_if_json([_as_json(listed.task, listed.wait) for listed in found]):
         return
     table(
         ["ID", "JOB", "STATE", "AGENT", "ATTEMPT", "PLAN TIME", "SCOPE", "DUE", "LATE MS", "ERROR", "WAITS"],
@@ -141,8 +148,7 @@ async def show(client: Client, id: int) -> None:
     """Show one task with its attempts; a broadcast with its runs."""
     found = await client.call(operations.tasks.show, id)
     view, wait = found.task, found.wait
-    if shared().json:
-        print_json(_as_json(view, wait) | {"attempts": found.attempts, "children": found.children})
+    if print_if_json(_as_json(view, wait) | {"attempts": found.attempts, "children": found.children}):
         return
     fields(
         {
@@ -210,9 +216,7 @@ async def _wait(client: Client, id: int, timeout: float | None) -> None:
     if is_live or view.result_due:
         await operations.waiting.wait(client, id, timeout)
         view = await client.call(operations.tasks.status, id)
-    if shared().json:
-        print_json(view)
-    elif view.result is not None:
+    if not print_if_json(view) and view.result is not None:
         click.echo(cell(view.result))
     if view.state != TaskState.SUCCEEDED.label:
         raise _failure(view, has_output=await client.call(operations.output.has_output, id))

@@ -1,11 +1,12 @@
-"""HTTP jobs on the command line: their options, and how they are shown.
+"""Options of `mainspring job create` for HTTP calls and for limits.
 
-Next: cli/jobs/jobs.py; the rules are in model/tasks/define_http.py
+Next: model/tasks/define_job.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +17,7 @@ from mainspring.errors import ValidationError
 if TYPE_CHECKING:
     from mainspring.model.tasks.jobs import Http
 
-_OPTIONS = (
+_HTTP = (
     click.option("--http", metavar="'METHOD URL'", help="Call this URL in place of a command: 'POST https://…'."),
     click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="Header of the call; repeatable."),
     click.option("--body", metavar="TEXT", help="Body of the call; without one, POST sends the task's arguments."),
@@ -24,18 +25,26 @@ _OPTIONS = (
     click.option("--expect", multiple=True, metavar="STATUS", help="Good answers: 204, 2xx, 200-299; repeatable; 2xx."),
     click.option("--redirects", type=Whole(), metavar="N", help="Followed at most; 5."),
 )
-_SECRET = ("authorization", "cookie", "key", "token", "secret", "password", "signature")
+_LIMITS = (
+    click.option("--max-running", type=Whole(), metavar="N", help="At most so many of its tasks at once."),
+    click.option("--concurrency-key", metavar="TEXT", help="Tasks with this key one at a time: 'shop:{shop}'."),
+    click.option("--concurrency-limit", metavar="N", help="Tasks of one key at once; 1, or `none`."),
+    click.option("--rate", metavar="N/UNIT", help="Starts per second, minute, hour or day: 100/minute."),
+    click.option("--burst", type=Whole(), metavar="N", help="Starts of the rate that may come at once."),
+    click.option("--rate-per", metavar="WHAT", help="job (default), or key: each has the rate for itself."),
+)
 
 
 def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of an HTTP job, for a command that takes others too."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return reduce(lambda command, option: option(command), reversed(_HTTP), command)
+
+
+def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return reduce(lambda command, option: option(command), reversed(_LIMITS), command)
 
 
 def take_http(given: dict[str, Any]) -> Http | None:
-    """Take the options of an HTTP job out of all that were given; None if it is not one."""
+    """Remove the options of an HTTP job from those given; None if it is no HTTP job."""
     from mainspring.model.tasks.define_http import UNSET, http
     from mainspring.model.tasks.payload import decode
 
@@ -69,15 +78,14 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def http_fields(http: Http) -> dict[str, Any]:
-    """What a person sees of it; not the headers that look like secrets, which `--json` gives."""
-    headers = {
-        name: "(not shown)" if any(word in name.lower() for word in _SECRET) else value
-        for name, value in http.headers.items()
-    }
-    return {
-        "headers": headers or None,
-        "body": http.body,
-        "expects": ", ".join(http.expect) or "2xx",
-        "redirects": http.redirects,
-    }
+def take_limits(given: dict[str, Any]) -> dict[str, Any]:
+    """Remove the limits from the options given; returns them as `define` takes them."""
+    from mainspring.model.limits.define_limits import OPTIONS
+
+    limits = {name: value for name in OPTIONS if (value := given.pop(name)) is not None}
+    of_a_key = limits.get("concurrency_limit")
+    if of_a_key is not None and of_a_key.isascii() and of_a_key.isdigit():
+        limits["concurrency_limit"] = int(of_a_key)
+    elif of_a_key == "none":
+        limits["concurrency_limit"] = None
+    return limits

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass
 class Shared:
-    """What the shared options say, wherever on the line they stand."""
+    """The values of the shared options, wherever on the line they stand."""
 
     dsn: str | None = None
     data: str | None = None
@@ -82,16 +85,27 @@ class Group(click.Group):
         self.params += _shared_options()
 
 
-EXAMPLE_COLUMNS = 76  # of the 80 of a terminal: click and we indent
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+EXAMPLE_COLUMNS = 76  # of the 80 of a terminal, less the indent
 
 
 def examples(*lines: str) -> str:
-    """An epilog that shows how a command is used; what two spaces divide is the command and what it does."""
+    """An epilog of examples; two spaces divide a command from what it does."""
     return "\n".join(["\b", "Examples:", *(f"  {part}" for line in lines for part in _example(line))])
 
 
 def _example(line: str) -> list[str]:
-    """A line that is too long for a terminal in several, as a shell would read them."""
+    """A line that is too long for a terminal, broken as a shell would read it."""
     if len(line) <= EXAMPLE_COLUMNS:
         return [line]
     typed, _, told = line.partition("  ")

@@ -1,4 +1,4 @@
-"""Submission from a handler on an agent that has no database: through the server that it is connected to.
+"""Remote: submission by a handler on an agent without a database, through the agent's server.
 
 Next: agent/connection/submissions.py
 """
@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from mainspring.agent.connection.submissions import Submissions as Through
+from mainspring.agent.connection.submissions import Submissions as ServerSubmissions
 from mainspring.agent.run.attempt import Attempt
 from mainspring.agent.run.context import running
 from mainspring.compose import local
@@ -43,7 +43,7 @@ async def submit_through_server(attempt: Attempt, submission: Submission | Submi
 
 
 def attempt_without_database(settings: Callable[[], local.Settings]) -> Attempt | None:
-    """The attempt that runs here, if that is on an agent for which the application names no database."""
+    """The attempt that runs here, if its agent and its application have no database."""
     return running.get(None) if local.lacks_database() and settings().dsn is None else None
 
 
@@ -52,7 +52,7 @@ def loop_of(attempt: Attempt) -> asyncio.AbstractEventLoop:
     return _submissions(attempt).loop
 
 
-def _submissions(attempt: Attempt) -> Through:
+def _submissions(attempt: Attempt) -> ServerSubmissions:
     assert attempt.submissions is not None  # a runner has armed it
     return attempt.submissions
 

@@ -1,6 +1,6 @@
 """Task: a handle on a task that was submitted.
 
-Next: sdk/waiting.py
+Next: operations/tasks.py
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Decode = Callable[[str], Any]
 
 
 class Task(Generic[R]):
-    """`id` is the task's number, `job` the name of its job where that is known. All else is asked of the database.
+    """`id` is the task's number, `job` the name of its job where that is known. The rest is in the database.
 
     Each method has a twin for sync code: `result_sync()`, `status_sync()`, `cancel_sync()`, …
     """
@@ -47,7 +47,7 @@ class Task(Generic[R]):
         return value
 
     async def _find_decoder(self) -> Decode:
-        """Of the task's job, if that is one of the application's; else whatever JSON it is."""
+        """The decoder of the task's job if the application has that job, else plain JSON."""
         self.job = (await self.status()).job
         job = self._app.jobs.get(self.job)
         self._decode = msgspec.json.decode if job is None else job.decode_result
@@ -62,11 +62,11 @@ class Task(Generic[R]):
         await self._app.control(partial(tasks.cancel, kill=kill), self.id)
 
     async def pause(self) -> None:
-        """Hold the processes of a running command still, until `resume`. InvalidTransition for what cannot."""
+        """Suspend the processes of a running command until `resume`. InvalidTransition for any other task."""
         await self._app.control(tasks.pause, self.id)
 
     async def resume(self) -> None:
-        """Let a paused task go on."""
+        """Continue a paused task."""
         await self._app.control(tasks.resume, self.id)
 
     async def restart(self) -> None:

@@ -5,19 +5,18 @@ Next: model/tasks/define_job.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring.cli.base import with_options
 from mainspring.cli.parse import Whole
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from mainspring.model.tasks.jobs import Http
 
-_HTTP = (
+http_options = with_options(
     click.option("--http", metavar="'METHOD URL'", help="Call this URL in place of a command: 'POST https://…'."),
     click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="Header of the call; repeatable."),
     click.option("--body", metavar="TEXT", help="Body of the call; without one, POST sends the task's arguments."),
@@ -25,7 +24,7 @@ _HTTP = (
     click.option("--expect", multiple=True, metavar="STATUS", help="Good answers: 204, 2xx, 200-299; repeatable; 2xx."),
     click.option("--redirects", type=Whole(), metavar="N", help="Followed at most; 5."),
 )
-_LIMITS = (
+limit_options = with_options(
     click.option("--max-running", type=Whole(), metavar="N", help="At most so many of its tasks at once."),
     click.option("--concurrency-key", metavar="TEXT", help="Tasks with this key one at a time: 'shop:{shop}'."),
     click.option("--concurrency-limit", metavar="N", help="Tasks of one key at once; 1, or `none`."),
@@ -33,14 +32,6 @@ _LIMITS = (
     click.option("--burst", type=Whole(), metavar="N", help="Starts of the rate that may come at once."),
     click.option("--rate-per", metavar="WHAT", help="job (default), or key: each has the rate for itself."),
 )
-
-
-def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return reduce(lambda command, option: option(command), reversed(_HTTP), command)
-
-
-def limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return reduce(lambda command, option: option(command), reversed(_LIMITS), command)
 
 
 def take_http(given: dict[str, Any]) -> Http | None:

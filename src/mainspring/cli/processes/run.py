@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import __version__
-from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.base import Command, examples, shared, with_options
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import note, print_if_json
 
@@ -22,23 +22,19 @@ if TYPE_CHECKING:
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
 
-def sizes(command: Any) -> Any:
-    """The options of every process that runs tasks."""
-    for option in (
-        click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
-        click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
-        click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
-        click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
-        click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
-    ):
-        command = option(command)
-    return command
+agent_options = with_options(
+    click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
+    click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
+    click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
+    click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
+    click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
+)
 
 
 def as_settings(
     slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...], offers: tuple[str, ...]
 ) -> dict[str, Any]:
-    """These options as settings."""
+    """`agent_options` as settings."""
     return {
         "slots": slots,
         "threads": threads,
@@ -58,7 +54,7 @@ def as_settings(
     ),
 )
 @click.argument("app", required=False)
-@sizes
+@agent_options
 def up(app: str | None, **given: Any) -> None:
     """Run everything in one process: PostgreSQL, a server and an agent.
 
@@ -78,7 +74,7 @@ def up(app: str | None, **given: Any) -> None:
 )
 @click.argument("app")
 @click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")
-@sizes
+@agent_options
 def worker(app: str, reload: bool, **given: Any) -> int:
     """Run the jobs of a Python application.
 

@@ -11,7 +11,7 @@ import click
 
 from mainspring import __version__
 from mainspring.cli.base import Command, examples
-from mainspring.cli.processes.run import as_settings, place, prepare, sizes
+from mainspring.cli.processes.run import agent_options, as_settings, place, prepare
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -
 @click.option("--token", metavar="TOKEN", help="From `mainspring token create`; better in MAINSPRING_TOKEN.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
 @click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
-@sizes
+@agent_options
 def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | None, **given: Any) -> None:
     """Run tasks for servers on other machines.
 

@@ -6,13 +6,12 @@ Next: operations/schedules.py
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
+from mainspring.cli.base import Command, examples, with_options
 from mainspring.cli.client import Client, with_client
 from mainspring.cli.parse import Whole, arguments, name_of
 from mainspring.cli.render import note, print_if_json
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
     from mainspring.operations.schedules import ScheduleChange, ScheduleView
     from mainspring.store.schedules.revoke import Recalled
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _PLURAL = {"calendar": "calendars", "scope": "scopes"}
 
-_OPTIONS = [
+_schedule_options = with_options(
     click.option("--cron", metavar="EXPR", help='Five fields, or six with seconds first: "0 9 * * MON-FRI", @daily.'),
     click.option("--every", metavar="DURATION", help='30s, 1h30m, "5 minutes"; counted from --anchor.'),
     click.option("--once", metavar="INSTANT", help="A single run: ISO 8601, in --tz."),
@@ -64,17 +61,11 @@ _OPTIONS = [
     click.option("--args", metavar="JSON", help="All arguments of its tasks, as one JSON object."),
     click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text; repeatable."),
     click.option("--description", metavar="TEXT", help="What it is for."),
-]
-
-
-def _schedule_options(command: F) -> F:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+)
 
 
 def _given(options: dict[str, Any]) -> Any:
-    """The options that were given, as model.define_schedule takes them."""
+    """The options that were given, as `define_schedule` takes them."""
     return {_PLURAL.get(name, name): value for name, value in options.items() if value not in (None, ())}
 
 

@@ -53,7 +53,7 @@ def note(text: str) -> None:
 
 
 def readable(text: str) -> str:
-    """On a terminal, lines broken between words; a line that begins with a space is laid out by hand."""
+    """On a terminal, lines wrapped between words. A line that begins with a space is laid out by hand."""
     if sys.stderr is None or not sys.stderr.isatty():
         return text
     width = get_terminal_size().columns
@@ -67,7 +67,7 @@ def table(
     empty: str,
     room: Room = ALL,
 ) -> None:
-    """Rows under headers; on a terminal, `empty` is what to say when there are none, and `room` how it may shrink."""
+    """Rows under headers. On a terminal, `empty` is the note if there are none, and `room` how the table may shrink."""
     if not on_terminal():
         cells = [[visible(cell(value)) for value in row] for row in rows]
         for line in ([header.lower().replace(" ", "_") for header in headers], *cells):
@@ -139,7 +139,7 @@ def cell(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value for a person's table: of an instant today the clock alone, of another the day and the minute."""
+    """A value in a table on a terminal: of an instant today the time alone, of another the day and the minute."""
     if not isinstance(value, datetime):
         return cell(value)
     local = value.astimezone()
@@ -149,7 +149,7 @@ def brief(value: Any) -> str:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """Text that cannot steer a terminal or break a table: control characters are shown by their codes."""
+    """Text that cannot control a terminal or break a table: control characters are escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -163,7 +163,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def wrapped(line: str) -> str:
-    """A line broken where the terminal ends, and indented as it begins; as it is for other programs."""
+    """On a terminal, a line wrapped and indented as it begins."""
     if not on_terminal():
         return line
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -176,8 +176,8 @@ def headline(text: str | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """0.4 s, 90 s, 15 min, 30 h, 12 d: as exactly as anybody wants to know it."""
-    seconds = max(0.0, seconds)  # a clock that was set back
+    """0.4 s, 90 s, 15 min, 30 h, 12 d."""
+    seconds = max(0.0, seconds)  # negative if a clock was set back
     for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
         if seconds < length * most:
             return f"{seconds:.1f} s" if seconds < 10 else f"{seconds // length:.0f} {unit}"

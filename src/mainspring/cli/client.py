@@ -5,10 +5,10 @@ Next: operations/tasks.py
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from mainspring.cli.base import shared
 
@@ -65,24 +65,29 @@ class Client:
         await self._stack.aclose()
 
 
-def with_client(command: Callable[Concatenate[Client, P], Awaitable[None]]) -> Callable[P, None]:
-    """Run an async command with a client for the database that the shared options name."""
+def run_async(command: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async command on an event loop."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         import asyncio
 
-        from mainspring.compose.local import load
-
-        overrides = shared().overrides()
-
-        async def main() -> None:
-            client = Client(load(overrides))
-            try:
-                await command(client, *args, **kwargs)
-            finally:
-                await client.close()
-
-        asyncio.run(main())
+        asyncio.run(command(*args, **kwargs))
 
     return run
+
+
+def with_client(command: Callable[Concatenate[Client, P], Awaitable[None]]) -> Callable[P, None]:
+    """Run an async command with a client for the database that the shared options name."""
+
+    @wraps(command)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        from mainspring.compose.local import load
+
+        client = Client(load(shared().overrides()))
+        try:
+            await command(client, *args, **kwargs)
+        finally:
+            await client.close()
+
+    return run_async(run)

@@ -6,21 +6,17 @@ Next: operations/jobs.py
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from mainspring import operations
 from mainspring.cli.base import Group, examples
 from mainspring.cli.client import Client, with_client
-from mainspring.cli.jobs.options import http_options, limit_options, take_http, take_limits
+from mainspring.cli.jobs.options import http_options, limit_options, take_limits, take_run
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
 from mainspring.cli.render import confirm, fields, print_if_json, table
-from mainspring.errors import ValidationError
-
-if TYPE_CHECKING:
-    from mainspring.model.tasks.jobs import Run
 
 
 @click.group(cls=Group)
@@ -113,47 +109,15 @@ async def show_job(client: Client, name: str) -> None:
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
 @with_client
-async def create_job(
-    client: Client,
-    /,
-    name: str,
-    argv: tuple[str, ...],
-    shell: bool,
-    cwd: str | None,
-    env: tuple[str, ...],
-    stdin: str | None,
-    user: str | None,
-    limit: tuple[str, ...],
-    python: bool,
-    warm: tuple[str, ...],
-    replace: bool,
-    **policies: Any,
-) -> None:
+async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replace: bool, **policies: Any) -> None:
     """Define a job that runs a command, or with --http one that calls a URL.
 
     The task's arguments reach the command as JSON in the variable MAINSPRING_ARGS. A call sends them as its body, or
     in the header Mainspring-Args where it has none or another one.
     """
-    from mainspring.model.tasks.define_job import command, define
+    from mainspring.model.tasks.define_job import define
 
-    limits = take_limits(policies)
-    run: Run | None = take_http(policies)
-    if run is None and not argv:
-        raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
-    if run is None:
-        run = command(
-            argv,
-            shell=shell,
-            cwd=cwd,
-            env=pairs(env, field="env"),
-            stdin=stdin,
-            user=user,
-            limits=pairs(limit, field="limit"),
-            python=python,
-            warm=warm,
-        )
-    elif argv or shell or cwd or env or stdin or user or limit or python or warm:
-        raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
+    limits, run = take_limits(policies), take_run(argv, policies)
     definition = define(run, _options(policies) | limits)
     changed = await client.call(operations.jobs.create, name, definition, replace=replace)
     what = "unchanged" if not changed else "changed" if replace else "created"

@@ -1,4 +1,4 @@
-"""Options of `mainspring job create` for HTTP calls and for limits.
+"""Options of `mainspring job create`: what the job runs, and its limits.
 
 Next: model/tasks/define_job.py
 """
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.base import with_options
-from mainspring.cli.parse import Whole
+from mainspring.cli.parse import Whole, pairs
 from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.model.tasks.jobs import Http
+    from mainspring.model.tasks.jobs import Http, Run
 
 http_options = with_options(
     click.option("--http", metavar="'METHOD URL'", help="Call this URL in place of a command: 'POST https://…'."),
@@ -34,7 +34,23 @@ limit_options = with_options(
 )
 
 
-def take_http(given: dict[str, Any]) -> Http | None:
+def take_run(argv: tuple[str, ...], given: dict[str, Any]) -> Run:
+    """Remove what a job runs from the options given: a command, or with --http a call."""
+    from mainspring.model.tasks.define_job import command
+
+    http = _take_http(given)
+    options = {name: given.pop(name) for name in ("shell", "cwd", "env", "stdin", "user", "limit", "python", "warm")}
+    if http is not None:
+        if argv or any(options.values()):
+            raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
+        return http
+    if not argv:
+        raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
+    env, limits = pairs(options.pop("env"), field="env"), pairs(options.pop("limit"), field="limit")
+    return command(argv, env=env, limits=limits, **options)
+
+
+def _take_http(given: dict[str, Any]) -> Http | None:
     """Remove the options of an HTTP job from those given; None if it is no HTTP job."""
     from mainspring.model.tasks.define_http import UNSET, http
     from mainspring.model.tasks.payload import decode

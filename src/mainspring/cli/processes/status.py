@@ -11,13 +11,12 @@ import click
 
 from mainspring import operations
 from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.client import Client, run_async, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.render import cell, counted, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.cluster_views import Leader
-    from mainspring.store.postgres.migrate import Migration
 
 
 @click.command(
@@ -28,11 +27,14 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be applied, and change nothing.")
-def migrate(only_plan: bool) -> None:
+@run_async
+async def migrate(only_plan: bool) -> None:
     """Bring the database's schema up to date."""
-    import asyncio
+    from mainspring.compose.local import load, open_database
+    from mainspring.store.postgres import migrate as migrations
 
-    found = asyncio.run(_migrate(shared().overrides(), only_plan))
+    async with open_database(load(shared().overrides()), prepare=False) as database:
+        found = await (migrations.plan(database) if only_plan else migrations.migrate(database))
     told = [{"number": migration.number, "name": migration.name} for migration in found]
     if print_if_json({"planned" if only_plan else "applied": told}):
         return
@@ -42,14 +44,6 @@ def migrate(only_plan: bool) -> None:
         note("the schema is up to date")
     else:
         note(f"{len(found)} to apply; run it without --plan" if only_plan else f"{len(found)} applied")
-
-
-async def _migrate(overrides: dict[str, str], only_plan: bool) -> list[Migration]:
-    from mainspring.compose.local import load, open_database
-    from mainspring.store.postgres import migrate as migrations
-
-    async with open_database(load(overrides), prepare=False) as database:
-        return await (migrations.plan(database) if only_plan else migrations.migrate(database))
 
 
 @click.command(cls=Command, epilog=examples("mainspring stats", "mainspring stats --json | jq .live.pending"))

@@ -44,29 +44,14 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 def _shared_options() -> list[click.Parameter]:
+    def option(name: str, **how: Any) -> click.Option:
+        return click.Option([name], expose_value=False, callback=_remember, **how)
+
     return [
-        click.Option(
-            ["--dsn"],
-            metavar="URL",
-            expose_value=False,
-            callback=_remember,
-            help="PostgreSQL to use, else MAINSPRING_DSN, else the embedded one.",
-        ),
-        click.Option(
-            ["--data"],
-            metavar="DIR",
-            expose_value=False,
-            callback=_remember,
-            help="Directory of the embedded PostgreSQL.",
-        ),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help="JSON, for programs."),
-        click.Option(
-            ["--wide"],
-            is_flag=True,
-            expose_value=False,
-            callback=_remember,
-            help="Tables with all columns, however narrow the terminal.",
-        ),
+        option("--dsn", metavar="URL", help="PostgreSQL to use, else MAINSPRING_DSN, else the embedded one."),
+        option("--data", metavar="DIR", help="Directory of the embedded PostgreSQL."),
+        option("--json", is_flag=True, help="JSON, for programs."),
+        option("--wide", is_flag=True, help="Tables with all columns, however narrow the terminal."),
     ]
 
 

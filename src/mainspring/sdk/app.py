@@ -24,15 +24,7 @@ from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name
 from mainspring.model.words.sizes import Size
 from mainspring.operations import tasks
-from mainspring.sdk.define import (
-    Decorator,
-    check_hook,
-    check_prefix,
-    check_resource,
-    check_version,
-    define_call,
-    define_handler,
-)
+from mainspring.sdk import define
 from mainspring.sdk.job import Job
 from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
@@ -61,8 +53,8 @@ class App:
         self, name: str = "default", *, version: int = 0, prefix: str = "", dsn: str | None = None, **settings: Any
     ) -> None:
         self.name = check_name(name, field="name")
-        self.version = check_version(version)
-        self.prefix = check_prefix(prefix)
+        self.version = define.check_version(version)
+        self.prefix = define.check_prefix(prefix)
         self.schedules = Schedules()
         self.failure_hooks: list[FailureHook] = []
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
@@ -81,14 +73,14 @@ class App:
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> Decorator: ...
+    def job(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> define.Decorator: ...
     def job(self, *functions: Any, name: str | None = None, **options: Any) -> Any:
         """Make a function a job: `@app.job` or `@app.job(cron="0 9 * * *", retries=5, timeout="10m", …)`."""
 
         def register(function: Callable[..., Any]) -> Job[..., Any]:
-            return define_handler(self, function, name, options)
+            return define.add_handler(self, function, name, options)
 
-        return register(*functions) if functions else Decorator(register)
+        return register(*functions) if functions else define.Decorator(register)
 
     def command(
         self,
@@ -112,7 +104,7 @@ class App:
         run = command(
             argv, shell=shell, cwd=cwd, env=env, stdin=stdin, user=user, limits=limits, python=python, warm=warm
         )
-        return define_call(self, name, run, options)
+        return define.add_call(self, name, run, options)
 
     def http(
         self,
@@ -129,7 +121,7 @@ class App:
     ) -> Job[..., Any]:
         """A job that calls a URL: `app.http("ping", "POST", "https://shop.example/ping", every="30s")`."""
         run = http(method, url, headers=headers, body=body, json=json, expect=expect, redirects=redirects)
-        return define_call(self, name, run, options)
+        return define.add_call(self, name, run, options)
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:
         """Days on which schedules that name this calendar do not run: dates, "12-25" of every year, "sun"."""
@@ -152,7 +144,7 @@ class App:
 
         It may be async. What it raises is logged; the attempt and its report do not wait for it.
         """
-        self.failure_hooks.append(check_hook(hook))
+        self.failure_hooks.append(define.check_hook(hook))
         return hook
 
     def while_open(self, resource: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
@@ -160,7 +152,7 @@ class App:
 
         For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
         """
-        self._lifecycle.resources.append(asynccontextmanager(check_resource(resource)))
+        self._lifecycle.resources.append(asynccontextmanager(define.check_resource(resource)))
         return resource
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────

@@ -43,7 +43,7 @@ class Decorator:
         return self._register(function)
 
 
-def define_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
+def add_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
     """A job that runs a function of the application."""
     if not inspect.isfunction(function):
         raise ValidationError(f"{function!r} is not a function; @app.job goes above a def", field="handler")
@@ -68,7 +68,7 @@ def define_handler(app: App, function: Callable[..., Any], name: str | None, opt
     return job
 
 
-def define_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
+def add_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
     """A job that runs a program or calls a URL. Its arguments go by name."""
     name = app.full_name(name)
     policies = app.schedules.take(name, options, check_command)

@@ -62,13 +62,9 @@ class Lifecycle:
         async with self._changing():
             await self._open(overrides)
             self._holds += 1
-        try:
+        async with self._release_at_end():
             assert self.database is not None
             yield self.database
-        finally:
-            self._holds -= 1
-            async with self._changing():
-                await self._close_if_unused()
 
     @asynccontextmanager
     async def attached(self, database: Database | None) -> AsyncIterator[None]:
@@ -77,6 +73,11 @@ class Lifecycle:
             self.loop = asyncio.get_running_loop()
             await self._take(stack, database)
             self._holds += 1
+        async with self._release_at_end():
+            yield
+
+    @asynccontextmanager
+    async def _release_at_end(self) -> AsyncIterator[None]:
         try:
             yield
         finally:

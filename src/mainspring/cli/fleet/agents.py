@@ -110,7 +110,7 @@ def _fields(view: AgentView) -> dict[str, Any]:
         "round trip": _milliseconds(view.round_trip, " ms"),
         "acknowledges in": _milliseconds(view.ack_time, " ms"),
         "reliability": _percent(view.reliability),
-        "lead": _seconds(view.lead),
+        "lead": None if view.lead is None else f"{view.lead:g} s",
         "connected": view.connected_at,
         "heard": view.heard_at,
         "lease until": view.lease_until,
@@ -176,7 +176,3 @@ def _percent(share: float | None) -> str:
 
 def _milliseconds(seconds: float | None, unit: str = "") -> str:
     return "" if seconds is None else f"{seconds * 1000:.1f}{unit}"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:g} s"

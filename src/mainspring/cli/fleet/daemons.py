@@ -111,16 +111,7 @@ async def show_daemon(client: Client, name: str) -> None:
 @click.option("--replace", is_flag=True, help="Change the daemon if there is one of this name, replica by replica.")
 @with_client
 async def create_daemon(
-    client: Client,
-    /,
-    name: str,
-    argv: tuple[str, ...],
-    shell: bool,
-    cwd: str | None,
-    env: tuple[str, ...],
-    stopped: bool,
-    replace: bool,
-    **options: Any,
+    client: Client, /, name: str, argv: tuple[str, ...], stopped: bool, replace: bool, **options: Any
 ) -> None:
     """Define a job that runs a command, and keep replicas of it running."""
     from mainspring.model.schedules.define_schedule import OF_DAEMONS, define_schedule
@@ -132,14 +123,13 @@ async def create_daemon(
     policies: Any = {option: given[option] for option in ("grace", "requires", "description") if option in given}
     if (health := _health(given)) is not None:
         policies["health"] = health
-    definition = define(command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env")), policies)
+    run = command(argv, shell=options["shell"], cwd=options["cwd"], env=pairs(options["env"], field="env"))
     when: Any = {option: given[option] for option in ("replicas", *OF_DAEMONS) if option in given}
     schedule = define_schedule(name, name, when, description=given.get("description", ""))
-    await client.call(operations.daemons.create, definition, schedule, enabled=not stopped, replace=replace)
-    if print_if_json({"name": name, "replicas": int(schedule.expression), "enabled": not stopped}):
-        return
-    command_to_type = f"start {name}" if stopped else f"show {name}"
-    note(f"created; {'start' if stopped else 'see'} it with `mainspring daemon {command_to_type}`")
+    await client.call(operations.daemons.create, define(run, policies), schedule, enabled=not stopped, replace=replace)
+    verb, command_name = ("start", "start") if stopped else ("see", "show")
+    made = {"name": name, "replicas": int(schedule.expression), "enabled": not stopped}
+    confirm(made, f"created; {verb} it with `mainspring daemon {command_name} {name}`")
 
 
 def _health(given: dict[str, Any]) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from mainspring.cli.parse import Whole
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
+    from mainspring.config import Settings
     from mainspring.sdk.app import App
 
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
@@ -125,9 +126,7 @@ async def _serve(app: App, name: str | None, overrides: dict[str, Any]) -> None:
         assert engine is not None
         signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
         settle_memory()
-        where = place(settings.dsn, settings.data_directory)
-        print_if_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **where})
-        _announce(settings.agent_name, settings.slots, app, name, where, overrides)
+        _announce(settings, app, name, overrides)
         await signals.asked.wait()  # a bug in the engine cancels this
         running = engine.agent.runner.running
         note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
@@ -139,16 +138,18 @@ def _still(running: int, patience: float) -> str:
     return f"{tasks} {patience:g} s to end; Ctrl-C again stops now"
 
 
-def place(dsn: str | None, directory: str | None) -> dict[str, str]:
+def place_of(settings: Settings) -> dict[str, str]:
     """Where the data is, without secrets."""
     from mainspring.store.embedded.server import default_directory
 
-    return {"dsn": mask(dsn)} if dsn is not None else {"data": directory or str(default_directory())}
+    if settings.dsn is not None:
+        return {"dsn": mask(settings.dsn)}
+    return {"data": settings.data_directory or str(default_directory())}
 
 
-def _announce(
-    agent: str, slots: int, app: App, name: str | None, place: dict[str, str], overrides: dict[str, Any]
-) -> None:
+def _announce(settings: Settings, app: App, name: str | None, overrides: dict[str, Any]) -> None:
+    place = place_of(settings)
+    print_if_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **place})
     database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
     runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
     where = _where(overrides)
@@ -156,7 +157,7 @@ def _announce(
         f"""
 Mainspring {__version__} is up.
   database  {database}
-  agent     {agent}, {slots} slots, runs {runs}
+  agent     {settings.agent_name}, {settings.slots} slots, runs {runs}
 
 Submit a first task from another terminal:
   mainspring job create hello{where} -- echo hello

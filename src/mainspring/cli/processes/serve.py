@@ -11,7 +11,7 @@ import click
 
 from mainspring import __version__
 from mainspring.cli.base import Command, examples
-from mainspring.cli.processes.run import agent_options, as_settings, place, prepare
+from mainspring.cli.processes.run import agent_options, as_settings, place_of, prepare
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: boo
         name, providers = (None, {}) if app is None else (app.name, app.schedules.providers)
         async with serving(settings, database, name, providers, without_tls=without_tls) as url:
             settle_memory()
-            where = place(settings.dsn, settings.data_directory)
+            where = place_of(settings)
             print_if_json({"url": url, **where})
             note(
                 f"""

@@ -74,14 +74,7 @@ for command in (logs, cancel, kill, pause, resume, restart, retry):
 @click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
 @with_client
 async def submit(
-    client: Client,
-    /,
-    job: str,
-    args: str | None,
-    arg: tuple[str, ...],
-    wait: bool,
-    timeout: str | None,
-    **when: Any,
+    client: Client, /, job: str, args: str | None, arg: tuple[str, ...], wait: bool, timeout: str | None, **when: Any
 ) -> None:
     """Submit one task of JOB; prints its number."""
     if timeout is not None and not wait:

@@ -42,14 +42,14 @@ _ROOM = Room(
     cls=Group,
     invoke_without_command=True,
     epilog=examples(
-        "mainspring agents                        who is there",
+        "mainspring agents                        those that are connected",
         "mainspring agents drain alpha            before work on its machine",
-        "mainspring agents strategy least_tasks   who takes the next task",
+        "mainspring agents strategy least_tasks   which one takes the next task",
     ),
 )
 @click.pass_context
 def agents(context: click.Context) -> None:
-    """See who runs tasks, and decide who takes the next one."""
+    """See the agents that run tasks, and decide which one takes the next."""
     if context.invoked_subcommand is None:
         context.invoke(list_agents)
 
@@ -57,7 +57,7 @@ def agents(context: click.Context) -> None:
 @agents.command("list", epilog=examples("mainspring agents list", "mainspring agents list --json | jq '.[].name'"))
 @with_client
 async def list_agents(client: Client) -> None:
-    """Show the agents that are there, and those that left or were lost within the hour; `show` tells all of one."""
+    """Show the connected agents, and those that left or were lost within the hour; `show` has all about one."""
     found = await client.call(operations.fleet.listing)
     if print_if_json(found):
         return
@@ -126,11 +126,13 @@ def _fields(view: AgentView) -> dict[str, Any]:
 async def drain(client: Client, name: str) -> None:
     """Let an agent take nothing new, until it is undrained.
 
-    What it has not started goes elsewhere, and so do its daemons; what else runs there goes on. An agent
+    Tasks that it has not started go elsewhere, and so do its daemons; other running tasks continue. An agent
     that connects again, or is started again under this name, still takes nothing.
     """
     changed = await client.call(operations.fleet.drain, name)
-    _tell(name, "draining", changed, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on")
+    _confirm(
+        name, "draining", changed, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on"
+    )
 
 
 @agents.command("undrain", epilog=examples("mainspring agents undrain alpha"))
@@ -139,10 +141,10 @@ async def drain(client: Client, name: str) -> None:
 async def undrain(client: Client, name: str) -> None:
     """Let an agent take tasks again."""
     changed = await client.call(operations.fleet.undrain, name)
-    _tell(name, "active", changed, f"{name} takes tasks again")
+    _confirm(name, "active", changed, f"{name} takes tasks again")
 
 
-def _tell(name: str, status: str, changed: bool, what: str) -> None:
+def _confirm(name: str, status: str, changed: bool, what: str) -> None:
     confirm({"name": name, "status": status, "changed": changed}, what if changed else f"{what}, as before")
 
 
@@ -150,7 +152,7 @@ def _tell(name: str, status: str, changed: bool, what: str) -> None:
 @click.argument("name", required=False)
 @with_client
 async def strategy(client: Client, name: str | None) -> None:
-    """Show or set who takes the next task, for jobs without a placement of their own.
+    """Show or set which agent takes the next task, for jobs that name no placement.
 
     NAME is round_robin, least_tasks, resources or capability. Servers follow at once.
     """

@@ -154,7 +154,7 @@ def _health(given: dict[str, Any]) -> dict[str, Any] | None:
 @with_client
 async def start(client: Client, name: str) -> None:
     """Let the replicas of a daemon run."""
-    _tell(name, await client.call(operations.daemons.start, name), "started")
+    _confirm(name, await client.call(operations.daemons.start, name), "started")
 
 
 @daemon.command("stop", epilog=examples("mainspring daemon stop gateway"))
@@ -162,7 +162,7 @@ async def start(client: Client, name: str) -> None:
 @with_client
 async def stop(client: Client, name: str) -> None:
     """Stop all replicas of a daemon, each with its grace."""
-    _tell(name, await client.call(operations.daemons.stop, name), "stopped")
+    _confirm(name, await client.call(operations.daemons.stop, name), "stopped")
 
 
 @daemon.command("scale", epilog=examples("mainspring daemon scale gateway 5"))
@@ -171,7 +171,7 @@ async def stop(client: Client, name: str) -> None:
 @with_client
 async def scale(client: Client, name: str, replicas: int) -> None:
     """Keep another number of replicas; those that stay are not touched."""
-    _tell(name, await client.call(operations.daemons.scale, name, replicas), f"scaled to {replicas}")
+    _confirm(name, await client.call(operations.daemons.scale, name, replicas), f"scaled to {replicas}")
 
 
 @daemon.command("restart", epilog=examples("mainspring daemon restart gateway"))
@@ -180,7 +180,7 @@ async def scale(client: Client, name: str, replicas: int) -> None:
 async def restart(client: Client, name: str) -> None:
     """Restart the replicas one after another, each once the one before is up again."""
     await client.call(operations.daemons.restart, name)
-    _tell(name, True, "restarting")
+    _confirm(name, True, "restarting")
 
 
 @daemon.command("delete", epilog=examples("mainspring daemon delete gateway"))
@@ -189,7 +189,7 @@ async def restart(client: Client, name: str) -> None:
 async def delete(client: Client, name: str) -> None:
     """Stop all replicas of a daemon, and forget it. Its job stays, for `mainspring job delete`."""
     await client.call(operations.daemons.delete, name)
-    _tell(name, True, "deleted")
+    _confirm(name, True, "deleted")
 
 
 @daemon.command(
@@ -215,5 +215,5 @@ async def logs(client: Client, name: str, replica: int | None, follow: bool, tim
         await print_output(client, one.task, follow=follow, timestamps=timestamps)
 
 
-def _tell(name: str, changed: bool, done: str) -> None:
+def _confirm(name: str, changed: bool, done: str) -> None:
     confirm({"name": name, "changed": changed}, done if changed else f"unchanged: it is {done} already")

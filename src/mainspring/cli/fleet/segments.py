@@ -29,7 +29,7 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
 @click.command(
     cls=Command,
     epilog=examples(
-        "mainspring segments                  who owns how many, with what in them",
+        "mainspring segments                  the owners, and what is in their segments",
         "mainspring segments --each           a line for each of the 100",
         "mainspring segments --events 50      how they changed hands",
         "mainspring segments --json | jq '.[] | select(.problem)'",
@@ -46,7 +46,7 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
 )
 @with_client
 async def segments(client: Client, each: bool, events: int | None) -> None:
-    """Show who plans and dispatches which share of the work.
+    """Show which server plans and dispatches which share of the work.
 
     Schedules and tasks lie in 100 segments, and each segment belongs to one server at a time.
     """

@@ -45,7 +45,7 @@ _COLUMNS: dict[str, Callable[[ServerView], Any]] = {
     cls=Group,
     invoke_without_command=True,
     epilog=examples(
-        "mainspring servers                   who plans and dispatches, and who leads",
+        "mainspring servers                   those with a lease, and which one leads",
         "mainspring servers --all             also those that ended long ago",
         "mainspring servers --json | jq '.[] | select(.leadership).name'",
         "mainspring servers show alpha        all that is known of one",
@@ -54,9 +54,9 @@ _COLUMNS: dict[str, Callable[[ServerView], Any]] = {
 @click.option("--all", "everything", is_flag=True, help="Also servers that ended more than an hour ago.")
 @click.pass_context
 def servers(context: click.Context, everything: bool) -> None:
-    """See who plans, dispatches and records, and who leads.
+    """See the servers that plan, dispatch and record, and which one leads.
 
-    A terminal shows as many columns as it has room for; `show` tells all of one server, and --json of all.
+    A terminal shows as many columns as it has room for; `show` has all about one server, and --json about all.
     """
     if context.invoked_subcommand is None:
         _list_servers(everything)

@@ -38,7 +38,7 @@ _CHECK_SECONDS = 1.0
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
 @run_async
 async def backup(file: str, force: bool) -> None:
-    """Write all that Mainspring keeps to FILE, while everything goes on.
+    """Write all data of Mainspring to FILE, while it runs.
 
     FILE is an archive of pg_dump's, of one instant, and was read again before it got its name.
     """

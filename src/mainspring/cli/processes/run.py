@@ -80,7 +80,7 @@ def worker(app: str, reload: bool, **given: Any) -> int:
     """Run the jobs of a Python application.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
-    workers as you like: the database decides who does what.
+    workers as you like: they share the work through the database.
     """
     if reload:
         import sys

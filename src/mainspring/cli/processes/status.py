@@ -49,7 +49,7 @@ async def migrate(only_plan: bool) -> None:
 @click.command(cls=Command, epilog=examples("mainspring stats", "mainspring stats --json | jq .live.pending"))
 @with_client
 async def stats(client: Client) -> None:
-    """Show how many tasks there are in each state, and who runs them."""
+    """Show how many tasks there are in each state, and the agents that run them."""
     found = await client.call(operations.cluster.stats)
     if print_if_json(found):
         return

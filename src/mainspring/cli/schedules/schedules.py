@@ -24,7 +24,7 @@ from mainspring.cli.schedules.view import list_schedules, show
 
 @click.group(cls=Group)
 def schedule() -> None:
-    """Say when jobs run, and see what became of each plan time."""
+    """Say when jobs run, and see the outcome of each plan time."""
 
 
 for command in (create, edit, list_schedules, show, preview, explain, check, backfill, calendar):
@@ -43,7 +43,7 @@ async def enable(client: Client, name: str) -> None:
 @click.argument("name", type=name_of("schedule"))
 @with_client
 async def disable(client: Client, name: str) -> None:
-    """Pause a schedule: what was planned and has not started is taken back, what runs goes on. A daemon stops."""
+    """Pause a schedule: tasks that have not started are taken back, running ones continue. A daemon stops."""
     report_change(await client.call(operations.schedules.disable, name), done="disabled")
 
 
@@ -57,7 +57,7 @@ for alias, original in (("resume", enable), ("pause", disable)):  # what others 
 @click.argument("name", type=name_of("schedule"))
 @with_client
 async def delete(client: Client, name: str) -> None:
-    """Remove a schedule. What became of its plan times is kept until retention."""
+    """Remove a schedule. The record of its plan times is kept until retention drops it."""
     change = await client.call(operations.schedules.delete, name)
     view, recalled = change.schedule, change.recalled
     assert recalled is not None  # a deletion always changes something

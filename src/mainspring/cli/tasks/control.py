@@ -36,7 +36,7 @@ def _command(act: Act) -> click.Command:
 
 @_command
 async def cancel(client: Client, id: int) -> str:
-    """End tasks: at once if nobody runs them, else by telling their agent."""
+    """End tasks: at once if no agent has them, else by a request to their agent."""
     state = await client.call(operations.tasks.cancel, id)
     return "cancelled" if state is TaskState.CANCELLED else "told to stop"
 
@@ -50,21 +50,21 @@ async def kill(client: Client, id: int) -> str:
 
 @_command
 async def pause(client: Client, id: int) -> str:
-    """Hold running commands still, until `resume`. They keep their slots; their timeouts stand still too."""
+    """Suspend running commands until `resume`. They keep their slots; their timeouts are suspended too."""
     await client.call(operations.tasks.pause, id)
     return "told to stand still"
 
 
 @_command
 async def resume(client: Client, id: int) -> str:
-    """Let paused commands go on."""
+    """Continue paused commands."""
     await client.call(operations.tasks.resume, id)
     return "told to go on"
 
 
 @_command
 async def restart(client: Client, id: int) -> str:
-    """Stop what runs of these tasks and run them again at once; that costs no attempt."""
+    """Stop the running attempts of these tasks and run them again at once; that costs no attempt."""
     await client.call(operations.tasks.restart, id)
     return "told to run again"
 

@@ -38,25 +38,15 @@ async def list_schedules(client: Client, job: str | None) -> None:
     found = await client.call(operations.schedules.listing, job=job)
     if print_if_json(found):
         return
-    columns: dict[str, list[str | None]] = {
-        "NAME": [view.name for view in found],
-        "JOB": [view.job for view in found],
-        "WHEN": [when(view) for view in found],
-        "STATE": [view.state for view in found],
-        "NEXT": [shown(view.next) for view in found],
-        "LAST": [_ended(view.last) for view in found],
-        "APP": [view.app for view in found],
-        "REMARK": [_remark(view) for view in found],
-    }
     table(
-        list(columns),
-        list(zip(*columns.values(), strict=True)),
+        ["NAME", "JOB", "WHEN", "STATE", "NEXT", "LAST", "APP", "REMARK"],
+        [[v.name, v.job, _when(v), v.state, shown(v.next), _ended(v.last), v.app, _remark(v)] for v in found],
         empty="no schedules; make one with `mainspring schedule create nightly JOB --daily 03:00 --enable`",
         room=Room(cut=("NAME", "JOB", "APP"), fold=("WHEN", "REMARK"), drop=("APP", "JOB", "LAST", "REMARK")),
     )
 
 
-def when(view: ScheduleView) -> str:
+def _when(view: ScheduleView) -> str:
     """Its words, with its timezone if that is not UTC."""
     return view.words if view.timezone == "UTC" or view.kind == "daemon" else f"{view.words}, {view.timezone}"
 
@@ -99,14 +89,14 @@ async def show(client: Client, name: str) -> None:
     found = await client.call(operations.schedules.show, name)
     if print_if_json(found):
         return
-    fields(_told(found))
+    fields(_schedule_fields(found))
     drift = found.schedule.drift
     if drift:
         click.echo()
         table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="", room=_DRIFT)
 
 
-def _told(found: ScheduleDetail) -> dict[str, Any]:
+def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
     view = found.schedule
     return {
         "name": view.name,
@@ -155,7 +145,7 @@ def _policies(view: ScheduleView) -> dict[str, Any]:
     default = Policies()
     chosen = {name: value for name, value in view.policies.items() if value != getattr(default, name)}
     if "calendars" in chosen:
-        chosen.pop("excluded", None)  # it is what they say
+        chosen.pop("excluded", None)  # they are the days of the calendars
     return {_LABELS.get(name, name): _policy(name, value, view) for name, value in chosen.items()}
 
 

@@ -33,6 +33,7 @@ from mainspring.model.tasks.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
     from mainspring.model.tasks.waits import Wait
+    from mainspring.operations.tasks import ListedTask
     from mainspring.store.tasks.tasks import TaskView
 
 MAX_LIMIT = 500
@@ -113,14 +114,7 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
         return
     table(
         ["ID", "JOB", "STATE", "AGENT", "ATTEMPT", "PLAN TIME", "SCOPE", "DUE", "LATE MS", "ERROR", "WAITS"],
-        [
-            [
-                *(v.id, v.job, _state(v), v.agent, v.attempt, shown(v.plan_time), v.scope, v.run_at, v.lateness_ms),
-                *(headline(v.error), listed.wait and listed.wait.what),
-            ]
-            for listed in found
-            for v in (listed.task,)
-        ],
+        [_row(listed) for listed in found],
         empty="no such tasks",
         room=Room(
             cut=("JOB", "AGENT", "SCOPE", "ERROR", "WAITS"),
@@ -215,15 +209,20 @@ async def _wait(client: Client, id: int, timeout: float | None) -> None:
         raise _failure(view, has_output=await client.call(operations.output.has_output, id))
 
 
+def _row(listed: ListedTask) -> list[Any]:
+    view = listed.task
+    state = view.state if view.paused_at is None else f"{view.state}, paused"
+    return [
+        *(view.id, view.job, state, view.agent, view.attempt, shown(view.plan_time), view.scope, view.run_at),
+        *(view.lateness_ms, headline(view.error), listed.wait and listed.wait.what),
+    ]
+
+
 def _as_json(view: TaskView, wait: Wait | None) -> dict[str, Any]:
     import msgspec
 
     reason = wait and {"code": wait.code, "reason": wait.reason}
     return {**msgspec.structs.asdict(view), "waits": reason}
-
-
-def _state(view: TaskView) -> str:
-    return view.state if view.paused_at is None else f"{view.state}, paused"
 
 
 def _failure(view: TaskView, *, has_output: bool) -> TaskFailed:

@@ -15,9 +15,9 @@ import pytest
 
 import mainspring
 from mainspring import App, TaskFailed, ValidationError, WaitTimeout, current_task, testing
-from mainspring.sdk.testing import databases as testing_databases
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.migrate import fingerprint
+from mainspring.store.testing import databases as testing_databases
 from tests.conftest import eventually
 
 pytestmark = pytest.mark.usefixtures("server_dsn")  # which the new databases are made on
@@ -161,7 +161,7 @@ WITHOUT_A_SERVER = """
 import asyncio, sys
 import mainspring
 from mainspring import testing
-from mainspring.sdk.testing import databases as testing_databases
+from mainspring.store.testing import databases as testing_databases
 
 app = mainspring.App("tested", poll=0.1)
 

@@ -1,28 +1,23 @@
-"""What all commands share: options that go before or after any of them, and a client to speak to.
+"""Base: what all commands share: the options that go before or after any of them, and examples in their help.
 
-Imports nothing heavy: `mainspring --help` loads the command modules and this one, and no more.
-Next: cli/client.py
+`mainspring --help` loads this module and those of the commands, so they import nothing heavy.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-
-P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass
 class Shared:
-    """What the shared options say, wherever on the line they stand."""
+    """The values of the shared options, wherever on the line they stand."""
 
     dsn: str | None = None
     data: str | None = None
@@ -49,29 +44,14 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
 
 
 def _shared_options() -> list[click.Parameter]:
+    def option(name: str, **how: Any) -> click.Option:
+        return click.Option([name], expose_value=False, callback=_remember, **how)
+
     return [
-        click.Option(
-            ["--dsn"],
-            metavar="URL",
-            expose_value=False,
-            callback=_remember,
-            help="PostgreSQL to use, else MAINSPRING_DSN, else the embedded one.",
-        ),
-        click.Option(
-            ["--data"],
-            metavar="DIR",
-            expose_value=False,
-            callback=_remember,
-            help="Directory of the embedded PostgreSQL.",
-        ),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember, help="JSON, for programs."),
-        click.Option(
-            ["--wide"],
-            is_flag=True,
-            expose_value=False,
-            callback=_remember,
-            help="Tables with all columns, however narrow the terminal.",
-        ),
+        option("--dsn", metavar="URL", help="PostgreSQL to use, else MAINSPRING_DSN, else the embedded one."),
+        option("--data", metavar="DIR", help="Directory of the embedded PostgreSQL."),
+        option("--json", is_flag=True, help="JSON, for programs."),
+        option("--wide", is_flag=True, help="Tables with all columns, however narrow the terminal."),
     ]
 
 
@@ -90,16 +70,27 @@ class Group(click.Group):
         self.params += _shared_options()
 
 
-EXAMPLE_COLUMNS = 76  # of the 80 of a terminal: click and we indent
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+EXAMPLE_COLUMNS = 76  # of the 80 of a terminal, less the indent
 
 
 def examples(*lines: str) -> str:
-    """An epilog that shows how a command is used; what two spaces divide is the command and what it does."""
+    """An epilog of examples; two spaces divide a command from what it does."""
     return "\n".join(["\b", "Examples:", *(f"  {part}" for line in lines for part in _example(line))])
 
 
 def _example(line: str) -> list[str]:
-    """A line that is too long for a terminal in several, as a shell would read them."""
+    """A line that is too long for a terminal, broken as a shell would read it."""
     if len(line) <= EXAMPLE_COLUMNS:
         return [line]
     typed, _, told = line.partition("  ")
@@ -111,23 +102,3 @@ def _example(line: str) -> list[str]:
         else:
             parts[-1] += word
     return [*parts, f"    {told.lstrip()}"] if told else parts
-
-
-def with_client(command: Callable[Concatenate[Client, P], Awaitable[None]]) -> Callable[P, None]:
-    """Run an async command with a client for the database that the shared options name."""
-
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        import asyncio
-
-        from mainspring.cli.client import open_client
-
-        overrides = shared().overrides()
-
-        async def main() -> None:
-            async with open_client(overrides) as client:
-                await command(client, *args, **kwargs)
-
-        asyncio.run(main())
-
-    return run

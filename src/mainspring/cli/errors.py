@@ -1,8 +1,6 @@
-"""Errors as the command line tells them: one line on stderr and an exit code, mapped once from the error tree.
+"""Errors: one line on stderr and an exit code for each class of the error tree.
 
-    0 ok · 1 failure · 2 usage · 3 not found · 4 conflict · 5 access · 6 unreachable · 7 the task failed · 124 timed out
-
-Next: cli/main.py
+0 ok · 1 failure · 2 usage · 3 not found · 4 conflict · 5 access · 6 unreachable · 7 the task failed · 124 timed out
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _EXIT_CODES: tuple[tuple[type[errors.MainspringError], int], ...] = (
     (errors.WaitTimeout, 124),
 )
 
-# Errors whose message does not say what to do, because that depends on who asks.
+# Errors whose message does not say what to do, because that depends on the caller.
 _ADVICE: dict[type[errors.MainspringError], str] = {
     errors.StoreUnavailable: "check that it runs and that the DSN is right, then try again",
 }
@@ -48,7 +46,7 @@ class Problem(NamedTuple):
 
 
 def explain(error: BaseException) -> Problem:
-    """The problem behind an error of ours, of click, of the system; anything else is a bug of ours."""
+    """The problem behind an error of the tree, of click or of the system. Any other exception is a bug."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     match error:
@@ -67,13 +65,13 @@ def explain(error: BaseException) -> Problem:
 
 
 def flush_output() -> None:
-    """Write what is still buffered; OSError if nobody takes it."""
+    """Write what is buffered; OSError if stdout is closed."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether a standard stream failed, and not some file: only the frame that wrote tells, for neither has a name."""
+    """Whether a standard stream failed, not a file. The error has no name: only the frame that wrote tells."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_code in (click.echo.__code__, flush_output.__code__)
 
@@ -97,7 +95,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _words(error: click.ClickException) -> str:
-    """What click complains of, in the words of our own errors."""
+    """The message of click in the words of our errors."""
     message = " ".join(error.message.split()).rstrip(".")
     parameter: click.Parameter | None = getattr(error, "param", None)
     name = None if parameter is None else parameter.get_error_hint(getattr(error, "ctx", None)).replace("'", "")
@@ -116,7 +114,7 @@ def _parameter(error: click.ClickException) -> str | None:
 
 
 def report(error: BaseException, *, as_json: bool) -> int:
-    """Tell the error on stderr; returns its exit code."""
+    """Print the error on stderr; returns its exit code."""
     if os.environ.get("MAINSPRING_DEBUG") == "1":
         traceback.print_exception(error)
     problem = explain(error)
@@ -125,6 +123,6 @@ def report(error: BaseException, *, as_json: bool) -> int:
         line = json.dumps(told if problem.field is None else told | {"field": problem.field})
     else:
         line = f"mainspring: {visible(problem.message, lines=True)}"
-    with suppress(OSError):  # nobody reads it: the exit code says it too
+    with suppress(OSError):  # stderr is closed; the exit code remains
         click.echo(line if as_json else readable(line), file=sys.stderr)
     return problem.exit_code

@@ -1,7 +1,6 @@
-"""How a table fits a terminal: texts are cut or broken between words, and the least important columns are left out.
+"""Layout: fit a table into a terminal: cut or wrap texts, and leave out the least important columns.
 
 Pure: the width is an argument. Numbers and times are never cut.
-Next: cli/render.py
 """
 
 from __future__ import annotations
@@ -12,27 +11,27 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 GAP = 2  # columns between two cells
-COMFORTABLE = 32  # a text is cut to this before a spare column is left out for it
-READABLE = 14  # and to this before any other is
-LEAST = 5  # and to this where nothing more can be left out
+COMFORTABLE = 32  # a text is cut to this width before a `spare` column is left out
+READABLE = 14  # to this before a `drop` column is left out
+LEAST = 5  # to this when no column is left to leave out
 
 
 class Room(NamedTuple):
     """How a table may shrink, by its headers."""
 
     cut: Sequence[str] = ()  # texts that may end in an ellipsis
-    fold: Sequence[str] = ()  # texts that may be broken between words
-    spare: Sequence[str] = ()  # columns that are left out for long texts, the least important first
-    drop: Sequence[str] = ()  # columns that are left out if nothing else helps; empty ones of both always are
+    fold: Sequence[str] = ()  # texts that may wrap between words
+    spare: Sequence[str] = ()  # columns to leave out in favour of long texts, the least important first
+    drop: Sequence[str] = ()  # columns to leave out if nothing else helps; empty ones of both are always left out
 
 
 class Fitted(NamedTuple):
     lines: list[list[str]]  # the cells of the header and of each line, padded
-    left_out: list[str]  # headers of columns for which there is no room
+    left_out: list[str]  # headers of the columns that do not fit
 
 
 def fit(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, room: Room) -> Fitted:
-    """Lay the cells out in so many columns of a terminal."""
+    """Lay the cells out in `width` columns of a terminal."""
     optional = (*room.spare, *room.drop)
     columns = {
         header: [header, *(row[number] for row in rows)]
@@ -49,7 +48,7 @@ def fit(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, room:
 
 
 def _ways(room: Room) -> Iterator[tuple[Sequence[str], int]]:
-    """What to try, one after another: the columns that are left out, and how short a text may be."""
+    """What to try in turn: the columns to leave out, and the least width of a text."""
     for count in range(len(room.spare) + 1):
         yield room.spare[:count], COMFORTABLE
     for count in range(len(room.drop) + 1):
@@ -58,7 +57,7 @@ def _ways(room: Room) -> Iterator[tuple[Sequence[str], int]]:
 
 
 def _widths(columns: dict[str, list[str]], width: int, room: Room, least: int) -> dict[str, int]:
-    """What each column gets: what it needs, or less for the widest of those that may shrink."""
+    """The width of each column: what it needs, or less for the widest of those that may shrink."""
     widths = {header: max(map(columns_of, cells)) for header, cells in columns.items()}
     floors = {header: max(least, len(header)) for header in (*room.cut, *room.fold) if header in widths}
     while (excess := _total(widths) - width) > 0:
@@ -77,7 +76,7 @@ def _total(widths: dict[str, int]) -> int:
 
 
 def _lay_out(columns: dict[str, list[str]], widths: dict[str, int], room: Room) -> list[list[str]]:
-    """Padded cells, line by line; a row with a text that was broken has several lines."""
+    """Padded cells, line by line; a row with a wrapped text has several lines."""
     numeric = {header for header, cells in columns.items() if _is_numeric(cells[1:])}
     last = list(columns)[-1]
     lines = []
@@ -104,7 +103,7 @@ def _is_numeric(cells: Sequence[str]) -> bool:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text in so many columns: cut behind its last word that fits, or else within a word, with an ellipsis."""
+    """The text in `width` columns: cut after the last word that fits, else within a word, with an ellipsis."""
     if columns_of(text) <= width:
         return text
     end = min(len(text), width)
@@ -118,7 +117,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal a text takes; more than its length where characters are wide."""
+    """The columns of a terminal that a text takes: more than its length if characters are wide."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -127,7 +126,7 @@ def columns_of(text: str) -> int:
 
 
 def wrapped(line: str, width: int, *, indent: str = "") -> str:
-    """A line broken at spaces; what is in backticks is to be copied, and stays whole."""
+    """The line wrapped at spaces. Text in backticks is for copying, and stays whole."""
     lines, current = [], ""
     for word in re.findall(r"\s*(?:`[^`\n]*`\S*|\S+)", line):
         if current.strip() and columns_of(current + word.rstrip()) > width:

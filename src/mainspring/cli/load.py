@@ -1,7 +1,4 @@
-"""Find the application that a command names: `module:attribute`, imported from the working directory.
-
-Next: cli/processes/run.py
-"""
+"""Load: import the application that a command names as `module:attribute`, from the working directory."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from mainspring.sdk.app import App
 
 
 class NotImportable(MainspringError):
-    """The application's own code raises when it is imported."""
+    """The application raises an exception when it is imported."""
 
     code = "not_importable"
 
 
 def load_app(name: str) -> App:
-    """The App that `name` names, or an error that says what to do."""
+    """The App of this name. Errors say what to do."""
     module_name, sign, attribute = name.partition(":")
     if not sign or not attribute or not all(part.isidentifier() for part in module_name.split(".")):
         raise ValidationError(f"app: {name!r} is not MODULE:ATTRIBUTE; write it as in shop.jobs:app", field="app")
@@ -64,7 +61,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _told(error: BaseException) -> str:
-    """The error in one line, and where in the application's code it came from."""
+    """The error in one line, with the place in the application's code."""
     headline = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SyntaxError) or not frames:

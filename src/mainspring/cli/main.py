@@ -1,6 +1,6 @@
-"""The command line: `mainspring`. Commands parse, call and print; what they call lies below.
+"""Main: the command `mainspring`.
 
-Next: cli/base.py, then cli/processes/run.py
+Next: cli/base.py
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ for command in (agents, servers, segments, token, stats, backup, restore, db):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code. Never lets an error out."""
+    """Run the command line; returns the exit code. Raises nothing."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _tolerate_odd_text()
     try:
         status = cli.main(given, prog_name="mainspring", standalone_mode=False)
         flush_output()  # here, where a closed pipe or a full disk can still be handled
-    except (BrokenPipeError, SystemExit):  # click makes the second of the first; nothing of ours exits that way
+    except (BrokenPipeError, SystemExit):  # click raises the second for the first, and we raise it nowhere
         return 0  # the reader has seen enough
     except click.exceptions.NoArgsIsHelpError as error:
-        with suppress(OSError):  # nobody reads it: the exit code says it too
+        with suppress(OSError):  # stderr is closed; the exit code remains
             error.show()
         return USAGE
     except (KeyboardInterrupt, click.Abort):
@@ -76,20 +76,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _tolerate_odd_text() -> None:
-    """What stdout cannot encode is shown by its code, as stderr does."""
+    """Let stdout escape what it cannot encode, as stderr does."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
 
 
 def _wants_json(given: Sequence[str]) -> bool:
-    """Whether errors are to be JSON; asked of the line itself, because it may be what cannot be parsed."""
+    """Whether errors are to be JSON. Read from the line itself, which may be what click cannot parse."""
     ours = given[: given.index("--")] if "--" in given else given
     return "--json" in ours
 
 
 def _discard_unwritten() -> None:
-    """Python flushes both streams when it ends; where that fails it complains, and exits with 120."""
+    """Python flushes both streams at exit; if that failed, it would print a traceback and exit with 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

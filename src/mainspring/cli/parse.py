@@ -1,13 +1,13 @@
-"""What people type, turned into what the store takes; every mistake is a ValidationError that names its part.
+"""Parse: what people type → what operations take. Every mistake is a ValidationError that names its part.
 
-Next: cli/client.py
+All of it happens before the command connects to a database.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +47,21 @@ class Whole(click.ParamType):  # type: ignore[type-arg]
 
 
 def task_id(text: str) -> int:
-    """The number of a task, as PostgreSQL can hold it."""
+    """The number of a task: a positive bigint."""
     if not text.isascii() or not text.isdigit() or len(text) > 19 or not 1 <= int(text) <= MAX_ID:
         raise ValidationError(f"task: {text[:100]!r} is not the number of a task; give 1 to 2^63−1", field="task")
     return int(text)
+
+
+def name_of(field: str) -> Callable[[str], str]:
+    """The type of an argument that names a job, a schedule, …"""
+
+    def checked(text: str) -> str:
+        from mainspring.model.words.names import check_name
+
+        return check_name(text, field=field)
+
+    return checked
 
 
 def pairs(given: Sequence[str], *, field: str) -> dict[str, str]:
@@ -79,7 +90,7 @@ def arguments(text: str | None, given: Sequence[str]) -> str:
 
 
 def _value(text: str) -> Any:
-    """A value that is JSON stands for itself, any other is text."""
+    """JSON is decoded, anything else is text."""
     from mainspring.model.tasks.payload import decode
 
     try:
@@ -90,7 +101,7 @@ def _value(text: str) -> Any:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # NaN and Infinity are no JSON, so they are text
+    raise ValueError(constant)  # NaN and Infinity are not JSON, so they are text
 
 
 def submission(
@@ -105,7 +116,6 @@ def submission(
     concurrency_key: str | None,
     after: Sequence[int],
 ) -> Submission:
-    """One task to submit."""
     from mainspring.model.limits.define_limits import check_concurrency_key
     from mainspring.model.tasks.define_job import priority_level
     from mainspring.model.words.names import check_name
@@ -139,7 +149,7 @@ def _instant(text: str, zone: ZoneInfo | None) -> datetime:
 
 
 def read_in(given: datetime, zone: ZoneInfo, *, field: str) -> datetime:
-    """An instant; one that was given without an offset is read in a timezone, and that is told."""
+    """An instant. One without an offset is read in this timezone, and a note says so."""
     from mainspring.model.words.instants import in_zone
 
     if given.tzinfo is not None:

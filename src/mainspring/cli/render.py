@@ -1,7 +1,6 @@
-"""How data is shown: tables on a terminal, tabs for other programs' pipes, JSON when asked for.
+"""Render: tables on a terminal, tabs in a pipe, JSON with --json. Data goes to stdout, all else to stderr.
 
-Data goes to stdout, everything else to stderr.
-Next: cli/layout.py, cli/tasks/tasks.py
+Next: cli/layout.py
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from mainspring.cli.base import shared
 from mainspring.cli.layout import Room
 
 ALL = Room()
+NO_AGENT = "nobody is there to run tasks at the moment; `mainspring up` would"
 
 
 def on_terminal() -> bool:
@@ -33,14 +33,27 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.encode(value).decode())
 
 
+def print_if_json(value: Any) -> bool:
+    """Print the value as JSON if --json asks for it; returns whether it does."""
+    if shared().json:
+        print_json(value)
+    return shared().json
+
+
+def confirm(value: Any, text: str) -> None:
+    """What a change did: JSON if --json asks for it, else a sentence."""
+    if not print_if_json(value):
+        note(text)
+
+
 def note(text: str) -> None:
-    """Something for a person, on stderr. That nobody listens is no reason to stop."""
+    """A sentence for a person, on stderr. A closed stderr is no reason to stop."""
     with suppress(OSError):
         click.echo(readable(text), file=sys.stderr)
 
 
 def readable(text: str) -> str:
-    """On a terminal, lines broken between words; a line that begins with a space is laid out by hand."""
+    """On a terminal, lines wrapped between words. A line that begins with a space is laid out by hand."""
     if sys.stderr is None or not sys.stderr.isatty():
         return text
     width = get_terminal_size().columns
@@ -54,7 +67,7 @@ def table(
     empty: str,
     room: Room = ALL,
 ) -> None:
-    """Rows under headers; on a terminal, `empty` is what to say when there are none, and `room` how it may shrink."""
+    """Rows under headers. On a terminal, `empty` is the note if there are none, and `room` how the table may shrink."""
     if not on_terminal():
         cells = [[visible(cell(value)) for value in row] for row in rows]
         for line in ([header.lower().replace(" ", "_") for header in headers], *cells):
@@ -126,7 +139,7 @@ def cell(value: Any) -> str:
 
 
 def brief(value: Any) -> str:
-    """A value for a person's table: of an instant today the clock alone, of another the day and the minute."""
+    """A value in a table on a terminal: of an instant today the time alone, of another the day and the minute."""
     if not isinstance(value, datetime):
         return cell(value)
     local = value.astimezone()
@@ -136,7 +149,7 @@ def brief(value: Any) -> str:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """Text that cannot steer a terminal or break a table: control characters are shown by their codes."""
+    """Text that cannot control a terminal or break a table: control characters are escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -150,7 +163,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def wrapped(line: str) -> str:
-    """A line broken where the terminal ends, and indented as it begins; as it is for other programs."""
+    """On a terminal, a line wrapped and indented as it begins."""
     if not on_terminal():
         return line
     indent = " " * (len(line) - len(line.lstrip()) + 2)
@@ -162,13 +175,9 @@ def headline(text: str | None) -> str:
     return (text or "").partition("\n")[0]
 
 
-def milliseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f} ms"
-
-
 def age(seconds: float) -> str:
-    """0.4 s, 90 s, 15 min, 30 h, 12 d: as exactly as anybody wants to know it."""
-    seconds = max(0.0, seconds)  # a clock that was set back
+    """0.4 s, 90 s, 15 min, 30 h, 12 d."""
+    seconds = max(0.0, seconds)  # negative if a clock was set back
     for unit, length, most in (("s", 1, 120), ("min", 60, 120), ("h", 3600, 48)):
         if seconds < length * most:
             return f"{seconds:.1f} s" if seconds < 10 else f"{seconds // length:.0f} {unit}"

@@ -1,7 +1,4 @@
-"""How a process that we start ourselves runs: on uvloop, with rare garbage collections, until a signal.
-
-Next: cli/processes/run.py
-"""
+"""Runtime: how a process of ours runs: on uvloop, with rare garbage collections, until a signal."""
 
 from __future__ import annotations
 
@@ -24,19 +21,19 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end, on uvloop where there is one."""
+    """Run `main` on uvloop, where there is one."""
     try:
         import uvloop
-    except ImportError:  # there is none for Windows
+    except ImportError:  # Windows
         return asyncio.run(main)
     result: T = uvloop.run(main)
     return result
 
 
 def settle_memory() -> None:
-    """Call once all is loaded and started. A full collection takes milliseconds that a fire would wait for.
+    """Call once everything is loaded and started: a full garbage collection delays a fire by milliseconds.
 
-    What is there now stays, so it need not be looked at again; and work that makes few cycles needs few looks.
+    What is loaded now stays loaded and need not be scanned again. What comes later makes few cycles.
     """
     gc.collect()
     gc.freeze()
@@ -44,39 +41,40 @@ def settle_memory() -> None:
 
 
 class _Format(logging.Formatter):
-    """One line per record; what a handler logs says for which job and task."""
+    """One line per record. Records of handlers name their job and task."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         job, task = getattr(record, "job", None), getattr(record, "task", None)
-        told = "" if task is None or record.name == "mainspring.job" else f"[{job} {task}] "  # those say it themselves
-        return f"{record.asctime} {record.levelname} {told}{record.message}"
+        # The messages of mainspring.job name them already.
+        context = "" if task is None or record.name == "mainspring.job" else f"[{job} {task}] "
+        return f"{record.asctime} {record.levelname} {context}{record.message}"
 
 
 def log_to_stderr(level: int) -> None:
-    """Before the application is loaded, which may set up its own logging."""
+    """Call before the application is loaded: it may set up logging itself."""
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(_Format("%(asctime)s"))
     logging.basicConfig(level=level, handlers=[to_stderr])
     add_log_context()
-    logging.getLogger("websockets").setLevel(logging.WARNING)  # we say who comes and goes, by name
+    logging.getLogger("websockets").setLevel(logging.WARNING)  # our own lines name the agents that connect
     logging.raiseExceptions = False  # a closed stderr is no reason to stop
 
 
 def add_log_context() -> None:
-    """Put job and task on the records of every handler of the logging module that there is."""
+    """Add job and task to the records of every logging handler there is now."""
     loggers = [logging.root, *logging.root.manager.loggerDict.values()]
     for logger in loggers:
         for handler in getattr(logger, "handlers", ()):
-            if not any(isinstance(there, LogContext) for there in handler.filters):
+            if not any(isinstance(present, LogContext) for present in handler.filters):
                 handler.addFilter(LogContext())
 
 
 class Signals:
-    """The first signal asks to stop, which sets `asked`; each further one calls `hurry`."""
+    """The first signal sets `asked`; each further one calls `hurry`."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        self.hurry: Callable[[], object] = stop_at_once  # until there is something better to do
+        self.hurry: Callable[[], object] = stop_at_once  # until the process sets its own
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP for us
@@ -90,7 +88,7 @@ class Signals:
 
 
 def leave_threads_behind(status: int, patience: float = 0.5) -> None:
-    """End the process now if a handler's thread cannot be stopped: Python would wait for it for ever."""
+    """End the process if a handler's thread does not end: Python would wait for it without limit."""
     deadline = time.monotonic() + patience
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
@@ -100,9 +98,9 @@ def leave_threads_behind(status: int, patience: float = 0.5) -> None:
 
 
 def stop_at_once() -> None:
-    """End the process now. To put away what is open would mean to wait for it, maybe for a PostgreSQL that is gone.
+    """End the process without closing anything, because PostgreSQL may not answer.
 
-    Nothing is lost that a kill -9 would not lose: leases end by themselves.
+    It loses no more than `kill -9` does: leases expire.
     """
     note("stopped at once")
     _end(0)

@@ -1,6 +1,6 @@
-"""App: the jobs of an application, and the way to submit and to run them.
+"""App: the jobs of an application; opens its database, submits its tasks, runs them.
 
-Next: sdk/job.py; what runs them is built in compose/local.py
+Next: store/tasks/enqueue.py
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name
 from mainspring.model.words.sizes import Size
-from mainspring.sdk.decorator import Decorator
-from mainspring.sdk.defining import check_hook, check_prefix, check_resource, check_version, define_call, define_handler
+from mainspring.operations import tasks
+from mainspring.sdk import define
 from mainspring.sdk.job import Job
-from mainspring.sdk.opening import Opening
+from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
 from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.sync import SYNC_TIMEOUT, Make, SyncBridge
-from mainspring.sdk.task import Decode, Task, check_task_id
+from mainspring.sdk.task import Decode, Task, check_task_id, result_of
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import tasks
 from mainspring.store.tasks.enqueue import Submission, Submissions, submit, submit_sync
 from mainspring.store.tasks.tasks import TaskView
 
@@ -54,18 +53,18 @@ class App:
         self, name: str = "default", *, version: int = 0, prefix: str = "", dsn: str | None = None, **settings: Any
     ) -> None:
         self.name = check_name(name, field="name")
-        self.version = check_version(version)
-        self.prefix = check_prefix(prefix)
+        self.version = define.check_version(version)
+        self.prefix = define.check_prefix(prefix)
         self.schedules = Schedules()
         self.failure_hooks: list[FailureHook] = []
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
         self.definitions: dict[str, Definition] = {}
         self.handlers: dict[str, Handler] = {}
         self.jobs: dict[str, Job[..., Any]] = {}
-        self._opening = Opening(self.settings, self._register)
+        self._lifecycle = Lifecycle(self.settings, self._register)
         self._engine: local.Engine | None = None
-        self._runs = False  # or is about to
-        self._sync = SyncBridge(self._opening)
+        self._runs = False  # set before the engine is there
+        self._sync = SyncBridge(self._lifecycle)
 
     # ── defining ────────────────────────────────────────────────────────────────────────────────
 
@@ -74,14 +73,14 @@ class App:
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> Decorator: ...
+    def job(self, *, name: str | None = None, **options: Unpack[JobOptions]) -> define.Decorator: ...
     def job(self, *functions: Any, name: str | None = None, **options: Any) -> Any:
         """Make a function a job: `@app.job` or `@app.job(cron="0 9 * * *", retries=5, timeout="10m", …)`."""
 
         def register(function: Callable[..., Any]) -> Job[..., Any]:
-            return define_handler(self, function, name, options)
+            return define.add_handler(self, function, name, options)
 
-        return register(*functions) if functions else Decorator(register)
+        return register(*functions) if functions else define.Decorator(register)
 
     def command(
         self,
@@ -105,7 +104,7 @@ class App:
         run = command(
             argv, shell=shell, cwd=cwd, env=env, stdin=stdin, user=user, limits=limits, python=python, warm=warm
         )
-        return define_call(self, name, run, options)
+        return define.add_call(self, name, run, options)
 
     def http(
         self,
@@ -122,7 +121,7 @@ class App:
     ) -> Job[..., Any]:
         """A job that calls a URL: `app.http("ping", "POST", "https://shop.example/ping", every="30s")`."""
         run = http(method, url, headers=headers, body=body, json=json, expect=expect, redirects=redirects)
-        return define_call(self, name, run, options)
+        return define.add_call(self, name, run, options)
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:
         """Days on which schedules that name this calendar do not run: dates, "12-25" of every year, "sun"."""
@@ -145,7 +144,7 @@ class App:
 
         It may be async. What it raises is logged; the attempt and its report do not wait for it.
         """
-        self.failure_hooks.append(check_hook(hook))
+        self.failure_hooks.append(define.check_hook(hook))
         return hook
 
     def while_open(self, resource: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
@@ -153,7 +152,7 @@ class App:
 
         For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
         """
-        self._opening.resources.append(asynccontextmanager(check_resource(resource)))
+        self._lifecycle.resources.append(asynccontextmanager(define.check_resource(resource)))
         return resource
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
@@ -167,15 +166,15 @@ class App:
 
     async def open(self, **overrides: Any) -> None:
         """Connect, migrate, register the jobs: ready to submit. Opens are counted: the last `close()` closes."""
-        await self._opening.open(overrides)
+        await self._lifecycle.open(overrides)
 
     async def close(self) -> None:
-        """Take back one `open()`; the last one closes, except while `running()` goes on."""
-        await self._opening.close()
+        """Undo one `open()`; the last one closes, except inside `running()`."""
+        await self._lifecycle.close()
 
     def attached(self, database: Database | None) -> AbstractAsyncContextManager[None]:
-        """Open on the database of an agent, if it has one, as it is: its servers keep the schema and the jobs."""
-        return self._opening.attached(database)
+        """Open on the database of an agent, if it has one. Its servers own the schema and the jobs."""
+        return self._lifecycle.attached(database)
 
     async def __aenter__(self) -> App:
         await self.open()
@@ -188,7 +187,7 @@ class App:
     async def running(self, **overrides: Any) -> AsyncIterator[App]:
         """Run the jobs inside this process: a server and an agent, until the block ends.
 
-        Within another `running()`, as in a test under `mainspring_running(app)`, it only opens: the jobs run already.
+        Inside another `running()`, as in a test under `mainspring_running(app)`, it only opens: the jobs run already.
         """
         if self._runs:
             if overrides:
@@ -199,7 +198,7 @@ class App:
             return
         self._runs = True
         try:
-            async with self._opening.held(overrides) as database:
+            async with self._lifecycle.held(overrides) as database:
                 settings = self.settings(**overrides)
                 labels, providers = {**settings.labels, "app": self.name}, self.schedules.providers
                 async with local.engine(settings, database, self.handlers, labels, providers) as engine:
@@ -226,50 +225,49 @@ class App:
             yield
 
     def _ended(self, endings: Sequence[Any]) -> None:
-        if (waiting := self._opening.waiting) is not None:
+        if (waiting := self._lifecycle.waiting) is not None:
             waiting.hint(ending.task for ending in endings)
 
     @property
     def engine(self) -> local.Engine | None:
-        """What runs the jobs, while they are running in this process."""
+        """The server and the agent inside `running()`, else None."""
         return self._engine
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop on which it is open."""
-        return self._opening.loop
+        """The event loop that it is open on."""
+        return self._lifecycle.loop
 
-    # ── what jobs and tasks ask ─────────────────────────────────────────────────────────────────
+    # ── for jobs and tasks ──────────────────────────────────────────────────────────────────────
 
     def task(self, id: int) -> Task[Any]:
-        """A handle on a task by its number. Nothing is asked of the database before it is used.
+        """A handle on a task by its number. Makes no query.
 
-        Its result comes back as its job's annotated type if the job is one of this application's;
-        `report.task(id)` says which job, also to the type checker.
+        Its result has the annotated type if this application has its job; `report.task(id)` tells the type checker.
         """
         return Task(self, check_task_id(id, field="id"))
 
     @property
     def dsn(self) -> str:
-        """Of the database that it is open on."""
+        """The DSN of the database that it is open on."""
         return self.database.dsn
 
     @property
     def database(self) -> Database:
-        if self._opening.database is None:
+        if self._lifecycle.database is None:
             if local.lacks_database():
                 raise local.no_database()
             raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
-        self._opening.check_loop()
-        return self._opening.database
+        self._lifecycle.check_loop()
+        return self._lifecycle.database
 
     async def submit(self, submission: Submission | Submissions, conn: Any) -> Any:
-        """Insert through the caller's connection, or through our own and wake our own dispatcher."""
+        """Insert through the caller's connection, or through the application's, and wake its dispatcher."""
         if conn is not None:
             return await submit(conn, submission)
-        if self._opening.database is None and (attempt := attempt_without_database(self.settings)) is not None:
+        if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:
             return await submit_through_server(attempt, submission)
-        await self._opening.ensure()
+        await self._lifecycle.ensure()
         own = self.database
         engine = self._engine
         if engine is not None and isinstance(submission, Submission):
@@ -285,29 +283,29 @@ class App:
     def submit_sync(self, submission: Submission | Submissions, conn: Any) -> Any:
         if conn is not None:
             return submit_sync(conn, submission)
-        if self._opening.database is None and (attempt := attempt_without_database(self.settings)) is not None:
+        if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:
             make = partial(submit_through_server, attempt, submission)
             return self._sync.call("enqueue", make, SYNC_TIMEOUT, loop_of(attempt))
         return self.call_sync("enqueue", lambda: self.submit(submission, None))
 
     def call_sync(self, name: str, make: Make[R], timeout: float | None = SYNC_TIMEOUT) -> R:
-        """What a method `name` does for async code, for the sync code that calls this."""
+        """Call the async method `name` from sync code."""
         return self._sync.call(name, make, timeout)
 
     async def wait_for(self, task: int, timeout: float | None, decode: Decode = msgspec.json.decode) -> Any:
         """The result of a task, once it has succeeded."""
-        await self._opening.ensure()
-        assert self._opening.waiting is not None
-        return await self._opening.waiting.result(task, timeout, decode)
+        await self._lifecycle.ensure()
+        assert self._lifecycle.waiting is not None
+        return result_of(task, await self._lifecycle.waiting.wait(task, timeout), decode)
 
     async def status(self, task: int) -> TaskView:
-        await self._opening.ensure()
+        await self._lifecycle.ensure()
         async with self.database.acquire() as conn:
-            return await tasks.get(conn, task)
+            return await tasks.status(conn, task)
 
     async def control(self, act: Callable[[Connection, int], Awaitable[object]], task: int) -> None:
-        """Ask something of a task that runs, and of the agent in this process at once."""
-        await self._opening.ensure()
+        """Act on a task, and wake the gateway so that the agent in this process hears at once."""
+        await self._lifecycle.ensure()
         async with self.database.acquire() as conn:
             await act(conn, task)
         if self._engine is not None:

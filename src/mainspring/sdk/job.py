@@ -1,6 +1,6 @@
-"""Job: a handler, a command or an HTTP call that can be submitted. Its arguments are checked by the type checker.
+"""Job: a handler, a command or an HTTP call, and how tasks of it are submitted.
 
-Next: sdk/task.py, then store/tasks/enqueue.py
+Next: sdk/app.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from mainspring.model.tasks.payload import decode, encode
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
-from mainspring.sdk.limits import check_limits
 from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Decode, Task, check_task_id
 from mainspring.store.tasks.enqueue import Submission, Submissions, check_connection
@@ -35,7 +34,7 @@ Bind = Callable[[tuple[Any, ...], Mapping[str, Any]], str]
 
 
 class Call(Generic[P]):
-    """Arguments for one task, made by `report.call(…)`, where the type checker has looked at them."""
+    """Arguments for one task, made by `report.call(…)`, which the type checker has checked."""
 
     __slots__ = ("args", "kwargs")
 
@@ -165,11 +164,11 @@ class Job(Submitter[P, R]):
         self._check = check
 
     def schedule(self, name: str, *, args: Mapping[str, Any] | None = None, **when: Unpack[When]) -> None:
-        """A further schedule of this job, under a name of its own: `report.schedule("report-eu", cron=…)`."""
+        """A further schedule of this job, under another name: `report.schedule("report-eu", cron=…)`."""
         schedules = self._app.schedules
         name = self._app.full_name(name)
         schedules.add(name, self.name, when, args or {}, self._check)
-        check_limits(self.name, self._app.definitions[self.name], is_daemon=schedules.is_daemon(name))
+        schedules.check_limits(name, self.name, self._app.definitions[self.name])
 
     def task(self, id: int) -> Task[R]:
         """A handle on a task of this job, by its number."""
@@ -181,7 +180,7 @@ class Job(Submitter[P, R]):
         return self._decode
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call the handler itself, here and now: nothing is submitted."""
+        """Call the handler here and now; no task is submitted."""
         return self.function(*args, **kwargs)
 
     @property
@@ -202,7 +201,7 @@ class Job(Submitter[P, R]):
         concurrency_key: str | None = None,
         conn: Any = None,
     ) -> Submitter[P, R]:
-        """The same job, submitted otherwise.
+        """The same job with other options of submission.
 
         delay, run_at   when it becomes due
         priority        low, normal, high, critical, or 0 to 9

@@ -1,7 +1,7 @@
-"""Pydantic models among the annotations of a handler: checked at enqueue, stored as JSON, made again at the start.
+"""Models: Pydantic types among the annotations of a handler. Checked at enqueue, stored as JSON, decoded at the start.
 
-Pydantic is never imported by us before an annotation brings it along. Where one mentions anything of Pydantic's, at
-any depth, Pydantic itself reads the whole parameter: models in lists, unions and dataclasses, constraints, URLs.
+Pydantic is imported only if the application has imported it. Where an annotation mentions a Pydantic type at any depth,
+Pydantic reads the whole parameter: models in lists, unions and dataclasses, constraints, URLs.
 Next: sdk/signature.py
 """
 
@@ -39,9 +39,9 @@ class Model:
             raise HiddenValue(f"{hint} holds a secret, which Pydantic writes as asterisks; pass a reference to it")
 
     def check(self, value: Any, what: str) -> Any:
-        """The value as the annotated type; ValidationError if Pydantic refuses it, also as it will be stored.
+        """The value as the annotated type; ValidationError if Pydantic refuses it or its JSON.
 
-        An instance passes as it is, whatever was done to it since it was made: its JSON is what the handler gets.
+        The JSON is checked too, because Pydantic accepts an instance that was changed after its validation.
         """
         from pydantic_core import to_json
 
@@ -62,12 +62,12 @@ class Model:
 
 
 def model_of(hint: Any) -> Model | None:
-    """How Pydantic reads this annotation; None if it has nothing of Pydantic's. Raises TypeError if it cannot be."""
+    """How Pydantic reads this annotation; None if it has no Pydantic type. Raises TypeError if it cannot be stored."""
     return Model(hint) if "pydantic" in sys.modules and _mentions(hint) else None
 
 
 def _mentions(hint: Any) -> bool:
-    """Whether anything within the annotation is Pydantic's."""
+    """Whether the annotation has a Pydantic type at any depth."""
     seen: list[Any] = []
     left = [hint]
     while left:
@@ -95,10 +95,10 @@ def _fields(node: Any) -> Iterable[Any]:
 
 
 def _hides(adapter: Any) -> bool:
-    """Whether what is written is not what was given, as with SecretStr."""
+    """Whether its JSON hides the value, as that of SecretStr does."""
     try:
         left = [adapter.json_schema(mode="serialization")]
-    except Exception:  # one of theirs that has no JSON schema; it may still have JSON
+    except Exception:  # a type without a JSON schema, which may still have JSON
         return False
     while left:
         node = left.pop()
@@ -112,7 +112,7 @@ def _hides(adapter: Any) -> bool:
 
 
 def _told(error: ValueError, what: str) -> str:
-    """Pydantic's complaints in one line: where, and what is wrong."""
+    """Pydantic's errors in one line: where, and what is wrong."""
     errors: Callable[..., list[dict[str, Any]]] | None = getattr(error, "errors", None)
     if errors is None:
         return f"{what}: {error}"

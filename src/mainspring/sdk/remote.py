@@ -1,4 +1,4 @@
-"""Submission from a handler on an agent that has no database: through the server that it is connected to.
+"""Remote: submission by a handler on an agent without a database, through the agent's server.
 
 Next: agent/connection/submissions.py
 """
@@ -42,7 +42,7 @@ async def submit_through_server(attempt: Attempt, submission: Submission | Submi
 
 
 def attempt_without_database(settings: Callable[[], local.Settings]) -> Attempt | None:
-    """The attempt that runs here, if that is on an agent for which the application names no database."""
+    """The attempt that runs here, if its agent and its application have no database."""
     return running.get(None) if local.lacks_database() and settings().dsn is None else None
 
 

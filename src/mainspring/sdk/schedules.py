@@ -1,4 +1,4 @@
-"""The schedules and calendars that an application's code defines, brought into the database when it starts.
+"""Schedules: the schedules and calendars that an application's code defines, written to the database at its start.
 
 Next: store/schedules/synchronise.py
 """
@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from mainspring.errors import ValidationError
+from mainspring.model.daemons.daemons import limits_of_a_daemon
 from mainspring.model.schedules.define_schedule import When, define_schedule, has_schedule
 from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.define_job import Options
+from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.names import check_name
 
 
@@ -29,7 +31,7 @@ class JobOptions(Options, When, total=False):
 
 
 class Schedules:
-    """What one application's code says about time."""
+    """The schedules, calendars and scope providers of one application."""
 
     def __init__(self) -> None:
         self.all: dict[str, Schedule] = {}
@@ -37,7 +39,7 @@ class Schedules:
         self.providers: dict[str, Callable[..., Any]] = {}  # by schedule
 
     def take(self, name: str, options: JobOptions, check: Check) -> Options:
-        """Keep the schedule among the options of a job; returns the others."""
+        """Add the schedule that is among the options of a job; returns the other options."""
         when = {option: value for option, value in options.items() if option in When.__annotations__}
         others = {option: value for option, value in options.items() if option not in (*when, "args")}
         if has_schedule(when):
@@ -54,12 +56,14 @@ class Schedules:
         scopes = when.get("scopes")
         provider = None
         if callable(scopes):
-            provider = getattr(scopes, "__name__", "provider")  # for people: it is found by the schedule's name
+            provider = getattr(scopes, "__name__", "provider")  # only shown: the lookup is by the schedule's name
             self.providers[name] = scopes
         self.all[name] = define_schedule(name, job, when, args=check(args, has_scopes=bool(scopes)), provider=provider)
 
-    def is_daemon(self, name: str) -> bool:
-        return name in self.all and self.all[name].kind == "daemon"
+    def check_limits(self, name: str, job: str, definition: Definition) -> None:
+        """A daemon runs as many tasks as it has replicas, so its job has no limits."""
+        if name in self.all and self.all[name].kind == "daemon" and definition.gate is not None:
+            raise limits_of_a_daemon(job)
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:
         if isinstance(days, str) or not isinstance(days, Iterable):

@@ -1,4 +1,4 @@
-"""A handler's signature: how its arguments become JSON at enqueue and come back as Python at the start.
+"""Signature: how the arguments of a handler become JSON at enqueue and Python values again at the start.
 
 Next: sdk/job.py
 """
@@ -89,12 +89,12 @@ class Signature:
         return encode(given, "args")
 
     def check_parameter(self, name: str, *, field: str) -> None:
-        """An option that names a parameter must name one there is."""
+        """ValidationError if the handler has no parameter of this name."""
         if name not in self._names and not self._open:
             raise ValidationError(f"{field}: {self._job}{self._signature} has no parameter {name!r}", field=field)
 
     def defaults(self, names: Iterable[str]) -> dict[str, str]:
-        """Of those of these parameters that have one, the default as a text."""
+        """Parameter → its default as text, of those of `names` that have one."""
         found = {}
         for name in names:
             parameter = self._signature.parameters.get(name)
@@ -106,11 +106,11 @@ class Signature:
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """The parameters that a plan fills by itself."""
+        """The parameters that the planner fills."""
         return tuple(name for name in FILLED if name in self._names)
 
     def check(self, args: Mapping[str, Any], *, has_scopes: bool) -> dict[str, Any]:
-        """The arguments of a schedule, as JSON has them; the plan adds those of `takes`."""
+        """The arguments of a schedule as JSON values; the planner adds those of `takes`."""
         filled = {name: "" for name in self.takes if name != "scope" or has_scopes}
         try:
             self._bind((), {**filled, **args})
@@ -136,7 +136,7 @@ class Signature:
 
 
 def _hint(function: Callable[..., Any], name: str) -> Any:
-    """The annotation of one parameter; Any if it has none, or one that only a type checker can see."""
+    """The annotation of one parameter; Any if it has none, or if its name exists for type checkers only."""
     if name not in function.__annotations__:
         return Any
     alone = SimpleNamespace(__annotations__={name: function.__annotations__[name]})
@@ -147,7 +147,7 @@ def _hint(function: Callable[..., Any], name: str) -> Any:
 
 
 def _foreign(info: Any) -> type | None:
-    """The first type within `info` that msgspec knows nothing of."""
+    """The first type within `info` that msgspec does not know."""
     seen: set[int] = set()
     left = [info]
     while left:
@@ -163,7 +163,7 @@ def _foreign(info: Any) -> type | None:
 
 
 def _result_decoder(function: Callable[..., Any]) -> Callable[[str], Any]:
-    """How a result comes back: as the annotated type, or as plain JSON where that cannot be."""
+    """Decodes a result as the annotated type, or as plain JSON where msgspec cannot."""
     hint = _hint(function, "return")
     try:
         model = model_of(hint)

@@ -1,7 +1,4 @@
-"""Sync code: submits and waits through the loop that the application is open on, or one of our own in a thread.
-
-Next: sdk/app.py
-"""
+"""SyncBridge: sync code submits and waits on the application's event loop, or on a loop in a thread of the bridge."""
 
 from __future__ import annotations
 
@@ -15,17 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mainspring.errors import StoreUnavailable, ValidationError
 
 if TYPE_CHECKING:
-    from mainspring.sdk.opening import Opening
+    from mainspring.sdk.lifecycle import Lifecycle
 
 R = TypeVar("R")
 Make = Callable[[], Coroutine[Any, Any, R]]
 
-SYNC_TIMEOUT = 60.0  # seconds for what does not wait for a task
+SYNC_TIMEOUT = 60.0  # seconds, for calls that do not wait for a task
 
 
 class SyncBridge:
-    def __init__(self, opening: Opening) -> None:
-        self._opening = opening
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -37,22 +34,21 @@ class SyncBridge:
         timeout: float | None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> R:
-        """Run the coroutine on the application's loop, or the one given, and wait for it here: `timeout` seconds, or to
-        its end."""
+        """Run the coroutine on the application's loop or the one given, and block until it ends or times out."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
             raise ValidationError(f"{name}_sync: this is async code; use `await {name}()`", field=f"{name}_sync")
-        loop = loop or self._opening.loop
+        loop = loop or self._lifecycle.loop
         if loop is None or loop.is_closed():
             loop = self._own_loop()
         future = asyncio.run_coroutine_threadsafe(make(), loop)
         try:
             concurrent.futures.wait([future], timeout)
         finally:
-            future.cancel()  # if it goes on: too long, or Ctrl-C while we wait
+            future.cancel()  # no effect on one that is done: this is for a timeout or Ctrl-C
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -67,19 +63,19 @@ class SyncBridge:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring sync", daemon=True)
                 self._thread.start()
-                self._opening.sync_loop = self._loop
+                self._lifecycle.sync_loop = self._loop
                 atexit.register(self.close)
             return self._loop
 
     def close(self) -> None:
-        """Close what was opened for sync code. Runs at exit by itself."""
+        """Close what was opened for sync code. Registered with atexit."""
         with self._lock:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
-            self._opening.sync_loop = None
+            self._lifecycle.sync_loop = None
         if loop is not None and thread is not None:
-            if self._opening.loop is loop:  # it may have been opened elsewhere since
-                asyncio.run_coroutine_threadsafe(self._opening.close(), loop).result(SYNC_TIMEOUT)
+            if self._lifecycle.loop is loop:  # else it was opened on another loop since
+                asyncio.run_coroutine_threadsafe(self._lifecycle.close(), loop).result(SYNC_TIMEOUT)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

@@ -1,6 +1,6 @@
 """Task: a handle on a task that was submitted.
 
-Next: sdk/waiting.py
+Next: operations/tasks.py
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from mainspring.errors import ValidationError
-from mainspring.store.tasks import control, tasks
-from mainspring.store.tasks.tasks import TaskView
+from mainspring.errors import ResultLost, TaskFailed, ValidationError
+from mainspring.model.tasks.states import TaskState
+from mainspring.operations import tasks
+from mainspring.store.tasks.tasks import Ended, TaskView
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
@@ -24,7 +25,7 @@ Decode = Callable[[str], Any]
 
 
 class Task(Generic[R]):
-    """`id` is the task's number, `job` the name of its job where that is known. All else is asked of the database.
+    """`id` is the task's number, `job` the name of its job where that is known. The rest is in the database.
 
     Each method has a twin for sync code: `result_sync()`, `status_sync()`, `cancel_sync()`, …
     """
@@ -46,7 +47,7 @@ class Task(Generic[R]):
         return value
 
     async def _find_decoder(self) -> Decode:
-        """Of the task's job, if that is one of the application's; else whatever JSON it is."""
+        """The decoder of the task's job if the application has that job, else plain JSON."""
         self.job = (await self.status()).job
         job = self._app.jobs.get(self.job)
         self._decode = msgspec.json.decode if job is None else job.decode_result
@@ -57,24 +58,24 @@ class Task(Generic[R]):
         return await self._app.status(self.id)
 
     async def cancel(self, *, kill: bool = False) -> None:
-        """End the task: at once if nobody runs it, else by telling its agent; with `kill` it gets no grace."""
+        """End the task: at once if no agent runs it, else by a request to its agent; with `kill` it gets no grace."""
         await self._app.control(partial(tasks.cancel, kill=kill), self.id)
 
     async def pause(self) -> None:
-        """Hold the processes of a running command still, until `resume`. InvalidTransition for what cannot."""
-        await self._app.control(control.pause, self.id)
+        """Suspend the processes of a running command until `resume`. InvalidTransition for any other task."""
+        await self._app.control(tasks.pause, self.id)
 
     async def resume(self) -> None:
-        """Let a paused task go on."""
-        await self._app.control(control.resume, self.id)
+        """Continue a paused task."""
+        await self._app.control(tasks.resume, self.id)
 
     async def restart(self) -> None:
         """Stop the running attempt, and run the task again at once; that costs no attempt."""
-        await self._app.control(control.restart, self.id)
+        await self._app.control(tasks.restart, self.id)
 
     async def retry(self) -> None:
         """Run a task again that ended without success, attempts counted anew."""
-        await self._app.control(tasks.run_again, self.id)
+        await self._app.control(tasks.retry, self.id)
 
     # ── for sync code ───────────────────────────────────────────────────────────────────────────
 
@@ -102,6 +103,31 @@ class Task(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.id}>" if self.job is None else f"<Task {self.id} of {self.job}>"
+
+
+def result_of(task: int, ended: Ended, decode: Decode) -> Any:
+    """What a task that has ended returned. Raises TaskFailed if it did not succeed."""
+    if ended.state is not TaskState.SUCCEEDED:
+        headline = (ended.error or "no reason was given").partition("\n")[0]
+        raise TaskFailed(
+            f"task {task} {ended.state.label}: {headline}",
+            task_id=task,
+            state=ended.state.label,
+            error_code=ended.error_code,
+        )
+    if ended.result_lost:
+        raise ResultLost(
+            f"task {task} succeeded, and what it wrote is committed; but there is no result: its handler failed "
+            "after the commit, or its process died"
+        )
+    try:
+        return None if ended.result is None else decode(ended.result)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise ValidationError(
+            f"result: what task {task} returned does not fit the annotation of its handler ({error}); "
+            "status() has it as it is",
+            field="result",
+        ) from error
 
 
 def check_task_id(id: object, *, field: str) -> int:

@@ -1,6 +1,6 @@
-"""Agents: `mainspring agents [list] | show | drain | undrain | strategy`.
+"""`mainspring agents [list] | show | drain | undrain | strategy`
 
-Next: cli/agent_client.py
+Next: operations/fleet.py
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.render import fields, note, print_json, table
+from mainspring.cli.parse import name_of
+from mainspring.cli.render import confirm, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.registry import AgentView
 
 _COLUMNS: dict[str, Callable[[AgentView], Any]] = {
@@ -40,14 +42,14 @@ _ROOM = Room(
     cls=Group,
     invoke_without_command=True,
     epilog=examples(
-        "mainspring agents                        who is there",
+        "mainspring agents                        those that are connected",
         "mainspring agents drain alpha            before work on its machine",
-        "mainspring agents strategy least_tasks   who takes the next task",
+        "mainspring agents strategy least_tasks   which one takes the next task",
     ),
 )
 @click.pass_context
 def agents(context: click.Context) -> None:
-    """See who runs tasks, and decide who takes the next one."""
+    """See the agents that run tasks, and decide which one takes the next."""
     if context.invoked_subcommand is None:
         context.invoke(list_agents)
 
@@ -55,10 +57,9 @@ def agents(context: click.Context) -> None:
 @agents.command("list", epilog=examples("mainspring agents list", "mainspring agents list --json | jq '.[].name'"))
 @with_client
 async def list_agents(client: Client) -> None:
-    """Show the agents that are there, and those that left or were lost within the hour; `show` tells all of one."""
-    found = await client.agents.listing()
-    if shared().json:
-        print_json(found)
+    """Show the connected agents, and those that left or were lost within the hour; `show` has all about one."""
+    found = await client.call(operations.fleet.listing)
+    if print_if_json(found):
         return
     table(
         list(_COLUMNS),
@@ -66,27 +67,26 @@ async def list_agents(client: Client) -> None:
         empty="no agent runs; start one with `mainspring up`",
         room=_ROOM,
     )
-    _warn(found, client.agents.skew_limit)
+    _warn(found, client.settings.skew_limit)
 
 
 @agents.command("show", epilog=examples("mainspring agents show alpha"))
-@click.argument("name")
+@click.argument("name", type=name_of("agent"))
 @with_client
 async def show_agent(client: Client, name: str) -> None:
     """Show all that is known of one agent."""
-    found = await client.agents.named(name)
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.fleet.show, name)
+    if print_if_json(found):
         return
     for number, view in enumerate(found):
         if number:
             click.echo()
         fields(_fields(view))
-    _warn(found, client.agents.skew_limit)
+    _warn(found, client.settings.skew_limit)
 
 
 def _warn(found: list[AgentView], skew_limit: float) -> None:
-    """Say what somebody should see to."""
+    """Report clocks that are wrong by more than the limit."""
     from mainspring.model.words.skew import skew_warning
 
     for view in found:
@@ -110,7 +110,7 @@ def _fields(view: AgentView) -> dict[str, Any]:
         "round trip": _milliseconds(view.round_trip, " ms"),
         "acknowledges in": _milliseconds(view.ack_time, " ms"),
         "reliability": _percent(view.reliability),
-        "lead": _seconds(view.lead),
+        "lead": None if view.lead is None else f"{view.lead:g} s",
         "connected": view.connected_at,
         "heard": view.heard_at,
         "lease until": view.lease_until,
@@ -121,48 +121,48 @@ def _fields(view: AgentView) -> dict[str, Any]:
 
 
 @agents.command("drain", epilog=examples("mainspring agents drain alpha"))
-@click.argument("name")
+@click.argument("name", type=name_of("agent"))
 @with_client
 async def drain(client: Client, name: str) -> None:
     """Let an agent take nothing new, until it is undrained.
 
-    What it has not started goes elsewhere, and so do its daemons; what else runs there goes on. An agent
+    Tasks that it has not started go elsewhere, and so do its daemons; other running tasks continue. An agent
     that connects again, or is started again under this name, still takes nothing.
     """
-    changed = await client.agents.drain(name)
-    _tell(name, "draining", changed, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on")
+    changed = await client.call(operations.fleet.drain, name)
+    _confirm(
+        name, "draining", changed, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on"
+    )
 
 
 @agents.command("undrain", epilog=examples("mainspring agents undrain alpha"))
-@click.argument("name")
+@click.argument("name", type=name_of("agent"))
 @with_client
 async def undrain(client: Client, name: str) -> None:
     """Let an agent take tasks again."""
-    changed = await client.agents.undrain(name)
-    _tell(name, "active", changed, f"{name} takes tasks again")
+    changed = await client.call(operations.fleet.undrain, name)
+    _confirm(name, "active", changed, f"{name} takes tasks again")
 
 
-def _tell(name: str, status: str, changed: bool, what: str) -> None:
-    if shared().json:
-        print_json({"name": name, "status": status, "changed": changed})
-    else:
-        note(what if changed else f"{what}, as before")
+def _confirm(name: str, status: str, changed: bool, what: str) -> None:
+    confirm({"name": name, "status": status, "changed": changed}, what if changed else f"{what}, as before")
 
 
 @agents.command("strategy", epilog=examples("mainspring agents strategy", "mainspring agents strategy least_tasks"))
 @click.argument("name", required=False)
 @with_client
 async def strategy(client: Client, name: str | None) -> None:
-    """Show or set who takes the next task, for jobs without a placement of their own.
+    """Show or set which agent takes the next task, for jobs that name no placement.
 
     NAME is round_robin, least_tasks, resources or capability. Servers follow at once.
     """
     if name is not None:
-        await client.agents.put_strategy(name)
-    chosen = name or await client.agents.strategy()
-    if shared().json:
-        print_json({"strategy": chosen})
-    else:
+        from mainspring.model.placement.define_placement import check_strategy
+
+        check_strategy(name, field="strategy")
+        await client.call(operations.fleet.set_strategy, name)
+    chosen = name or await client.call(operations.fleet.strategy)
+    if not print_if_json({"strategy": chosen}):
         click.echo(chosen)
 
 
@@ -178,7 +178,3 @@ def _percent(share: float | None) -> str:
 
 def _milliseconds(seconds: float | None, unit: str = "") -> str:
     return "" if seconds is None else f"{seconds * 1000:.1f}{unit}"
-
-
-def _seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:g} s"

@@ -1,6 +1,6 @@
-"""Daemons: `mainspring daemon list | show | logs | create | start | stop | restart | scale | delete`.
+"""`mainspring daemon list | show | logs | create | start | stop | restart | scale | delete`
 
-Next: cli/daemon_client.py
+Next: operations/daemons.py
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import Whole, pairs
-from mainspring.cli.render import fields, note, print_json, table
+from mainspring.cli.parse import Whole, name_of, pairs
+from mainspring.cli.render import confirm, fields, note, print_if_json, table, visible
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.daemons.daemon_views import Daemon, Replica
 
 
@@ -31,9 +32,8 @@ def daemon() -> None:
 @with_client
 async def list_daemons(client: Client) -> None:
     """Show all daemons, a line for each replica."""
-    found = await client.daemons.listing()
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.daemons.listing)
+    if print_if_json(found):
         return
     table(
         ["NAME", "UP", "REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"],
@@ -57,13 +57,12 @@ def _cells(replica: Replica) -> list[Any]:
 
 
 @daemon.command("show", epilog=examples("mainspring daemon show gateway"))
-@click.argument("name")
+@click.argument("name", type=name_of("daemon"))
 @with_client
 async def show_daemon(client: Client, name: str) -> None:
     """Show one daemon and its replicas."""
-    found = await client.daemons.show(name)
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.daemons.show, name)
+    if print_if_json(found):
         return
     fields(
         {
@@ -77,21 +76,8 @@ async def show_daemon(client: Client, name: str) -> None:
         click.echo()
         headers = ["REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"]
         table(headers, [_cells(replica) for replica in found.replicas], empty="", room=_ROOM)
-        await _explain(client, found)
-
-
-async def _explain(client: Client, found: Daemon) -> None:
-    """Why replicas are not up, where that is known."""
-    from mainspring.cli.render import headline, visible
-
-    waits = await client.agents.waits([replica.task for replica in found.replicas])
-    for replica in found.replicas:
-        if replica.task in waits:
-            note(f"replica {replica.number} waits: {waits[replica.task].reason}")
-        elif replica.state == "waiting":
-            lives = [attempt for attempt in await client.attempts(replica.task) if attempt.error]
-            if lives:
-                note(f"replica {replica.number} ended last with: {visible(headline(lives[-1].error))}")
+        for number, reason in (await client.call(operations.daemons.why_not_up, found)).items():
+            note(f"replica {number} {visible(reason)}")
 
 
 @daemon.command(
@@ -125,16 +111,7 @@ async def _explain(client: Client, found: Daemon) -> None:
 @click.option("--replace", is_flag=True, help="Change the daemon if there is one of this name, replica by replica.")
 @with_client
 async def create_daemon(
-    client: Client,
-    /,
-    name: str,
-    argv: tuple[str, ...],
-    shell: bool,
-    cwd: str | None,
-    env: tuple[str, ...],
-    stopped: bool,
-    replace: bool,
-    **options: Any,
+    client: Client, /, name: str, argv: tuple[str, ...], stopped: bool, replace: bool, **options: Any
 ) -> None:
     """Define a job that runs a command, and keep replicas of it running."""
     from mainspring.model.schedules.define_schedule import OF_DAEMONS, define_schedule
@@ -146,15 +123,13 @@ async def create_daemon(
     policies: Any = {option: given[option] for option in ("grace", "requires", "description") if option in given}
     if (health := _health(given)) is not None:
         policies["health"] = health
-    definition = define(command(argv, shell=shell, cwd=cwd, env=pairs(env, field="env")), policies)
+    run = command(argv, shell=options["shell"], cwd=options["cwd"], env=pairs(options["env"], field="env"))
     when: Any = {option: given[option] for option in ("replicas", *OF_DAEMONS) if option in given}
     schedule = define_schedule(name, name, when, description=given.get("description", ""))
-    await client.daemons.create(definition, schedule, enabled=not stopped, replace=replace)
-    if shared().json:
-        print_json({"name": name, "replicas": int(schedule.expression), "enabled": not stopped})
-        return
-    command_to_type = f"start {name}" if stopped else f"show {name}"
-    note(f"created; {'start' if stopped else 'see'} it with `mainspring daemon {command_to_type}`")
+    await client.call(operations.daemons.create, define(run, policies), schedule, enabled=not stopped, replace=replace)
+    verb, command_name = ("start", "start") if stopped else ("see", "show")
+    made = {"name": name, "replicas": int(schedule.expression), "enabled": not stopped}
+    confirm(made, f"created; {verb} it with `mainspring daemon {command_name} {name}`")
 
 
 def _health(given: dict[str, Any]) -> dict[str, Any] | None:
@@ -175,52 +150,52 @@ def _health(given: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @daemon.command("start", epilog=examples("mainspring daemon start gateway"))
-@click.argument("name")
+@click.argument("name", type=name_of("daemon"))
 @with_client
 async def start(client: Client, name: str) -> None:
     """Let the replicas of a daemon run."""
-    _tell(name, await client.daemons.enable(name, True), "started")
+    _confirm(name, await client.call(operations.daemons.start, name), "started")
 
 
 @daemon.command("stop", epilog=examples("mainspring daemon stop gateway"))
-@click.argument("name")
+@click.argument("name", type=name_of("daemon"))
 @with_client
 async def stop(client: Client, name: str) -> None:
     """Stop all replicas of a daemon, each with its grace."""
-    _tell(name, await client.daemons.enable(name, False), "stopped")
+    _confirm(name, await client.call(operations.daemons.stop, name), "stopped")
 
 
 @daemon.command("scale", epilog=examples("mainspring daemon scale gateway 5"))
-@click.argument("name")
+@click.argument("name", type=name_of("daemon"))
 @click.argument("replicas", type=Whole())
 @with_client
 async def scale(client: Client, name: str, replicas: int) -> None:
     """Keep another number of replicas; those that stay are not touched."""
-    _tell(name, await client.daemons.scale(name, replicas), f"scaled to {replicas}")
+    _confirm(name, await client.call(operations.daemons.scale, name, replicas), f"scaled to {replicas}")
 
 
 @daemon.command("restart", epilog=examples("mainspring daemon restart gateway"))
-@click.argument("name")
+@click.argument("name", type=name_of("daemon"))
 @with_client
 async def restart(client: Client, name: str) -> None:
     """Restart the replicas one after another, each once the one before is up again."""
-    await client.daemons.restart(name)
-    _tell(name, True, "restarting")
+    await client.call(operations.daemons.restart, name)
+    _confirm(name, True, "restarting")
 
 
 @daemon.command("delete", epilog=examples("mainspring daemon delete gateway"))
-@click.argument("name")
+@click.argument("name", type=name_of("daemon"))
 @with_client
 async def delete(client: Client, name: str) -> None:
     """Stop all replicas of a daemon, and forget it. Its job stays, for `mainspring job delete`."""
-    await client.daemons.delete(name)
-    _tell(name, True, "deleted")
+    await client.call(operations.daemons.delete, name)
+    _confirm(name, True, "deleted")
 
 
 @daemon.command(
     "logs", epilog=examples("mainspring daemon logs gateway", "mainspring daemon logs gateway -f --replica 2")
 )
-@click.argument("name")
+@click.argument("name", type=name_of("daemon"))
 @click.option("--replica", type=Whole(), metavar="N", help="Of this one only.")
 @click.option("-f", "--follow", is_flag=True, help="Go on; of one replica, the first if none is named.")
 @click.option("--timestamps", is_flag=True, help="Put the time in front of each line.")
@@ -230,7 +205,7 @@ async def logs(client: Client, name: str, replica: int | None, follow: bool, tim
     from mainspring.cli.tasks.logs import print_output
     from mainspring.errors import NotFound
 
-    found = (await client.daemons.show(name)).replicas
+    found = (await client.call(operations.daemons.show, name)).replicas
     wanted = [one for one in found if replica in (None, one.number)]
     if not wanted:
         raise NotFound(f"{name} has no replica {replica}; `mainspring daemon show {name}` lists them", field="replica")
@@ -240,8 +215,5 @@ async def logs(client: Client, name: str, replica: int | None, follow: bool, tim
         await print_output(client, one.task, follow=follow, timestamps=timestamps)
 
 
-def _tell(name: str, changed: bool, done: str) -> None:
-    if shared().json:
-        print_json({"name": name, "changed": changed})
-    else:
-        note(done if changed else f"unchanged: it is {done} already")
+def _confirm(name: str, changed: bool, done: str) -> None:
+    confirm({"name": name, "changed": changed}, done if changed else f"unchanged: it is {done} already")

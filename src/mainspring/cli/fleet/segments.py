@@ -1,6 +1,6 @@
-"""Segments: `mainspring segments [--each | --events]`.
+"""`mainspring segments [--each | --events]`
 
-Next: cli/cluster_client.py
+Next: operations/cluster.py
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.fleet.servers import short
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole
-from mainspring.cli.render import counted, note, print_json, table
+from mainspring.cli.render import counted, note, print_if_json, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.cluster_views import SegmentView
 
 _LAST = 20  # moves that are shown if no number is given
@@ -28,7 +29,7 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
 @click.command(
     cls=Command,
     epilog=examples(
-        "mainspring segments                  who owns how many, with what in them",
+        "mainspring segments                  the owners, and what is in their segments",
         "mainspring segments --each           a line for each of the 100",
         "mainspring segments --events 50      how they changed hands",
         "mainspring segments --json | jq '.[] | select(.problem)'",
@@ -45,7 +46,7 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
 )
 @with_client
 async def segments(client: Client, each: bool, events: int | None) -> None:
-    """Show who plans and dispatches which share of the work.
+    """Show which server plans and dispatches which share of the work.
 
     Schedules and tasks lie in 100 segments, and each segment belongs to one server at a time.
     """
@@ -54,9 +55,8 @@ async def segments(client: Client, each: bool, events: int | None) -> None:
     if events is not None:
         await _show_moves(client, events)
         return
-    found = await client.cluster.segments()
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.cluster.segments)
+    if print_if_json(found):
         return
     _show_each(found) if each else _show_owners(found)
     _warn(found)
@@ -72,7 +72,7 @@ def _show_each(found: list[SegmentView]) -> None:
 
 
 def _show_owners(found: list[SegmentView]) -> None:
-    """Those that nobody owns come first."""
+    """Segments without an owner come first."""
     from mainspring.model.placement.segments import ranges
 
     owners: dict[Any, list[SegmentView]] = {}
@@ -99,7 +99,7 @@ def _load(views: Iterable[SegmentView]) -> list[int]:
 
 
 def _warn(found: list[SegmentView]) -> None:
-    """Say where nothing is planned or dispatched, and why."""
+    """Report where nothing is planned or dispatched, and why."""
     from mainspring.model.placement.segments import ranges
 
     problems: dict[str, list[int]] = {}
@@ -113,9 +113,8 @@ def _warn(found: list[SegmentView]) -> None:
 async def _show_moves(client: Client, limit: int) -> None:
     from mainspring.model.placement.segments import ranges
 
-    found = await client.cluster.moves(limit)
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.cluster.moves, limit)
+    if print_if_json(found):
         return
     table(
         ["WHEN", "MOVED", "SEGMENTS", "FROM", "TO", "WHY", "TERM"],

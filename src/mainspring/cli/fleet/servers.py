@@ -1,6 +1,6 @@
-"""Servers: `mainspring servers [--all] | show`.
+"""`mainspring servers [--all] | show`
 
-Next: cli/cluster_client.py
+Next: operations/cluster.py
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.render import age, fields, note, print_json, table
+from mainspring.cli.parse import name_of
+from mainspring.cli.render import age, cell, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.server_views import OpenPool, ServerDetail, ServerView
 
-# What matters most comes first: a narrow terminal shows no more than fits.
+# The most important first: a narrow terminal shows no more than fits.
 _COLUMNS: dict[str, Callable[[ServerView], Any]] = {
     "NAME": lambda view: view.name,
     "ID": lambda view: short(view.id),
@@ -43,7 +45,7 @@ _COLUMNS: dict[str, Callable[[ServerView], Any]] = {
     cls=Group,
     invoke_without_command=True,
     epilog=examples(
-        "mainspring servers                   who plans and dispatches, and who leads",
+        "mainspring servers                   those with a lease, and which one leads",
         "mainspring servers --all             also those that ended long ago",
         "mainspring servers --json | jq '.[] | select(.leadership).name'",
         "mainspring servers show alpha        all that is known of one",
@@ -52,9 +54,9 @@ _COLUMNS: dict[str, Callable[[ServerView], Any]] = {
 @click.option("--all", "everything", is_flag=True, help="Also servers that ended more than an hour ago.")
 @click.pass_context
 def servers(context: click.Context, everything: bool) -> None:
-    """See who plans, dispatches and records, and who leads.
+    """See the servers that plan, dispatch and record, and which one leads.
 
-    A terminal shows as many columns as it has room for; `show` tells all of one server, and --json of all.
+    A terminal shows as many columns as it has room for; `show` has all about one server, and --json about all.
     """
     if context.invoked_subcommand is None:
         _list_servers(everything)
@@ -62,9 +64,8 @@ def servers(context: click.Context, everything: bool) -> None:
 
 @with_client
 async def _list_servers(client: Client, everything: bool) -> None:
-    found = await client.cluster.servers(everything=everything)
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.cluster.servers, everything=everything)
+    if print_if_json(found):
         return
     table(
         list(_COLUMNS),
@@ -76,7 +77,7 @@ async def _list_servers(client: Client, everything: bool) -> None:
 
 
 def _warn(found: list[ServerView]) -> None:
-    """Say what somebody should see to."""
+    """Report what an operator should look at."""
     if not any(view.status == "active" for view in found):
         note("no server is active, and nothing is dispatched; start one with `mainspring server`, `worker` or `up`")
     elif not any(view.leadership for view in found):
@@ -88,19 +89,17 @@ def _warn(found: list[ServerView]) -> None:
 
 
 @servers.command("show", epilog=examples("mainspring servers show alpha", "mainspring servers show 3f2a91c0 --json"))
-@click.argument("name", metavar="NAME|ID")
+@click.argument("name", type=name_of("server"), metavar="NAME|ID")
 @with_client
 async def show_server(client: Client, name: str) -> None:
     """Show all that is known of one server: by its name, or by the beginning of its id."""
-    found = await client.cluster.server(name)
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.cluster.server, name)
+    if print_if_json(found):
         return
     fields(_fields(found))
 
 
 def _fields(found: ServerDetail) -> dict[str, Any]:
-    from mainspring.cli.render import cell
     from mainspring.model.placement.segments import ranges
 
     view = found.server
@@ -132,7 +131,7 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
 
 
 def _pool(pool: OpenPool) -> str:
-    """What its tasks ask for."""
+    """What its tasks require."""
     asked = pool.requirements
     wanted = [f"{name}={value}" for name, value in asked.labels.items()]
     wanted += [f"{name}={amount:g}" for name, amount in asked.placement.needs.items()]
@@ -147,5 +146,5 @@ def _last_scan(view: ServerView) -> str:
 
 
 def short(id: Any) -> str:
-    """What people read and type of an id."""
+    """The part of an id that people read and type."""
     return str(id)[:8]

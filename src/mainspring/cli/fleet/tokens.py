@@ -1,21 +1,20 @@
-"""Tokens for agents: `mainspring token create | list | revoke`.
+"""`mainspring token create | list | revoke`
 
-Next: store/cluster/tokens.py
+Next: operations/access.py
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
 
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import Whole, duration
-from mainspring.cli.render import note, print_json, table
-
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
+from mainspring.cli.parse import Whole, duration, name_of
+from mainspring.cli.render import confirm, note, print_if_json, table
 
 
 @click.group(cls=Group, epilog=examples("mainspring token create rack-7"))
@@ -31,28 +30,26 @@ def token() -> None:
         "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server ws://10.0.0.1:7070",
     ),
 )
-@click.argument("name")
+@click.argument("name", type=name_of("name"))
 @click.option("--expires", metavar="DURATION", help="After this long it lets nobody in; with --once: 1h.")
 @click.option("--once", is_flag=True, help="For one agent, which gets a credential of its own.")
 @with_client
 async def create(client: Client, name: str, expires: str | None, once: bool) -> None:
     """Make a token for agents; prints it, this once."""
-    lifetime = duration(expires or "1h", field="expires", at_least=1.0) if expires or once else None
-    id, secret = await client.create_token(name, lifetime, once=once)
-    if shared().json:
-        print_json({"id": id, "name": name, "token": secret})
-    else:
-        click.echo(secret)
-        note(f"token {id}; nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
+    seconds = duration(expires or "1h", field="expires", at_least=1.0) if expires or once else None
+    lifetime = None if seconds is None else timedelta(seconds=seconds)
+    made = await client.call(operations.access.create_token, name, lifetime=lifetime, once=once)
+    if not print_if_json(made):
+        click.echo(made.token)
+        note(f"token {made.id}; nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
 
 
 @token.command("list", epilog=examples("mainspring token list"))
 @with_client
 async def list_tokens(client: Client) -> None:
     """Show the tokens there are, without their secrets."""
-    found = await client.tokens()
-    if shared().json:
-        print_json([found_token._asdict() for found_token in found])
+    found = await client.call(operations.access.listing)
+    if print_if_json([found_token._asdict() for found_token in found]):
         return
     table(
         ["ID", "NAME", "ROLE", "ONCE", "CREATED", "EXPIRES", "USED", "REVOKED"],
@@ -67,8 +64,5 @@ async def list_tokens(client: Client) -> None:
 @with_client
 async def revoke(client: Client, id: int) -> None:
     """End a token: agents that came with it are cut off within seconds."""
-    await client.revoke_token(id)
-    if shared().json:
-        print_json({"id": id, "revoked": True})
-    else:
-        note("revoked")
+    await client.call(operations.access.revoke, id)
+    confirm({"id": id, "revoked": True}, "revoked")

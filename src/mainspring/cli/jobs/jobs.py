@@ -1,28 +1,22 @@
-"""Jobs: `mainspring job list | show | create | delete`.
+"""`mainspring job list | show | create | delete`
 
-Next: cli/client.py; the rules for what a job may be are in model/tasks/define_job.py
+Next: operations/jobs.py
 """
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
-from mainspring.cli.jobs.http_options import http_fields, http_options, take_http
-from mainspring.cli.jobs.limit_options import limit_fields, limit_options, take_limits
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
+from mainspring.cli.jobs.options import http_options, limit_options, take_limits, take_run
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import Whole, pairs
-from mainspring.cli.render import fields, note, print_json, table
-from mainspring.errors import ValidationError
-
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-    from mainspring.model.tasks.jobs import Definition, Placement, Run
-
-_KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
+from mainspring.cli.parse import Whole, name_of, pairs
+from mainspring.cli.render import confirm, fields, print_if_json, table
 
 
 @click.group(cls=Group)
@@ -34,23 +28,18 @@ def job() -> None:
 @with_client
 async def list_jobs(client: Client) -> None:
     """Show all jobs."""
+    from mainspring.cli.jobs.describe import what_runs
     from mainspring.model.tasks.jobs import kind_of
 
-    found = await client.jobs()
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.jobs.listing)
+    if print_if_json(found):
         return
     table(
         ["NAME", "KIND", "RUNS", "LIVE", "DESCRIPTION"],
         [
-            [
-                view.name,
-                kind_of(view.definition.run),
-                _runs(view.definition.run),
-                view.live,
-                view.definition.description,
-            ]
+            [view.name, kind_of(job.run), what_runs(job.run), view.live, job.description]
             for view in found
+            for job in (view.definition,)
         ],
         empty="no jobs yet; make one with `mainspring job create hello -- echo hello`",
         room=Room(cut=("NAME", "RUNS", "DESCRIPTION"), drop=("DESCRIPTION", "KIND")),
@@ -58,95 +47,17 @@ async def list_jobs(client: Client) -> None:
 
 
 @job.command("show", epilog=examples("mainspring job show backup"))
-@click.argument("name")
+@click.argument("name", type=name_of("job"))
 @with_client
 async def show_job(client: Client, name: str) -> None:
     """Show one job with its policies."""
-    from mainspring.model.tasks.jobs import kind_of
+    from mainspring.cli.jobs.describe import job_fields
 
-    view = await client.job(name)
-    if shared().json:
-        print_json(view)
+    view = await client.call(operations.jobs.show, name)
+    if print_if_json(view):
         return
-    able, wait = await client.agents.able(view.definition)
-    definition = view.definition
-    fields(
-        {
-            "name": view.name,
-            "version": view.version,
-            "kind": kind_of(definition.run),
-            "runs": _runs(definition.run),
-            **_details(definition.run),
-            "description": definition.description,
-            "retries": _retries(definition),
-            "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
-            "grace": f"{definition.grace:g} s",
-            "delivery": definition.delivery,
-            "priority": definition.priority,
-            "requires": definition.requires or None,
-            **_placement_fields(definition.placement),
-            **limit_fields(definition.gate),
-            "agents": ", ".join(able) or (wait and wait.reason),
-        }
-    )
-
-
-def _retries(definition: Definition) -> str:
-    """How often it is retried; told if that is what its kind has by itself."""
-    from mainspring.model.tasks.jobs import kind_of
-    from mainspring.model.tasks.retry import DEFAULT_RETRIES
-
-    retry, kind = definition.retry, kind_of(definition.run)
-    delays = ", ".join(f"{delay:g} s" for delay in retry.delays) or f"{retry.backoff}, from {retry.delay:g} s"
-    by_default = f"the default of {_KINDS[kind]}" if retry.retries == DEFAULT_RETRIES[kind] else ""
-    if not retry.retries:
-        return f"none ({by_default})" if by_default else "none"
-    return f"{retry.retries} ({delays}{by_default and f'; {by_default}'})"
-
-
-def _runs(run: Run) -> str:
-    from shlex import join
-
-    from mainspring.model.tasks.jobs import Command, Http
-
-    if isinstance(run, Http):
-        return f"{run.method} {run.url}"
-    if not isinstance(run, Command):
-        return run.handler
-    if run.python:
-        return f"python {join(run.argv)}"
-    return run.argv[0] if run.shell and len(run.argv) == 1 else join(run.argv)
-
-
-def _placement_fields(placement: Placement) -> dict[str, Any]:
-    return {
-        "needs": placement.needs or None,
-        "prefer": placement.prefer or None,
-        "sticky": placement.sticky,
-        "placement": placement.strategy,
-        "broadcast": "every agent that matches" if placement.broadcast else None,
-    }
-
-
-def _details(run: Run) -> dict[str, Any]:
-    from mainspring.model.tasks.jobs import Command, Http
-
-    if isinstance(run, Http):
-        return http_fields(run)
-    if not isinstance(run, Command):
-        return {}
-    from mainspring.model.limits.process_limits import in_words
-
-    return {
-        "shell": run.shell or None,
-        "python": run.python or None,
-        "warm": " ".join(run.warm),
-        "user": run.user,
-        "limits": ", ".join(f"{name} {limit}" for name, limit in in_words(run.limits).items()),
-        "cwd": run.cwd,
-        "env": run.env or None,
-        "stdin": run.stdin,
-    }
+    able = await client.call(operations.jobs.able_agents, view.definition)
+    fields(job_fields(view) | {"agents": ", ".join(able.names) or (able.wait and able.wait.reason)})
 
 
 @job.command(
@@ -161,7 +72,7 @@ def _details(run: Run) -> dict[str, Any]:
         "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
     ),
 )
-@click.argument("name")
+@click.argument("name", type=name_of("name"))
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
 @http_options
 @click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
@@ -198,57 +109,23 @@ def _details(run: Run) -> dict[str, Any]:
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
 @with_client
-async def create_job(
-    client: Client,
-    /,
-    name: str,
-    argv: tuple[str, ...],
-    shell: bool,
-    cwd: str | None,
-    env: tuple[str, ...],
-    stdin: str | None,
-    user: str | None,
-    limit: tuple[str, ...],
-    python: bool,
-    warm: tuple[str, ...],
-    replace: bool,
-    **policies: Any,
-) -> None:
+async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replace: bool, **policies: Any) -> None:
     """Define a job that runs a command, or with --http one that calls a URL.
 
     The task's arguments reach the command as JSON in the variable MAINSPRING_ARGS. A call sends them as its body, or
     in the header Mainspring-Args where it has none or another one.
     """
-    from mainspring.model.tasks.define_job import command, define
+    from mainspring.model.tasks.define_job import define
 
-    limits = take_limits(policies)
-    run: Run | None = take_http(policies)
-    if run is None and not argv:
-        raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
-    if run is None:
-        run = command(
-            argv,
-            shell=shell,
-            cwd=cwd,
-            env=pairs(env, field="env"),
-            stdin=stdin,
-            user=user,
-            limits=pairs(limit, field="limit"),
-            python=python,
-            warm=warm,
-        )
-    elif argv or shell or cwd or env or stdin or user or limit or python or warm:
-        raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
-    changed = await client.create_job(name, define(run, _options(policies) | limits), replace=replace)
-    if shared().json:
-        print_json({"name": name, "changed": changed})
-    else:
-        what = "unchanged" if not changed else "changed" if replace else "created"
-        note(f"{what}; run it with `mainspring task submit {shlex.quote(name)}`")
+    limits, run = take_limits(policies), take_run(argv, policies)
+    definition = define(run, _options(policies) | limits)
+    changed = await client.call(operations.jobs.create, name, definition, replace=replace)
+    what = "unchanged" if not changed else "changed" if replace else "created"
+    confirm({"name": name, "changed": changed}, f"{what}; run it with `mainspring task submit {shlex.quote(name)}`")
 
 
 def _options(policies: dict[str, Any]) -> Any:
-    """The options that were given, as model.define takes them."""
+    """The options that were given, as `define` takes them."""
     from mainspring.model.placement.define_placement import parse_amounts
 
     given = {name: value for name, value in policies.items() if value is not None and value != ()}
@@ -264,12 +141,9 @@ def _options(policies: dict[str, Any]) -> Any:
 
 
 @job.command("delete", epilog=examples("mainspring job delete backup"))
-@click.argument("name")
+@click.argument("name", type=name_of("job"))
 @with_client
 async def delete_job(client: Client, name: str) -> None:
     """Remove a job that has no live tasks. Its history stays."""
-    await client.delete_job(name)
-    if shared().json:
-        print_json({"name": name, "deleted": True})
-    else:
-        note("deleted")
+    await client.call(operations.jobs.delete, name)
+    confirm({"name": name, "deleted": True}, "deleted")

@@ -1,6 +1,6 @@
-"""Backups and the embedded PostgreSQL by itself: `mainspring backup`, `mainspring restore`, `mainspring db`.
+"""`mainspring backup`, `mainspring restore`, and `mainspring db`: the embedded PostgreSQL by itself
 
-Next: store/maintenance/backup.py, store/maintenance/restore.py, store/embedded/server.py
+Next: store/maintenance/backup.py
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.render import counted, note, print_json
+from mainspring.cli.client import run_async
+from mainspring.cli.render import confirm, counted, note, print_if_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mainspring.store.postgres.database import Database
 
 _REPORT_SECONDS = 5.0
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 @click.command(
@@ -35,21 +36,19 @@ _LOOK_SECONDS = 1.0
 )
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
-def backup(file: str, force: bool) -> None:
-    """Write all that Mainspring keeps to FILE, while everything goes on.
+@run_async
+async def backup(file: str, force: bool) -> None:
+    """Write all data of Mainspring to FILE, while it runs.
 
     FILE is an archive of pg_dump's, of one instant, and was read again before it got its name.
     """
-    import asyncio
-    from pathlib import Path
+    from mainspring.store.maintenance.backup import back_up
 
     if not file or file == "-":
         raise click.UsageError("FILE: name a file; it is written under another name, and renamed when it is complete")
-    size = asyncio.run(_back_up(Path(file).absolute(), shared().overrides(), force))
-    if shared().json:
-        print_json({"file": file, "bytes": size})
-    else:
-        note(f"{file}: {_megabytes(size)}; `mainspring restore` brings it back")
+    async with _opened() as (database, programs):
+        size = await back_up(database, programs, _absolute(file), _report("written"), replace=force)
+    confirm({"file": file, "bytes": size}, f"{file}: {_megabytes(size)}; `mainspring restore` brings it back")
 
 
 @click.command(
@@ -63,21 +62,22 @@ def backup(file: str, force: bool) -> None:
 @click.option("--force", is_flag=True, help="Replace jobs and tasks that are there.")
 @click.option("--no-privileges", is_flag=True, help="Leave out what was granted to other roles.")
 @click.option("--renew-id", is_flag=True, help="For a copy whose original lives on: idempotency keys of its own.")
-def restore(file: str, force: bool, no_privileges: bool, renew_id: bool) -> None:
+@run_async
+async def restore(file: str, force: bool, no_privileges: bool, renew_id: bool) -> None:
     """Bring back what `mainspring backup` wrote to FILE.
 
     All of it or nothing, whatever happens on the way. Stop servers, workers and `mainspring up` first.
     """
-    import asyncio
-    from pathlib import Path
+    from mainspring.store.maintenance import restore as restoring
 
+    path = _absolute(file)
     options = {"replace": force, "privileges": not no_privileges, "renew_id": renew_id}
-    tasks = asyncio.run(_restore(Path(file).absolute(), shared().overrides(), options))
-    if shared().json:
-        print_json({"file": file, **tasks})
-    else:
-        live = counted(tasks["tasks"], "live task")
-        note(f"restored: {counted(tasks['jobs'], 'job')}, {live}; now start what runs them")
+    async with _opened(path) as (database, programs):
+        await restoring.restore(database, programs, path, _report("read"), **options)
+        async with database.acquire() as conn:
+            found = await restoring.look(conn)
+    told = f"{counted(found.jobs, 'job')}, {counted(found.tasks, 'live task')}"
+    confirm({"file": file, "jobs": found.jobs, "tasks": found.tasks}, f"restored: {told}; now start what runs them")
 
 
 @click.command(
@@ -87,14 +87,18 @@ def restore(file: str, force: bool, no_privileges: bool, renew_id: bool) -> None
         "mainspring db --data ./mainspring  of another directory",
     ),
 )
-def db() -> None:
+@run_async
+async def db() -> None:
     """Run the embedded PostgreSQL by itself, for psql, pg_dump and the like.
 
     It stays up until Ctrl-C, and as long as anything else uses it.
     """
     import asyncio
+    from contextlib import suppress
 
+    from mainspring.cli.runtime import Signals
     from mainspring.compose.local import data_directory, load
+    from mainspring.store.embedded.server import Embedded
 
     settings = load(shared().overrides())
     if settings.dsn is not None:
@@ -102,34 +106,31 @@ def db() -> None:
             "db runs the embedded PostgreSQL, and a DSN is set (--dsn, MAINSPRING_DSN or mainspring.toml); name a "
             "directory with --data, and no DSN"
         )
-    asyncio.run(_run_alone(data_directory(settings), as_json=shared().json))
-
-
-async def _back_up(file: Path, overrides: dict[str, str], force: bool) -> int:
-    from mainspring.store.maintenance.backup import back_up
-
-    async with _opened(overrides) as (database, programs):
-        return await back_up(database, programs, file, _report("written"), replace=force)
-
-
-async def _restore(file: Path, overrides: dict[str, str], options: dict[str, bool]) -> dict[str, int]:
-    from mainspring.store.maintenance.restore import look, restore
-
-    async with _opened(overrides, file) as (database, programs):
-        await restore(database, programs, file, _report("read"), **options)
-        async with database.acquire() as conn:
-            found = await look(conn)
-        return {"jobs": found.jobs, "tasks": found.tasks}
+    signals = Signals()
+    embedded = await asyncio.to_thread(Embedded.start, data_directory(settings))
+    try:
+        if not print_if_json({"dsn": embedded.dsn, "data": str(embedded.directory)}):
+            click.echo(embedded.dsn)
+        sys.stdout.flush()
+        note("PostgreSQL is up, for psql and others with this DSN; Ctrl-C stops it")
+        while not signals.asked.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_SECONDS):
+                    await signals.asked.wait()
+            await asyncio.to_thread(embedded.revive)  # if it died
+    finally:
+        await asyncio.to_thread(embedded.stop)
+    note("stopped")
 
 
 @asynccontextmanager
-async def _opened(overrides: dict[str, str], file: Path | None = None) -> AsyncIterator[tuple[Database, Programs]]:
-    """The database, and programs that fit it and can read `file`. The embedded one stays up until the block ends."""
+async def _opened(file: Path | None = None) -> AsyncIterator[tuple[Database, Programs]]:
+    """The database, and programs of its version that can read `file`."""
     from mainspring.compose.local import data_directory, load, open_database
     from mainspring.errors import NotFound
     from mainspring.store.maintenance.backup import programs_of
 
-    settings = load(overrides)
+    settings = load(shared().overrides())
     directory = data_directory(settings)
     if file is None and settings.dsn is None and not (directory / "data").exists():
         raise NotFound(f"{directory} holds no data; name another directory with --data, or a PostgreSQL with --dsn")
@@ -138,7 +139,7 @@ async def _opened(overrides: dict[str, str], file: Path | None = None) -> AsyncI
 
 
 def _report(what: str) -> Callable[[int], None]:
-    """Tells how far it is, every few seconds."""
+    """Prints the progress every few seconds."""
     last = time.monotonic()
 
     def report(size: int) -> None:
@@ -151,30 +152,11 @@ def _report(what: str) -> Callable[[int], None]:
     return report
 
 
+def _absolute(file: str) -> Path:
+    from pathlib import Path
+
+    return Path(file).absolute()
+
+
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
-
-
-async def _run_alone(directory: Path, *, as_json: bool) -> None:
-    """Until a signal. If it dies, it is started again, as by anybody who uses it."""
-    import asyncio
-    from contextlib import suppress
-
-    from mainspring.cli.runtime import Signals
-    from mainspring.store.embedded.server import Embedded
-
-    signals = Signals()
-    embedded = await asyncio.to_thread(Embedded.start, directory)
-    try:
-        told: dict[str, Any] = {"dsn": embedded.dsn, "data": str(embedded.directory)}
-        print_json(told) if as_json else click.echo(embedded.dsn)
-        sys.stdout.flush()
-        note("PostgreSQL is up, for psql and others with this DSN; Ctrl-C stops it")
-        while not signals.asked.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await signals.asked.wait()
-            await asyncio.to_thread(embedded.revive)
-    finally:
-        await asyncio.to_thread(embedded.stop)
-    note("stopped")

@@ -1,6 +1,5 @@
-"""The demo: every kind of job at work for some seconds, each fire shown with its lateness.
+"""`mainspring demo`: every kind of job for some seconds, each attempt with the lateness that the database recorded
 
-Lateness is what the database recorded: when an attempt started, minus when it was due.
 Next: cli/processes/demo_jobs.py
 """
 
@@ -16,24 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mainspring import operations
 from mainspring.cli.base import Command, examples, shared
 from mainspring.cli.layout import shortened
 from mainspring.cli.parse import Whole
-from mainspring.cli.render import headline, note, print_json, visible
+from mainspring.cli.render import headline, note, print_if_json, visible
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mainspring.cli.processes.demo_jobs import Scene, Stage
+    from mainspring.cli.processes.demo_jobs import Demo, Example
     from mainspring.model.messages import Ending
     from mainspring.store.tasks.tasks import AttemptView
 
 COLUMNS = 80  # of the narrowest terminal
 HEADER = "FIRED         JOB       LATE BY  AND THEN"
-BETWEEN = 0.35  # seconds after a full one: scenes and schedules do not meet
-LAST_SCENE = 2.0  # seconds before the end
-PATIENCE = 15.0  # seconds for what was submitted to end
-STOP_PATIENCE = 0.5  # seconds for what runs when the demo is interrupted
+BETWEEN = 0.35  # seconds after a full one: examples are submitted between the fires of the schedules
+LAST_EXAMPLE = 2.0  # seconds before the end
+PATIENCE = 15.0  # seconds for submitted tasks to end
+STOP_PATIENCE = 0.5  # seconds for running tasks to end when the demo is interrupted
 
 
 @click.command(
@@ -54,17 +54,15 @@ def demo(seconds: int) -> None:
     if not overrides:
         overrides = {"data_directory": str(_directory())}
     log_to_stderr(logging.WARNING)
-    logging.getLogger("mainspring.job").setLevel(logging.CRITICAL)  # what fails is part of the show
-    score = run(_play(seconds, overrides, as_json=shared().json))
-    if shared().json:
-        print_json(score.summary())
-    else:
-        _tell(score, overrides)
+    logging.getLogger("mainspring.job").setLevel(logging.CRITICAL)  # some jobs fail on purpose
+    report = run(_run_demo(seconds, overrides))
+    if not print_if_json(report.summary()):
+        _tell(report, overrides)
     leave_threads_behind(0)
 
 
 def _directory() -> Path:
-    """Beside the user's own data, which stays clean; one for each schema, so that no other version's is in the way."""
+    """Beside the user's data, one for each schema, so that versions do not share one."""
     from mainspring.store.embedded.server import default_directory
     from mainspring.store.postgres.migrate import fingerprint
 
@@ -72,122 +70,118 @@ def _directory() -> Path:
     return directory.with_name(f"{directory.name}-demo-{fingerprint()}")
 
 
-async def _play(seconds: int, overrides: dict[str, str], *, as_json: bool) -> Score:
-    """Set the stage, play for `seconds` or until a signal, and wait for the last task to end."""
+async def _run_demo(seconds: int, overrides: dict[str, str]) -> Report:
+    """Submit examples for `seconds` or until a signal, and wait for the last task to end."""
     import asyncio
 
-    from mainspring.cli.processes.demo_jobs import set_stage
+    from mainspring.cli.processes.demo_jobs import make_demo
     from mainspring.cli.runtime import Signals, settle_memory
 
     signals = Signals()
-    stage, scenes = set_stage()
+    demo, examples = make_demo()
     note(f"demo: {seconds} s of every kind of job, on {overrides.get('data_directory') or 'the given database'}")
     note(HEADER)
-    async with stage.app.running(**overrides, stop_patience=STOP_PATIENCE) as app:
+    async with demo.app.running(**overrides, stop_patience=STOP_PATIENCE) as app:
         assert app.engine is not None
         runner = app.engine.agent.runner
         signals.hurry = lambda: runner.stop_all("shutdown")
-        began = datetime.fromtimestamp(app.engine.server.clock.now() - 5.0, UTC)
-        score = Score(stage, began, as_json=as_json)
-        app.engine.server.recorder.on_recorded.connect(score.recorded)
+        report = Report(demo, datetime.fromtimestamp(app.engine.server.clock.now() - 5.0, UTC))
+        app.engine.server.recorder.on_recorded.connect(report.recorded)
         settle_memory()
-        watching = asyncio.create_task(score.watch())
-        playing = asyncio.create_task(_perform(seconds, stage, scenes))
+        watching = asyncio.create_task(report.watch())
+        submitting = asyncio.create_task(_submit(seconds, demo, examples))
         asked = asyncio.create_task(signals.asked.wait())
-        await asyncio.wait([watching, playing, asked], return_when=asyncio.FIRST_COMPLETED)
-        if playing.done():
-            await playing
-        for helper in (asked, playing):
+        await asyncio.wait([watching, submitting, asked], return_when=asyncio.FIRST_COMPLETED)
+        if submitting.done():
+            await submitting
+        for helper in (asked, submitting):
             helper.cancel()
-        await asyncio.wait([playing])
+        await asyncio.wait([submitting])
         if not watching.done():
-            await score.complete(interrupted=signals.asked.is_set())
+            await report.complete(interrupted=signals.asked.is_set())
             watching.cancel()
-        await stage.clear()
+        await demo.clear()
         await asyncio.wait([watching])
         if not watching.cancelled():
-            watching.result()  # nobody reads what it prints, or a bug: tell
-    return score
+            watching.result()  # raises: stdout was closed, or there is a bug
+    return report
 
 
-async def _perform(seconds: int, stage: Stage, scenes: Sequence[Scene]) -> None:
-    """Spread the scenes over the time there is, between the seconds, on which the schedules fire."""
+async def _submit(seconds: int, demo: Demo, examples: Sequence[Example]) -> None:
+    """Spread the examples over the time there is, between the full seconds at which schedules fire."""
     import asyncio
 
-    assert stage.app.engine is not None
-    clock = stage.app.engine.server.clock
+    assert demo.app.engine is not None
+    clock = demo.app.engine.server.clock
     begin = math.floor(clock.now()) + BETWEEN
-    per_second = math.ceil(len(scenes) / max(1.0, seconds - LAST_SCENE))
+    per_second = math.ceil(len(examples) / max(1.0, seconds - LAST_EXAMPLE))
     position = 0
     for second in range(seconds):
-        if second == 0 or second <= seconds - LAST_SCENE:
+        if second == 0 or second <= seconds - LAST_EXAMPLE:
             for number in range(position, position + per_second):
-                await scenes[number % len(scenes)]()
+                await examples[number % len(examples)]()
             position += per_second
         await asyncio.sleep(max(0.0, begin + second + 1 - clock.now()))
-    await stage.finish()
+    await demo.finish()
 
 
-class Score:
-    """What has happened: printed as it happens, and summed up at the end."""
+class Report:
+    """Prints each attempt when it ends, and sums up at the end."""
 
-    def __init__(self, stage: Stage, began: datetime, *, as_json: bool) -> None:
+    def __init__(self, demo: Demo, began: datetime) -> None:
         import asyncio
 
-        self._stage = stage
+        self._demo = demo
         self._began = began
-        self._as_json = as_json
         self._endings: asyncio.Queue[Ending] = asyncio.Queue()
         self._fired = 0
         self._states: dict[str, int] = {}
-        self.lateness: list[float] = []  # of first attempts with an instant of their own
+        self.lateness: list[float] = []  # of first attempts that were due at a given instant
 
     def recorded(self, endings: list[Ending], _refused: object) -> None:
         for ending in endings:
             self._endings.put_nowait(ending)
 
     async def watch(self) -> None:
-        """Show each attempt that has ended, as the database has it."""
-        from mainspring.store.tasks import tasks
-
+        """Print each attempt that has ended, as the database has it."""
         while True:
             ending = await self._endings.get()
-            async with self._stage.app.database.acquire() as conn:
-                view = await tasks.get(conn, ending.task)
-                attempts = await tasks.attempts(conn, ending.task)
+            async with self._demo.app.database.acquire() as conn:
+                found = await operations.tasks.show(conn, ending.task)
+            view = found.task
             if view.created_at >= self._began:  # not left over from an earlier demo
                 if view.plan_time is not None:
-                    self._stage.exact.add(view.id)
-                    self._stage.planned.add(view.id)
-                attempt = next((a for a in attempts if a.token == ending.token), None)
+                    self._demo.exact.add(view.id)
+                    self._demo.planned.add(view.id)
+                attempt = next((a for a in found.attempts if a.token == ending.token), None)
                 if attempt is not None and attempt.started_at is not None:
-                    self._fired += 1
-                    self._show(ending.task, view.job, attempt, again=view.finished_at is None)
+                    self._print(ending.task, view.job, attempt, again=view.finished_at is None)
             self._endings.task_done()
 
-    def _show(self, task: int, job: str, attempt: AttemptView, *, again: bool) -> None:
+    def _print(self, task: int, job: str, attempt: AttemptView, *, again: bool) -> None:
         from mainspring.cli.processes.demo_jobs import PREFIX
 
         assert attempt.started_at is not None
+        self._fired += 1
         late = attempt.lateness_ms or 0.0
-        if task in self._stage.exact and attempt.number == 1:
+        if task in self._demo.exact and attempt.number == 1:
             self.lateness.append(late)
         failed = attempt.state == "failed"
-        about = visible(headline(attempt.error)) if failed else self._stage.shows.get(job, "")
+        about = visible(headline(attempt.error)) if failed else self._demo.shows.get(job, "")
         clock = f"{attempt.started_at.astimezone():%H:%M:%S.%f}"[:-3]
         line = f"{clock}  {job.removeprefix(PREFIX):<8} {late:6.1f} ms  {_what(attempt, again=again):<19}  "
         colour = {"succeeded": "green", "cancelled": "yellow", "skipped": "yellow"}.get(attempt.state, "red")
         about = shortened(about, max(1, COLUMNS - len(line)))
         shown = click.style(line, fg=colour) + click.style(about, dim=not failed)
-        click.echo(shown, file=sys.stderr if self._as_json else sys.stdout)
+        click.echo(shown, err=shared().json)
 
     async def complete(self, *, interrupted: bool) -> None:
-        """Wait for the last tasks to end, and for their lines; then count."""
+        """Wait until the last tasks have ended and are printed, then count the outcomes."""
         import asyncio
 
         from mainspring.store.tasks import tasks
 
-        submitted = list(self._stage.tasks)
+        submitted = list(self._demo.tasks)
         if not interrupted:
             ended = asyncio.gather(*(task.result() for task in submitted), return_exceptions=True)
             try:
@@ -196,8 +190,8 @@ class Score:
                     await self._endings.join()
             except TimeoutError:
                 note(f"some tasks have not ended {PATIENCE:g} s after the last instant")
-        ours = [*(task.id for task in submitted), *self._stage.planned]
-        async with self._stage.app.database.acquire() as conn:
+        ours = [*(task.id for task in submitted), *self._demo.planned]
+        async with self._demo.app.database.acquire() as conn:
             for outcome in (await tasks.ended(conn, ours)).values():
                 self._states[outcome.state.label] = self._states.get(outcome.state.label, 0) + 1
 
@@ -216,7 +210,7 @@ class Score:
 
 
 def _what(attempt: AttemptView, *, again: bool) -> str:
-    """What became of an attempt, in a few words."""
+    """The outcome of an attempt in a few words."""
     number = f"try {attempt.number} " if attempt.number > 1 else ""
     if attempt.error_code == "snoozed":
         return "snoozed"
@@ -228,13 +222,13 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 
-def _tell(score: Score, overrides: dict[str, str]) -> None:
-    told = score.summary()
+def _tell(report: Report, overrides: dict[str, str]) -> None:
+    told = report.summary()
     late = told["lateness_ms"]
     click.echo(f"\n{told['fired']} attempts fired; {told['succeeded']} tasks succeeded, {told['failed']} failed.")
-    if score.lateness:
+    if report.lateness:
         click.echo(
-            f"{len(score.lateness)} exact instants, late by "
+            f"{len(report.lateness)} exact instants, late by "
             f"{late['p50']:.2f} ms (median), {late['p99']:.2f} ms (99 %), {late['max']:.2f} ms (max)."
         )
     where = f" --data {overrides['data_directory']}" if "data_directory" in overrides else " --dsn …"

@@ -1,7 +1,6 @@
-"""`worker --reload`: start the worker again when a .py file of the application has changed.
+"""`mainspring worker --reload`: restart the worker when a .py file of the application has changed
 
-Runs  the worker as a child process, in a session of its own: signals reach it through us, once each
-Next: cli/processes/run.py
+Runs    the worker as a child process in another session: each signal reaches it once, through this process
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from types import FrameType
 
 from mainspring.cli.render import note
 
-INTERVAL = 0.3  # seconds between two looks, or ten times as long as one takes
+INTERVAL = 0.3  # seconds between two scans, or ten times as long as one takes
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SET_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
@@ -44,7 +43,7 @@ class Watch:
         return dict(found for root in self.roots for found in _files(root))
 
     def changed_since(self, seen: Snapshot) -> str | None:
-        """A file that is new, gone or other than it was."""
+        """A file that was added, removed or changed."""
         now = self.snapshot()
         return next((path for path in sorted(now.keys() | seen.keys()) if now.get(path) != seen.get(path)), None)
 
@@ -53,7 +52,7 @@ def _files(root: str) -> Iterator[tuple[str, tuple[int, int]]]:
     left = [root]
     while left:
         path = left.pop()
-        with suppress(OSError):  # gone meanwhile, or not ours to read
+        with suppress(OSError):  # removed meanwhile, or not readable
             if path.endswith(".py"):
                 found = os.stat(path)
                 yield path, (found.st_mtime_ns, found.st_size)
@@ -72,7 +71,7 @@ def _is_watched(entry: os.DirEntry[str]) -> bool:
 
 
 class Reloader:
-    """Runs `command`, and runs it again after each change, until a signal asks to stop."""
+    """Runs `command`, and again after each change, until a signal."""
 
     def __init__(self, command: list[str], watch: Watch) -> None:
         self._command = command
@@ -105,12 +104,12 @@ class Reloader:
                     return status
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # Two edits within a second and of one size look alike to Python's cache of compiled files.
+        # Python's cache of compiled files cannot tell two edits within a second that keep the size.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         return subprocess.Popen(self._command, env=environment, start_new_session=True, preexec_fn=_die_with_parent)
 
     def _wait_for_change(self, seen: Snapshot) -> str | None:
-        """The file that has changed; None if the child, where it was there, has ended, or a signal came instead."""
+        """The file that has changed; None if the running child has ended or a signal came first."""
         assert self._child is not None
         was_running = self._child.poll() is None
         pause = INTERVAL
@@ -136,7 +135,7 @@ class Reloader:
 
 
 def _die_with_parent() -> None:
-    """In the child: stop if we are killed. Linux has that; elsewhere it is left running."""
+    """In the child: stop if the parent is killed. Linux only; elsewhere the child keeps running."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Processes that run tasks: `mainspring up` and `mainspring worker`.
+"""`mainspring up` and `mainspring worker`: processes that run tasks
 
 Next: compose/local.py
 """
@@ -12,33 +12,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import __version__
-from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.base import Command, examples, shared, with_options
 from mainspring.cli.parse import Whole
-from mainspring.cli.render import note, print_json
+from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
+    from mainspring.config import Settings
     from mainspring.sdk.app import App
 
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
 
-def sizes(command: Any) -> Any:
-    """The options of every process that runs tasks."""
-    for option in (
-        click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
-        click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
-        click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
-        click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
-        click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
-    ):
-        command = option(command)
-    return command
+agent_options = with_options(
+    click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
+    click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
+    click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
+    click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
+    click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
+)
 
 
 def as_settings(
     slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...], offers: tuple[str, ...]
 ) -> dict[str, Any]:
-    """These options as settings."""
+    """`agent_options` as settings."""
     return {
         "slots": slots,
         "threads": threads,
@@ -58,7 +55,7 @@ def as_settings(
     ),
 )
 @click.argument("app", required=False)
-@sizes
+@agent_options
 def up(app: str | None, **given: Any) -> None:
     """Run everything in one process: PostgreSQL, a server and an agent.
 
@@ -78,12 +75,12 @@ def up(app: str | None, **given: Any) -> None:
 )
 @click.argument("app")
 @click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")
-@sizes
+@agent_options
 def worker(app: str, reload: bool, **given: Any) -> int:
     """Run the jobs of a Python application.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
-    workers as you like: the database decides who does what.
+    workers as you like: they share the work through the database.
     """
     if reload:
         import sys
@@ -95,23 +92,31 @@ def worker(app: str, reload: bool, **given: Any) -> int:
     return 0
 
 
-def _run(name: str | None, given: dict[str, Any]) -> None:
+def prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[str, Any]]:
+    """Set up logging and load the application; returns it with the settings that were given."""
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
-    from mainspring.sdk.app import App
+    from mainspring.cli.runtime import add_log_context, log_to_stderr
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
-    app = App("mainspring up") if name is None else load_app(name)
-    add_log_context()  # to the logging of the application too
-    run(_serve(app, name, overrides, as_json=shared().json))
+    loaded = None if app is None else load_app(app)
+    add_log_context()  # also to the handlers that the application has set up
+    return loaded, overrides
+
+
+def _run(name: str | None, given: dict[str, Any]) -> None:
+    from mainspring.cli.runtime import leave_threads_behind, run
+    from mainspring.sdk.app import App
+
+    app, overrides = prepare(name, given)
+    run(_serve(app or App("mainspring up"), name, overrides))
     leave_threads_behind(0)
 
 
-async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_json: bool) -> None:
-    """Run until a signal; then let running tasks end."""
+async def _serve(app: App, name: str | None, overrides: dict[str, Any]) -> None:
+    """Run until a signal, then drain."""
     from mainspring.cli.runtime import Signals, settle_memory
 
     signals = Signals()
@@ -121,11 +126,8 @@ async def _serve(app: App, name: str | None, overrides: dict[str, Any], *, as_js
         assert engine is not None
         signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
         settle_memory()
-        where = place(settings.dsn, settings.data_directory)
-        if as_json:
-            print_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **where})
-        _announce(settings.agent_name, settings.slots, app, name, where, overrides)
-        await signals.asked.wait()  # a bug in the engine ends the block by itself
+        _announce(settings, app, name, overrides)
+        await signals.asked.wait()  # a bug in the engine cancels this
         running = engine.agent.runner.running
         note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
     note("stopped")
@@ -136,16 +138,18 @@ def _still(running: int, patience: float) -> str:
     return f"{tasks} {patience:g} s to end; Ctrl-C again stops now"
 
 
-def place(dsn: str | None, directory: str | None) -> dict[str, str]:
-    """Where the data lives, without secrets."""
+def place_of(settings: Settings) -> dict[str, str]:
+    """Where the data is, without secrets."""
     from mainspring.store.embedded.server import default_directory
 
-    return {"dsn": mask(dsn)} if dsn is not None else {"data": directory or str(default_directory())}
+    if settings.dsn is not None:
+        return {"dsn": mask(settings.dsn)}
+    return {"data": settings.data_directory or str(default_directory())}
 
 
-def _announce(
-    agent: str, slots: int, app: App, name: str | None, place: dict[str, str], overrides: dict[str, Any]
-) -> None:
+def _announce(settings: Settings, app: App, name: str | None, overrides: dict[str, Any]) -> None:
+    place = place_of(settings)
+    print_if_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **place})
     database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
     runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
     where = _where(overrides)
@@ -153,7 +157,7 @@ def _announce(
         f"""
 Mainspring {__version__} is up.
   database  {database}
-  agent     {agent}, {slots} slots, runs {runs}
+  agent     {settings.agent_name}, {settings.slots} slots, runs {runs}
 
 Submit a first task from another terminal:
   mainspring job create hello{where} -- echo hello
@@ -166,7 +170,7 @@ Ctrl-C stops.
 
 
 def _where(overrides: dict[str, Any]) -> str:
-    """The options that lead another command to the same place; a password is not repeated."""
+    """The options that make another command use the same database, without a password."""
     if "data_directory" in overrides:
         return f" --data {shlex.quote(overrides['data_directory'])}"
     if "dsn" in overrides:
@@ -176,5 +180,5 @@ def _where(overrides: dict[str, Any]) -> str:
 
 
 def mask(dsn: str) -> str:
-    """A DSN that can be shown."""
+    """The DSN without its password."""
     return _PASSWORD.sub(lambda match: f"{match[2]}***" if match[2] else f"{match[1]}:***@", dsn)

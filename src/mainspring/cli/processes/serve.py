@@ -1,4 +1,4 @@
-"""Processes on different machines: `mainspring server` and `mainspring agent`.
+"""`mainspring server` and `mainspring agent`: processes on different machines
 
 Next: compose/network.py
 """
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import __version__
-from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.processes.run import as_settings, place, sizes
-from mainspring.cli.render import note, print_json
+from mainspring.cli.base import Command, examples
+from mainspring.cli.processes.run import agent_options, as_settings, place_of, prepare
+from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
@@ -39,8 +39,8 @@ def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -
     """
     from mainspring.cli.runtime import leave_threads_behind, run
 
-    loaded, overrides = _prepare(app, {"server_name": name} | given)
-    run(_serve(loaded, overrides, without_tls=without_tls, as_json=shared().json))
+    loaded, overrides = prepare(app, {"server_name": name} | given)
+    run(_serve(loaded, overrides, without_tls=without_tls))
     leave_threads_behind(0)
 
 
@@ -56,7 +56,7 @@ def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -
 @click.option("--token", metavar="TOKEN", help="From `mainspring token create`; better in MAINSPRING_TOKEN.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
 @click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
-@sizes
+@agent_options
 def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | None, **given: Any) -> None:
     """Run tasks for servers on other machines.
 
@@ -65,26 +65,13 @@ def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | 
     """
     from mainspring.cli.runtime import leave_threads_behind, run
 
-    loaded, overrides = _prepare(app, {"server": server, "token": token, "tls_ca": tls_ca} | as_settings(**given))
-    run(_run_agent(loaded, overrides, as_json=shared().json))
+    loaded, overrides = prepare(app, {"server": server, "token": token, "tls_ca": tls_ca} | as_settings(**given))
+    run(_run_agent(loaded, overrides))
     leave_threads_behind(0)
 
 
-def _prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[str, Any]]:
-    import logging
-
-    from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import add_log_context, log_to_stderr
-
-    overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
-    log_to_stderr(logging.INFO)
-    loaded = None if app is None else load_app(app)
-    add_log_context()  # to the logging of the application too
-    return loaded, overrides
-
-
-async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool, as_json: bool) -> None:
-    """Until a signal; then agents go on with another server."""
+async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
+    """Run until a signal; then agents connect to another server."""
     from mainspring.cli.runtime import Signals, settle_memory
     from mainspring.compose.local import load, open_database, register
     from mainspring.compose.network import serving
@@ -97,9 +84,8 @@ async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: boo
         name, providers = (None, {}) if app is None else (app.name, app.schedules.providers)
         async with serving(settings, database, name, providers, without_tls=without_tls) as url:
             settle_memory()
-            where = place(settings.dsn, settings.data_directory)
-            if as_json:
-                print_json({"url": url, **where})
+            where = place_of(settings)
+            print_if_json({"url": url, **where})
             note(
                 f"""
 Mainspring {__version__}, server.
@@ -114,8 +100,8 @@ Ctrl-C stops; agents and what they run go on with another server.
     note("stopped")
 
 
-async def _run_agent(app: App | None, overrides: dict[str, Any], *, as_json: bool) -> None:
-    """Until a signal; then let running tasks end."""
+async def _run_agent(app: App | None, overrides: dict[str, Any]) -> None:
+    """Run until a signal, then drain."""
     from contextlib import AsyncExitStack
 
     from mainspring.cli.runtime import Signals, settle_memory
@@ -134,9 +120,7 @@ async def _run_agent(app: App | None, overrides: dict[str, Any], *, as_json: boo
         if session is not None:
             signals.hurry = lambda: running.agent.runner.stop_all("shutdown")
             settle_memory()
-            told = {"agent": settings.agent_name, "slots": settings.slots, "session": session}
-            if as_json:
-                print_json(told)
+            print_if_json({"agent": settings.agent_name, "slots": settings.slots, "session": session})
             note(f"agent {settings.agent_name} is connected, {settings.slots} slots; Ctrl-C stops")
             await running.until(signals.asked)
             note("stopping")

@@ -1,6 +1,6 @@
-"""The database's schema, and what goes on in it: `mainspring migrate`, `mainspring stats`.
+"""`mainspring migrate` and `mainspring stats`
 
-Next: store/postgres/migrate.py, store/tasks/tasks.py
+Next: operations/cluster.py
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.client import Client, run_async, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.render import cell, counted, fields, note, print_json, table
+from mainspring.cli.render import cell, counted, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.cluster.cluster_views import Leader
-    from mainspring.store.postgres.migrate import Migration
 
 
 @click.command(
@@ -27,19 +27,16 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be applied, and change nothing.")
-def migrate(only_plan: bool) -> None:
+@run_async
+async def migrate(only_plan: bool) -> None:
     """Bring the database's schema up to date."""
-    import asyncio
+    from mainspring.compose.local import load, open_database
+    from mainspring.store.postgres import migrate as migrations
 
-    found = asyncio.run(_migrate(shared().overrides(), only_plan))
-    if shared().json:
-        print_json(
-            {
-                "planned" if only_plan else "applied": [
-                    {"number": migration.number, "name": migration.name} for migration in found
-                ]
-            }
-        )
+    async with open_database(load(shared().overrides()), prepare=False) as database:
+        found = await (migrations.plan(database) if only_plan else migrations.migrate(database))
+    told = [{"number": migration.number, "name": migration.name} for migration in found]
+    if print_if_json({"planned" if only_plan else "applied": told}):
         return
     for migration in found:
         click.echo(f"{migration.number:04}\t{migration.name}")
@@ -49,21 +46,12 @@ def migrate(only_plan: bool) -> None:
         note(f"{len(found)} to apply; run it without --plan" if only_plan else f"{len(found)} applied")
 
 
-async def _migrate(overrides: dict[str, str], only_plan: bool) -> list[Migration]:
-    from mainspring.compose.local import load, open_database
-    from mainspring.store.postgres import migrate as migrations
-
-    async with open_database(load(overrides), prepare=False) as database:
-        return await (migrations.plan(database) if only_plan else migrations.migrate(database))
-
-
 @click.command(cls=Command, epilog=examples("mainspring stats", "mainspring stats --json | jq .live.pending"))
 @with_client
 async def stats(client: Client) -> None:
-    """Show how many tasks there are in each state, and who runs them."""
-    found = await client.stats()
-    if shared().json:
-        print_json(found)
+    """Show how many tasks there are in each state, and the agents that run them."""
+    found = await client.call(operations.cluster.stats)
+    if print_if_json(found):
         return
     lateness = found["lateness_ms"]
     fields(
@@ -92,7 +80,7 @@ def _leader(leader: Leader) -> str:
 
 
 def _show_maintenance(found: dict[str, Any]) -> None:
-    """What the chores came to, and what PostgreSQL counts of the hot tables."""
+    """The outcome of the maintenance chores, and PostgreSQL's counts of the hot tables."""
     click.echo()
     table(
         ["MAINTENANCE", "RUNS", "ROWS", "FAILURES", "LAST", "MS", "ERROR"],

@@ -1,26 +1,26 @@
-"""Runs for plan times of the past: `mainspring schedule backfill`.
+"""`mainspring schedule backfill`
 
-Next: store/schedules/backfill.py
+Next: operations/backfill.py
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.parse import Whole, read_in
-from mainspring.cli.render import counted, note, print_json
+from mainspring import operations
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
+from mainspring.cli.parse import Whole, name_of, read_in
+from mainspring.cli.render import NO_AGENT, confirm, counted, note, print_if_json
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-    from mainspring.store.schedules.backfill import Slot
-    from mainspring.store.schedules.schedules import Stored
+    from mainspring.operations.backfill import Backfill
 
 MAX_PARALLEL = 1000
-SOONEST, LATEST = 0.05, 0.5  # seconds between looks
+SOONEST, LATEST = 0.05, 0.5  # seconds between steps
 TELL_EVERY = 5.0  # seconds between lines of progress where they cannot be rewritten
 FAILED = 1  # the exit code
 MOST_LISTED = 100  # failed tasks in the JSON
@@ -35,7 +35,7 @@ TOLD = 10  # and in the advice
         "mainspring schedule backfill invoices --from 2026-01-01T00:00Z --to 2026-06-30T00:00Z --max-parallel 4",
     ),
 )
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @click.option(
     "--from", "start", required=True, metavar="INSTANT", help="Plan times from here: ISO 8601, in its timezone."
 )
@@ -50,7 +50,7 @@ TOLD = 10  # and in the advice
     metavar="N",
     help="So many of the schedule's backfilled tasks at a time.",
 )
-@click.option("--scope", multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
+@click.option("--scope", type=name_of("scope"), multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
 @with_client
 async def backfill(
     client: Client,
@@ -67,115 +67,66 @@ async def backfill(
     Safe to stop and to repeat: what has run, or is to run, is not run again.
     """
     from mainspring.model.words.instants import parse_time
-    from mainspring.model.words.names import check_name
     from mainspring.model.words.zones import check_zone
-    from mainspring.store.schedules.backfill import check_range, plan_backfill
 
     first, last = parse_time(start, field="from"), parse_time(end, field="to")
     if first.tzinfo is not None and last.tzinfo is not None:
-        check_range(first, last)  # before anybody is asked
+        operations.backfill.check_range(first, last)  # before it connects
     zone = None if tz is None else check_zone(tz)
-    scopes = [check_name(one, field="scope") for one in scope]
-    stored = await client.schedules.find(name)
-    zone = zone or check_zone(stored.schedule.timezone)
+    zone = zone or check_zone((await client.call(operations.schedules.show, name)).schedule.timezone)
     first, last = read_in(first, zone, field="from"), read_in(last, zone, field="to")
-    check_range(first, last)
-    slots = plan_backfill(stored.schedule, first, last, stored.now, scopes)
-    to_run = await client.schedules.still_open(stored, slots)
-    plan = {"schedule": name, "total": len(slots), "already": len(slots) - len(to_run), "to_run": len(to_run)}
-    already = f"{plan['already']:,} {'has' if plan['already'] == 1 else 'have'} a task already"
-    note(f"{counted(len(slots), 'run')} in the range: {already}, {len(to_run):,} to run")
+    run = await client.call(operations.backfill.plan, name, first, last, scope)
+    plan = run.plan
+    already = f"{plan.already:,} {'has' if plan.already == 1 else 'have'} a task already"
+    note(f"{counted(plan.total, 'run')} in the range: {already}, {plan.to_run:,} to run")
     if dry_run:
-        _tell_plan(plan, stored, to_run)
+        if not print_if_json(plan) and plan.to_run:
+            note(f"from {plan.first} to {plan.last}; run it without --dry-run")
         return
-    going = _Backfill(client, stored, len(slots), to_run, max_parallel)
-    outcome = await going.run()
-    if shared().json:
-        print_json(plan | outcome)
-    else:
-        note(f"submitted {outcome['submitted']:,}: {outcome['succeeded']:,} succeeded, {outcome['failed']:,} did not")
-    if outcome["failed"]:
-        _tell_failed(stored.schedule.job, going.failed)
+    await _complete(client, run, max_parallel)
+    failed = sorted(run.failed)
+    succeeded = run.submitted - len(failed)
+    counts = {name: getattr(plan, name) for name in ("schedule", "total", "already", "to_run")}
+    outcome = {"submitted": run.submitted, "succeeded": succeeded, "failed": len(failed)}
+    confirm(
+        counts | outcome | {"failed_tasks": failed[:MOST_LISTED]},
+        f"submitted {run.submitted:,}: {succeeded:,} succeeded, {len(failed):,} did not",
+    )
+    if failed:
+        _advise(run.job, failed, sorted(set(run.failed.values())))
         click.get_current_context().exit(FAILED)
 
 
-def _tell_plan(plan: dict[str, Any], stored: Stored, to_run: list[Slot]) -> None:
-    from mainspring.model.schedules.timing import timing
+async def _complete(client: Client, run: Backfill, max_parallel: int) -> None:
+    """Step until all tasks have ended."""
+    import asyncio
 
-    zone = timing(stored.schedule).zone
-    first, last = (to_run[end][0].astimezone(zone) if to_run else None for end in (0, -1))
-    if shared().json:
-        print_json(plan | {"first": first, "last": last})
-    elif to_run:
-        note(f"from {first} to {last}; run it without --dry-run")
-
-
-def _tell_failed(job: str, failed: dict[int, str]) -> None:
-    """How to see those that did not succeed, and how to repeat them."""
-    them = "it" if len(failed) == 1 else "them"
-    states = " ".join(f"--state {state}" for state in sorted(set(failed.values())))
-    ids = " ".join(str(id) for id in sorted(failed)[:TOLD]) + (" …" if len(failed) > TOLD else "")
-    note(f"see {them} with `mainspring task list --job {job} {states}`")
-    note(f"run {them} again with `mainspring task retry {ids}`")
-
-
-class _Backfill:
-    """Keeps so many tasks going until all have ended."""
-
-    def __init__(self, client: Client, stored: Stored, total: int, to_run: list[Slot], max_parallel: int) -> None:
-        self._client = client
-        self._stored = stored
-        self._total = total
-        self._open = to_run
-        self._max_parallel = max_parallel
-        self._tasks: list[int] = []  # ours
-        self._going: set[int] = set()  # of them, those that have not ended
-        self.failed: dict[int, str] = {}  # the states of those that did not succeed
-
-    async def run(self) -> dict[str, Any]:
-        import asyncio
-
-        if self._open and not await self._client.has_agent():
-            note("nobody is there to run tasks at the moment; `mainspring up` would")
-        progress = _Progress(self._total, self._total - len(self._open))
-        interval = SOONEST
-        try:
-            while self._open or self._going:
-                moved = await self._submit() + await self._collect()
-                progress.tell(self._total - len(self._open) - len(self._going))
-                interval = SOONEST if moved else min(interval * 1.2, LATEST)
-                if self._open or self._going:
-                    await asyncio.sleep(interval)
-        except asyncio.CancelledError:
-            progress.end()
-            going = f"{counted(len(self._going), 'submitted task')} {'goes' if len(self._going) == 1 else 'go'} on"
-            note(f"stopped: {going}; run the same command again for the rest")
-            raise
+    if run.plan.to_run and not await client.call(operations.fleet.has_agents):
+        note(NO_AGENT)
+    progress = _Progress(run.plan.total, run.plan.already)
+    interval = SOONEST
+    try:
+        while not run.is_complete:
+            moved = await client.call(run.step, max_parallel)
+            progress.tell(run.done)
+            interval = SOONEST if moved else min(interval * 1.2, LATEST)
+            if not run.is_complete:
+                await asyncio.sleep(interval)
+    except asyncio.CancelledError:
         progress.end()
-        ended, failed = len(self._tasks), sorted(self.failed)
-        return {
-            "submitted": ended,
-            "succeeded": ended - len(failed),
-            "failed": len(failed),
-            "failed_tasks": failed[:MOST_LISTED],
-        }
+        count = len(run.in_flight)
+        going = f"{counted(count, 'submitted task')} {'goes' if count == 1 else 'go'} on"
+        note(f"stopped: {going}; run the same command again for the rest")
+        raise
+    progress.end()
 
-    async def _submit(self) -> int:
-        if not self._open:
-            return 0
-        filled = await self._client.schedules.fill(self._stored, self._open, self._max_parallel)
-        self._open = self._open[filled.tried :]
-        self._tasks += filled.tasks
-        self._going.update(filled.tasks)
-        return filled.tried
 
-    async def _collect(self) -> int:
-        if not self._going:
-            return 0
-        ended = await self._client.schedules.ended(list(self._going))
-        self._going -= ended.keys()
-        self.failed |= {id: one.state.label for id, one in ended.items() if one.state.label != "succeeded"}
-        return len(ended)
+def _advise(job: str, failed: list[int], states: list[str]) -> None:
+    """How to see the tasks that did not succeed, and how to retry them."""
+    them = "it" if len(failed) == 1 else "them"
+    ids = " ".join(map(str, failed[:TOLD])) + (" …" if len(failed) > TOLD else "")
+    note(f"see {them} with `mainspring task list --job {job} {' '.join(f'--state {state}' for state in states)}`")
+    note(f"run {them} again with `mainspring task retry {ids}`")
 
 
 class _Progress:

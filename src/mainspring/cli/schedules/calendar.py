@@ -1,20 +1,24 @@
-"""Calendars of days without plan times: `mainspring schedule calendar set | list | show | delete`.
+"""`mainspring schedule calendar set | list | show | delete`
 
-Next: store/schedules/calendars.py
+Next: operations/calendars.py
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.render import fields, note, print_json, table
+from mainspring.cli.parse import name_of
+from mainspring.cli.render import confirm, counted, fields, print_if_json, table
 
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
+
+def _day(text: str) -> str:
+    from mainspring.model.schedules.excluded_days import check_excluded
+
+    return check_excluded(text.lower(), field="day")
 
 
 @click.group(cls=Group, epilog=examples("mainspring schedule calendar set holidays 12-25 2026-04-06"))
@@ -29,25 +33,21 @@ def calendar() -> None:
         "mainspring schedule calendar set weekend sat sun",
     ),
 )
-@click.argument("name")
-@click.argument("days", nargs=-1, required=True, metavar="DAY...")
+@click.argument("name", type=name_of("calendar"))
+@click.argument("days", type=_day, nargs=-1, required=True, metavar="DAY...")
 @with_client
 async def set_calendar(client: Client, name: str, days: tuple[str, ...]) -> None:
     """Make a calendar of exactly these days, or change it; the schedules that use it follow at once."""
-    users = await client.schedules.put_calendar(name, days)
-    if shared().json:
-        print_json({"name": name, "days": days, "schedules": users})
-    else:
-        note(f"set; {len(users)} schedule{'' if len(users) == 1 else 's'} use{'s' if len(users) == 1 else ''} it")
+    view = await client.call(operations.calendars.put, name, days)
+    confirm(view, f"set; {counted(len(view.schedules), 'schedule')} use{'s' if len(view.schedules) == 1 else ''} it")
 
 
 @calendar.command("list", epilog=examples("mainspring schedule calendar list"))
 @with_client
 async def list_calendars(client: Client) -> None:
     """Show all calendars."""
-    found = await client.schedules.calendars()
-    if shared().json:
-        print_json([{"name": name, "days": days} for name, days in found.items()])
+    found = await client.call(operations.calendars.listing)
+    if print_if_json([{"name": name, "days": days} for name, days in found.items()]):
         return
     table(
         ["NAME", "DAYS"],
@@ -58,24 +58,20 @@ async def list_calendars(client: Client) -> None:
 
 
 @calendar.command("show", epilog=examples("mainspring schedule calendar show holidays"))
-@click.argument("name")
+@click.argument("name", type=name_of("calendar"))
 @with_client
 async def show_calendar(client: Client, name: str) -> None:
     """Show the days of a calendar, and the schedules that use it."""
-    days, users = await client.schedules.calendar(name)
-    if shared().json:
-        print_json({"name": name, "days": days, "schedules": users})
+    view = await client.call(operations.calendars.show, name)
+    if print_if_json(view):
         return
-    fields({"name": name, "days": "\n".join(days), "schedules": "\n".join(users)})
+    fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules)})
 
 
 @calendar.command("delete", epilog=examples("mainspring schedule calendar delete holidays"))
-@click.argument("name")
+@click.argument("name", type=name_of("calendar"))
 @with_client
 async def delete_calendar(client: Client, name: str) -> None:
     """Remove a calendar that no schedule uses."""
-    await client.schedules.delete_calendar(name)
-    if shared().json:
-        print_json({"name": name, "deleted": True})
-    else:
-        note("deleted")
+    await client.call(operations.calendars.delete, name)
+    confirm({"name": name, "deleted": True}, "deleted")

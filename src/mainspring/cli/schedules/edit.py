@@ -1,30 +1,28 @@
-"""Schedules made and changed by hand: `mainspring schedule create | edit`.
+"""`mainspring schedule create | edit`, and how the commands report a change
 
-Next: cli/schedule_client.py; the rules for what a schedule may be are in model/schedules/define_schedule.py
+Next: operations/schedules.py
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Command, examples, shared, with_client
-from mainspring.cli.parse import Whole, arguments
-from mainspring.cli.render import note, print_json
+from mainspring import operations
+from mainspring.cli.base import Command, examples, with_options
+from mainspring.cli.client import Client, with_client
+from mainspring.cli.parse import Whole, arguments, name_of
+from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-    from mainspring.cli.schedules.shapes import ScheduleView
+    from mainspring.operations.schedules import ScheduleChange, ScheduleView
     from mainspring.store.schedules.revoke import Recalled
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _PLURAL = {"calendar": "calendars", "scope": "scopes"}
 
-_OPTIONS = [
+_schedule_options = with_options(
     click.option("--cron", metavar="EXPR", help='Five fields, or six with seconds first: "0 9 * * MON-FRI", @daily.'),
     click.option("--every", metavar="DURATION", help='30s, 1h30m, "5 minutes"; counted from --anchor.'),
     click.option("--once", metavar="INSTANT", help="A single run: ISO 8601, in --tz."),
@@ -63,17 +61,11 @@ _OPTIONS = [
     click.option("--args", metavar="JSON", help="All arguments of its tasks, as one JSON object."),
     click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text; repeatable."),
     click.option("--description", metavar="TEXT", help="What it is for."),
-]
-
-
-def _schedule_options(command: F) -> F:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+)
 
 
 def _given(options: dict[str, Any]) -> Any:
-    """The options that were given, as model.define_schedule takes them."""
+    """The options that were given, as `define_schedule` takes them."""
     return {_PLURAL.get(name, name): value for name, value in options.items() if value not in (None, ())}
 
 
@@ -109,13 +101,12 @@ async def create(
     schedule = define_schedule(
         name, job, _given(options), args=json.loads(arguments(args, arg)), description=description or ""
     )
-    view = await client.schedules.create(schedule, enabled=enable)
-    if shared().json:
-        print_json(view)
+    view = await client.call(operations.schedules.create, schedule, enabled=enable)
+    if print_if_json(view):
         return
     note(f"created: {view.words}" + ("" if view.kind == "daemon" else f", in {view.timezone}"))
     if enable:
-        _tell_next(view)
+        _note_next(view)
     else:
         note(f"it is disabled; let it run with `mainspring schedule enable {name}`")
 
@@ -136,7 +127,7 @@ def _other_command(context: click.Context, parameter: click.Parameter, value: bo
         "mainspring schedule edit nightly --overlap skip --clear end --clear calendars",
     ),
 )
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @_schedule_options
 @click.option("--job", metavar="JOB", help="Run another job.")
 @click.option("--clear", multiple=True, metavar="OPTION", help="Back to its default: end, max_runs, …; repeatable.")
@@ -168,29 +159,27 @@ async def edit(
     )
     if not (change.options or clear or job or given or args is not None or description is not None):
         raise click.UsageError("nothing to change; give an option", click.get_current_context())
-    edited(Schedule(name, "job", "every", "60"), change)  # what is wrong by itself is refused before anybody is asked
-    view, recalled = await client.schedules.edit(name, change)
-    tell_change(view, recalled, done="changed")
+    edited(Schedule(name, "job", "every", "60"), change)  # refuse what is wrong by itself before connecting
+    report_change(await client.call(operations.schedules.edit, name, change), done="changed")
 
 
-def tell_change(view: ScheduleView, recalled: Recalled | None, *, done: str) -> None:
-    """What a change did."""
-    if shared().json:
-        told = None if recalled is None else recalled._asdict()
-        print_json({"schedule": view, "changed": recalled is not None, "recalled": told})
+def report_change(change: ScheduleChange, *, done: str) -> None:
+    view, recalled = change.schedule, change.recalled
+    told = None if recalled is None else recalled._asdict()
+    if print_if_json({"schedule": view, "changed": recalled is not None, "recalled": told}):
         return
     if recalled is None:
         note(f"unchanged: it is {done} already" if done.endswith("abled") else "unchanged")
         return
     note(done + tell_recalled(recalled))
     if view.enabled:
-        _tell_next(view)
+        _note_next(view)
     if view.drift:
         note(f"it belongs to the code of {view.app!r}: the change holds until that says something new")
 
 
 def tell_recalled(recalled: Recalled) -> str:
-    """What became of what was planned, behind a word that says what was done."""
+    """What became of planned tasks, to follow the word that says what was done."""
     parts = []
     if recalled.taken_back:
         parts.append(f"took back {_runs(recalled.taken_back, 'planned')}")
@@ -206,6 +195,6 @@ def _runs(count: int, kind: str) -> str:
     return f"{count} {kind} run{'' if count == 1 else 's'}"
 
 
-def _tell_next(view: ScheduleView) -> None:
+def _note_next(view: ScheduleView) -> None:
     if view.next is not None:
         note(f"next: {view.next.isoformat(sep=' ')}")

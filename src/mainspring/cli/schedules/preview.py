@@ -1,4 +1,4 @@
-"""What a schedule would do: `mainspring schedule preview`. Asks no database.
+"""`mainspring schedule preview`. Needs no database.
 
 Next: model/schedules/preview.py
 """
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.base import Command, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, read_in
-from mainspring.cli.render import note, print_json, table
+from mainspring.cli.render import note, print_if_json, table
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -56,9 +56,8 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
     schedule = _schedule(expression, zone, name or "preview", **options)
     start = datetime.now(UTC) if after is None else read_in(parse_time(after, field="after"), zone, field="after")
     found = foresee(schedule, start, count)
-    if shared().json:
-        fires = [{"at": fire.at.isoformat(), "utc": fire.utc, "note": fire.note} for fire in found.fires]
-        print_json({"words": found.words, "fires": fires})
+    fires = [{"at": fire.at.isoformat(), "utc": fire.utc, "note": fire.note} for fire in found.fires]
+    if print_if_json({"words": found.words, "fires": fires}):
         return
     click.echo(f"{found.words}, in {schedule.timezone}")
     if found.fires:

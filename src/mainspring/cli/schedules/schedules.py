@@ -1,31 +1,30 @@
-"""Schedules: `mainspring schedule enable | disable | delete | run-now`, and the group of all the others.
+"""`mainspring schedule enable | disable | delete | run-now`, and the group of all its commands
 
-Next: cli/schedules/view.py, and the other modules of its name
+Next: operations/schedules.py
 """
 
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
-from mainspring.cli.render import note, on_terminal, print_json
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
+from mainspring.cli.parse import name_of
+from mainspring.cli.render import note, on_terminal, print_if_json
 from mainspring.cli.schedules.backfill import backfill
 from mainspring.cli.schedules.calendar import calendar
-from mainspring.cli.schedules.edit import create, edit, tell_change, tell_recalled
+from mainspring.cli.schedules.edit import create, edit, report_change, tell_recalled
 from mainspring.cli.schedules.preview import preview
 from mainspring.cli.schedules.story import check, explain
 from mainspring.cli.schedules.view import list_schedules, show
 
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-
 
 @click.group(cls=Group)
 def schedule() -> None:
-    """Say when jobs run, and see what became of each plan time."""
+    """Say when jobs run, and see the outcome of each plan time."""
 
 
 for command in (create, edit, list_schedules, show, preview, explain, check, backfill, calendar):
@@ -33,19 +32,19 @@ for command in (create, edit, list_schedules, show, preview, explain, check, bac
 
 
 @schedule.command("enable", epilog=examples("mainspring schedule enable nightly"))
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @with_client
 async def enable(client: Client, name: str) -> None:
     """Let a schedule run, from its next plan time on."""
-    tell_change(*await client.schedules.enable(name, True), done="enabled")
+    report_change(await client.call(operations.schedules.enable, name), done="enabled")
 
 
 @schedule.command("disable", epilog=examples("mainspring schedule disable nightly"))
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @with_client
 async def disable(client: Client, name: str) -> None:
-    """Pause a schedule: what was planned and has not started is taken back, what runs goes on. A daemon stops."""
-    tell_change(*await client.schedules.enable(name, False), done="disabled")
+    """Pause a schedule: tasks that have not started are taken back, running ones continue. A daemon stops."""
+    report_change(await client.call(operations.schedules.disable, name), done="disabled")
 
 
 for alias, original in (("resume", enable), ("pause", disable)):  # what others call it
@@ -55,14 +54,14 @@ for alias, original in (("resume", enable), ("pause", disable)):  # what others 
 
 
 @schedule.command("delete", epilog=examples("mainspring schedule delete nightly"))
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @with_client
 async def delete(client: Client, name: str) -> None:
-    """Remove a schedule. What became of its plan times is kept until retention."""
-    view, recalled = await client.schedules.delete(name)
-    if shared().json:
-        told: dict[str, Any] = {"name": name, "deleted": True, "recalled": recalled._asdict()}
-        print_json(told)
+    """Remove a schedule. The record of its plan times is kept until retention drops it."""
+    change = await client.call(operations.schedules.delete, name)
+    view, recalled = change.schedule, change.recalled
+    assert recalled is not None  # a deletion always changes something
+    if print_if_json({"name": name, "deleted": True, "recalled": recalled._asdict()}):
         return
     note("deleted" + tell_recalled(recalled))
     if view.app is not None and not view.is_orphan:
@@ -73,14 +72,13 @@ async def delete(client: Client, name: str) -> None:
     "run-now",
     epilog=examples("mainspring schedule run-now nightly", "mainspring schedule run-now invoices --scope eu"),
 )
-@click.argument("name")
-@click.option("--scope", multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
+@click.argument("name", type=name_of("schedule"))
+@click.option("--scope", type=name_of("scope"), multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
 @with_client
 async def run_now(client: Client, name: str, scope: tuple[str, ...]) -> None:
     """Run a schedule's job once, at once, beside its plan; prints the task of each scope."""
-    ids = await client.schedules.run_now(name, scope)
-    if shared().json:
-        print_json({"name": name, "tasks": ids})
+    ids = await client.call(operations.schedules.run_now, name, scope)
+    if print_if_json({"name": name, "tasks": ids}):
         return
     for id in ids:
         click.echo(id)

@@ -1,6 +1,6 @@
-"""What became of plan times: `mainspring schedule explain | check`.
+"""`mainspring schedule explain | check`
 
-Next: store/schedules/fires.py, store/schedules/missed.py
+Next: operations/schedules.py
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import duration, read_in
-from mainspring.cli.render import counted, note, print_json, table, visible, wrapped
+from mainspring.cli.parse import duration, name_of, read_in
+from mainspring.cli.render import counted, note, print_if_json, table, visible, wrapped
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.store.schedules.missed import Checked
 
 MISSING = 1  # the exit code
@@ -30,7 +31,7 @@ MISSING = 1  # the exit code
         "mainspring schedule explain nightly --at 2026-11-15T03:00:00+01:00",
     ),
 )
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @click.option(
     "--at", metavar="INSTANT", help="The plan time: ISO 8601, in the schedule's timezone. Else the last and the next."
 )
@@ -46,16 +47,15 @@ async def explain(client: Client, name: str, at: str | None, tz: str | None) -> 
     zone = None if tz is None else check_zone(tz)
     instant = None if at is None else parse_time(at, field="at")
     if instant is not None:
-        zone = zone or check_zone((await client.schedules.find(name)).schedule.timezone)
+        zone = zone or check_zone((await client.call(operations.schedules.show, name)).schedule.timezone)
         instant = read_in(instant, zone, field="at")
-    stored, stories = await client.schedules.explain(name, instant)
-    if shared().json:
-        print_json({"schedule": name, "plan_times": stories})
+    found = await client.call(operations.schedules.explain, name, instant)
+    if print_if_json({"schedule": name, "plan_times": found.plan_times}):
         return
-    for story in stories:
-        for line in as_lines(name, story, timing(stored.schedule)):
+    for story in found.plan_times:
+        for line in as_lines(name, story, timing(found.schedule)):
             click.echo(wrapped(visible(line)))
-    if not stories:
+    if not found.plan_times:
         note("nothing was decided yet, and no plan time comes: `mainspring schedule show` tells its state")
 
 
@@ -64,7 +64,7 @@ async def explain(client: Client, name: str, at: str | None, tz: str | None) -> 
     cls=Command,
     epilog=examples("mainspring schedule check", "mainspring schedule check nightly --since 7d || alert"),
 )
-@click.argument("name", required=False)
+@click.argument("name", type=name_of("schedule"), required=False)
 @click.option("--since", metavar="DURATION", default="24h", show_default=True, help="So far back.")
 @with_client
 async def check(client: Client, name: str | None, since: str) -> None:
@@ -73,11 +73,11 @@ async def check(client: Client, name: str | None, since: str) -> None:
     So it is if a schedule could not be checked to the end."""
     from datetime import timedelta
 
-    found = await client.schedules.check(name, timedelta(seconds=duration(since, field="since")))
+    back = timedelta(seconds=duration(since, field="since"))
+    keep = timedelta(seconds=max(client.settings.keep_succeeded, client.settings.keep_failed))
+    found = await client.call(operations.schedules.check, name, back, keep=keep)
     bad = [one for one in found if one.missing or one.why is not None or not one.complete]
-    if shared().json:
-        print_json({"ok": not bad, **_counts(found), "schedules": bad if name is None else found})
-    else:
+    if not print_if_json({"ok": not bad, **_counts(found), "schedules": bad if name is None else found}):
         _tell(found, bad)
     if bad:
         click.get_current_context().exit(MISSING)
@@ -92,7 +92,7 @@ def _counts(found: list[Checked]) -> dict[str, int]:
 
 
 def _tell(found: list[Checked], bad: list[Checked]) -> None:
-    """What is wrong with each schedule, and then the plan times."""
+    """What is wrong with each schedule, then the missing plan times."""
     for one in bad:
         if one.missing:
             count = len(one.missing) + one.more

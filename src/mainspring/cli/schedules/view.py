@@ -1,6 +1,6 @@
-"""Schedules as people see them: `mainspring schedule list | show`.
+"""`mainspring schedule list | show`
 
-Next: cli/schedule_client.py
+Next: operations/schedules.py
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Command, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.render import age, fields, on_terminal, print_json, table
+from mainspring.cli.parse import name_of
+from mainspring.cli.render import age, fields, on_terminal, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
-    from mainspring.cli.schedules.shapes import LastFire, ScheduleView, Shown
+    from mainspring.operations.schedules import LastFire, ScheduleDetail, ScheduleView
 
 _DRIFT = Room(fold=("CODE", "IN FORCE"))
 _DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}
@@ -29,33 +31,22 @@ _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "exclude
     cls=Command,
     epilog=examples("mainspring schedule list --job backup", "mainspring schedule list --json | jq '.[].next'"),
 )
-@click.option("--job", metavar="NAME", help="Only schedules of this job.")
+@click.option("--job", type=name_of("job"), metavar="NAME", help="Only schedules of this job.")
 @with_client
 async def list_schedules(client: Client, job: str | None) -> None:
     """Show all schedules, with their next plan times by their own clocks."""
-    found = await client.schedules.listing(job)
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.schedules.listing, job=job)
+    if print_if_json(found):
         return
-    columns: dict[str, list[str | None]] = {
-        "NAME": [view.name for view in found],
-        "JOB": [view.job for view in found],
-        "WHEN": [when(view) for view in found],
-        "STATE": [view.state for view in found],
-        "NEXT": [shown(view.next) for view in found],
-        "LAST": [_ended(view.last) for view in found],
-        "APP": [view.app for view in found],
-        "REMARK": [_remark(view) for view in found],
-    }
     table(
-        list(columns),
-        list(zip(*columns.values(), strict=True)),
+        ["NAME", "JOB", "WHEN", "STATE", "NEXT", "LAST", "APP", "REMARK"],
+        [[v.name, v.job, _when(v), v.state, shown(v.next), _ended(v.last), v.app, _remark(v)] for v in found],
         empty="no schedules; make one with `mainspring schedule create nightly JOB --daily 03:00 --enable`",
         room=Room(cut=("NAME", "JOB", "APP"), fold=("WHEN", "REMARK"), drop=("APP", "JOB", "LAST", "REMARK")),
     )
 
 
-def when(view: ScheduleView) -> str:
+def _when(view: ScheduleView) -> str:
     """Its words, with its timezone if that is not UTC."""
     return view.words if view.timezone == "UTC" or view.kind == "daemon" else f"{view.words}, {view.timezone}"
 
@@ -91,23 +82,21 @@ def _remark(view: ScheduleView) -> str:
 @click.command(
     "show", cls=Command, epilog=examples("mainspring schedule show nightly", "mainspring schedule show nightly --json")
 )
-@click.argument("name")
+@click.argument("name", type=name_of("schedule"))
 @with_client
 async def show(client: Client, name: str) -> None:
     """Show one schedule: its policies, what comes next, what came last, and how it differs from its code."""
-    found = await client.schedules.show(name)
-    if shared().json:
-        print_json(found)
+    found = await client.call(operations.schedules.show, name)
+    if print_if_json(found):
         return
-    fields(_told(found))
+    fields(_schedule_fields(found))
     drift = found.schedule.drift
     if drift:
         click.echo()
         table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="", room=_DRIFT)
 
 
-def _told(found: Shown) -> dict[str, Any]:
-    """Names and values, for people."""
+def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
     view = found.schedule
     return {
         "name": view.name,
@@ -150,13 +139,13 @@ def _last(fire: LastFire) -> str:
 
 
 def _policies(view: ScheduleView) -> dict[str, Any]:
-    """Those that somebody has chosen."""
+    """Those that differ from the default."""
     from mainspring.model.schedules.schedules import Policies
 
     default = Policies()
     chosen = {name: value for name, value in view.policies.items() if value != getattr(default, name)}
     if "calendars" in chosen:
-        chosen.pop("excluded", None)  # it is what they say
+        chosen.pop("excluded", None)  # they are the days of the calendars
     return {_LABELS.get(name, name): _policy(name, value, view) for name, value in chosen.items()}
 
 

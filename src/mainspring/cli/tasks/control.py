@@ -1,111 +1,88 @@
-"""What is done to tasks: `mainspring task cancel | kill | pause | resume | restart | retry`.
+"""`mainspring task cancel | kill | pause | resume | restart | retry`
 
-Next: cli/client.py
+Next: operations/tasks.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
 import click
 
-from mainspring.cli.base import Command, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.errors import report
 from mainspring.cli.parse import task_id
-from mainspring.cli.render import print_json
+from mainspring.cli.render import print_if_json
 from mainspring.errors import MainspringError
 from mainspring.model.tasks.states import TaskState
 
-if TYPE_CHECKING:
-    from mainspring.cli.client import Client
+Act = Callable[["Client", int], Awaitable[str]]  # on one task; returns the outcome in words
 
 
-@click.command("cancel", cls=Command, epilog=examples("mainspring task cancel 17 18"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def cancel(client: Client, ids: tuple[int, ...]) -> None:
-    """End tasks: at once if nobody runs them, else by telling their agent."""
+def _command(act: Act) -> click.Command:
+    """A command that acts on each of the tasks given. Its name and help are those of the function."""
 
-    async def one(id: int) -> str:
-        state = await client.cancel(id)
-        return "cancelled" if state is TaskState.CANCELLED else "told to stop"
+    @with_client
+    async def run(client: Client, ids: tuple[int, ...]) -> None:
+        await _each(client, ids, act)
 
-    await _each(ids, one)
+    run.__doc__ = act.__doc__
+    ids = click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
+    epilog = examples(f"mainspring task {act.__name__} 17 18")
+    return click.command(act.__name__, cls=Command, epilog=epilog)(ids(run))
 
 
-@click.command("kill", cls=Command, epilog=examples("mainspring task kill 17"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def kill(client: Client, ids: tuple[int, ...]) -> None:
+@_command
+async def cancel(client: Client, id: int) -> str:
+    """End tasks: at once if no agent has them, else by a request to their agent."""
+    state = await client.call(operations.tasks.cancel, id)
+    return "cancelled" if state is TaskState.CANCELLED else "told to stop"
+
+
+@_command
+async def kill(client: Client, id: int) -> str:
     """End tasks as `cancel` does, without the grace to end by themselves."""
-
-    async def one(id: int) -> str:
-        state = await client.cancel(id, kill=True)
-        return "cancelled" if state is TaskState.CANCELLED else "told to die"
-
-    await _each(ids, one)
+    state = await client.call(operations.tasks.cancel, id, kill=True)
+    return "cancelled" if state is TaskState.CANCELLED else "told to die"
 
 
-@click.command("pause", cls=Command, epilog=examples("mainspring task pause 17"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def pause(client: Client, ids: tuple[int, ...]) -> None:
-    """Hold running commands still, until `resume`. They keep their slots; their timeouts stand still too."""
-
-    async def one(id: int) -> str:
-        await client.pause(id)
-        return "told to stand still"
-
-    await _each(ids, one)
+@_command
+async def pause(client: Client, id: int) -> str:
+    """Suspend running commands until `resume`. They keep their slots; their timeouts are suspended too."""
+    await client.call(operations.tasks.pause, id)
+    return "told to stand still"
 
 
-@click.command("resume", cls=Command, epilog=examples("mainspring task resume 17"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def resume(client: Client, ids: tuple[int, ...]) -> None:
-    """Let paused commands go on."""
-
-    async def one(id: int) -> str:
-        await client.resume(id)
-        return "told to go on"
-
-    await _each(ids, one)
+@_command
+async def resume(client: Client, id: int) -> str:
+    """Continue paused commands."""
+    await client.call(operations.tasks.resume, id)
+    return "told to go on"
 
 
-@click.command("restart", cls=Command, epilog=examples("mainspring task restart 17"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def restart(client: Client, ids: tuple[int, ...]) -> None:
-    """Stop what runs of these tasks and run them again at once; that costs no attempt."""
-
-    async def one(id: int) -> str:
-        await client.restart(id)
-        return "told to run again"
-
-    await _each(ids, one)
+@_command
+async def restart(client: Client, id: int) -> str:
+    """Stop the running attempts of these tasks and run them again at once; that costs no attempt."""
+    await client.call(operations.tasks.restart, id)
+    return "told to run again"
 
 
-@click.command("retry", cls=Command, epilog=examples("mainspring task retry 17"))
-@click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-@with_client
-async def retry(client: Client, ids: tuple[int, ...]) -> None:
+@_command
+async def retry(client: Client, id: int) -> str:
     """Run tasks again that ended without success; their attempts are counted anew."""
-
-    async def one(id: int) -> str:
-        await client.retry(id)
-        return "pending"
-
-    await _each(ids, one)
+    await client.call(operations.tasks.retry, id)
+    return "pending"
 
 
-async def _each(ids: Sequence[int], act: Callable[[int], Awaitable[str]]) -> None:
-    """Act on every task; what goes wrong with one is told and does not keep the others from it."""
+async def _each(client: Client, ids: Sequence[int], act: Act) -> None:
+    """Act on every task; an error of one is reported and does not stop the others."""
     status = 0
     done = []
     for id in ids:
         try:
-            outcome = await act(id)
+            outcome = await act(client, id)
         except MainspringError as error:
             code = report(error, as_json=shared().json)
             status = status or code
@@ -113,7 +90,6 @@ async def _each(ids: Sequence[int], act: Callable[[int], Awaitable[str]]) -> Non
             done.append({"id": id, "outcome": outcome})
             if not shared().json:
                 click.echo(f"{id}\t{outcome}")
-    if shared().json:
-        print_json(done)
+    print_if_json(done)
     if status:
         click.get_current_context().exit(status)

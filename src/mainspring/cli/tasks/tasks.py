@@ -1,7 +1,6 @@
-"""Tasks: `mainspring task submit | list | show | wait`.
+"""`mainspring task submit | list | show | wait`
 
-Next: cli/client.py; following output is in cli/tasks/logs.py, cancel, kill, pause, restart and retry in
-        cli/tasks/control.py
+Next: operations/tasks.py
 """
 
 from __future__ import annotations
@@ -10,10 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Group, examples, shared, with_client
+from mainspring import operations
+from mainspring.cli.base import Group, examples
+from mainspring.cli.client import Client, with_client
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import STATE, Whole, arguments, duration, submission, task_id
-from mainspring.cli.render import cell, fields, headline, milliseconds, note, on_terminal, print_json, table, visible
+from mainspring.cli.parse import STATE, Whole, arguments, duration, name_of, submission, task_id
+from mainspring.cli.render import (
+    NO_AGENT,
+    cell,
+    fields,
+    headline,
+    note,
+    on_terminal,
+    print_if_json,
+    table,
+    visible,
+)
 from mainspring.cli.schedules.view import shown
 from mainspring.cli.tasks.control import cancel, kill, pause, restart, resume, retry
 from mainspring.cli.tasks.logs import logs
@@ -21,8 +32,8 @@ from mainspring.errors import TaskFailed
 from mainspring.model.tasks.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
-    from mainspring.cli.client import Client
     from mainspring.model.tasks.waits import Wait
+    from mainspring.operations.tasks import ListedTask
     from mainspring.store.tasks.tasks import TaskView
 
 MAX_LIMIT = 500
@@ -64,26 +75,17 @@ for command in (logs, cancel, kill, pause, resume, restart, retry):
 @click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
 @with_client
 async def submit(
-    client: Client,
-    /,
-    job: str,
-    args: str | None,
-    arg: tuple[str, ...],
-    wait: bool,
-    timeout: str | None,
-    **when: Any,
+    client: Client, /, job: str, args: str | None, arg: tuple[str, ...], wait: bool, timeout: str | None, **when: Any
 ) -> None:
     """Submit one task of JOB; prints its number."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
     limit = None if timeout is None else duration(timeout, field="timeout")
-    id = await client.submit(submission(job, args=arguments(args, arg), **when))
+    id = await client.call(operations.tasks.submit, submission(job, args=arguments(args, arg), **when))
     if wait:
         note(f"task {id} submitted")
         await _wait(client, id, limit)
-    elif shared().json:
-        print_json({"id": id})
-    else:
+    elif not print_if_json({"id": id}):
         click.echo(id)
         if on_terminal():
             note(f"see it with `mainspring task show {id}`, wait for it with `mainspring task wait {id}`")
@@ -97,8 +99,8 @@ async def submit(
         "mainspring task list --schedule nightly --state failed",
     ),
 )
-@click.option("--job", metavar="NAME", help="Only tasks of this job.")
-@click.option("--schedule", metavar="NAME", help="Only tasks of this schedule.")
+@click.option("--job", type=name_of("job"), metavar="NAME", help="Only tasks of this job.")
+@click.option("--schedule", type=name_of("schedule"), metavar="NAME", help="Only tasks of this schedule.")
 @click.option("--parent", type=task_id, metavar="ID", help="The runs of this broadcast, which are left out else.")
 @click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
 @click.option("--limit", type=Whole(1, MAX_LIMIT), default=50, show_default=True, metavar="N", help="At most so many.")
@@ -107,22 +109,12 @@ async def submit(
 async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:
     """Show tasks, the newest first."""
     states = [TaskState.from_label(label) for label in state]
-    found = await client.tasks(states=states, limit=limit, **only)
-    pending = [view.id for view in found if view.state == TaskState.PENDING.label]
-    waits = await client.agents.waits(pending)
-    if shared().json:
-        print_json([_told(view, waits.get(view.id)) for view in found])
+    found = await client.call(operations.tasks.listing, states=states, limit=limit, **only)
+    if print_if_json([_as_json(listed.task, listed.wait) for listed in found]):
         return
-    words = {id: wait.what for id, wait in waits.items()}
     table(
         ["ID", "JOB", "STATE", "AGENT", "ATTEMPT", "PLAN TIME", "SCOPE", "DUE", "LATE MS", "ERROR", "WAITS"],
-        [
-            [
-                *(v.id, v.job, _state(v), v.agent, v.attempt, shown(v.plan_time), v.scope, v.run_at, v.lateness_ms),
-                *(headline(v.error), words.get(v.id)),
-            ]
-            for v in found
-        ],
+        [_row(listed) for listed in found],
         empty="no such tasks",
         room=Room(
             cut=("JOB", "AGENT", "SCOPE", "ERROR", "WAITS"),
@@ -133,7 +125,7 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
         ),
     )
     if len(found) == limit:
-        note(f"there may be more: --before {found[-1].id}")
+        note(f"there may be more: --before {found[-1].task.id}")
 
 
 @task.command("show", epilog=examples("mainspring task show 17", "mainspring task show 17 --json | jq .result"))
@@ -141,12 +133,9 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
 @with_client
 async def show(client: Client, id: int) -> None:
     """Show one task with its attempts; a broadcast with its runs."""
-    view = await client.task(id)
-    attempts = await client.attempts(id)
-    children = await client.children(id)
-    wait = (await client.agents.waits([id])).get(id)
-    if shared().json:
-        print_json(_told(view, wait) | {"attempts": attempts, "children": children})
+    found = await client.call(operations.tasks.show, id)
+    view, wait = found.task, found.wait
+    if print_if_json(_as_json(view, wait) | {"attempts": found.attempts, "children": found.children}):
         return
     fields(
         {
@@ -163,29 +152,32 @@ async def show(client: Client, id: int) -> None:
             "submitted": view.created_at,
             "started": view.started_at,
             "ended": view.finished_at,
-            "late": milliseconds(view.lateness_ms),
+            "late": None if view.lateness_ms is None else f"{view.lateness_ms:.1f} ms",
             "waits for": view.waiting_for or None,
             "waits": wait and wait.reason,
             **{name: getattr(view, name) for name in ("args", "progress", "checkpoint", "result")},
             "error": view.error,
         }
     )
-    if attempts:
+    if found.attempts:
         click.echo()
         table(
             ["ATTEMPT", "STATE", "AGENT", "STARTED", "ENDED", "LATE MS", "ERROR"],
             [
                 [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)]
-                for a in attempts
+                for a in found.attempts
             ],
             empty="",
             room=Room(cut=("AGENT", "ERROR"), spare=("LATE MS", "ENDED"), drop=("ERROR",)),
         )
-    if children:
+    if found.children:
         click.echo()
         table(
             ["AGENT", "TASK", "STATE", "ATTEMPT", "STARTED", "LATE MS", "ERROR"],
-            [[c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)] for c in children],
+            [
+                [c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)]
+                for c in found.children
+            ],
             empty="",
             room=Room(cut=("AGENT", "ERROR"), spare=("ATTEMPT", "LATE MS"), drop=("ERROR",)),
         )
@@ -201,34 +193,36 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 
 
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
-    view = await client.task(id)
+    found = await client.call(operations.tasks.show, id)
+    view = found.task
     is_live = TaskState.from_label(view.state) not in TERMINAL
-    if is_live:
-        waits = await client.agents.waits([id])
-        if id in waits:
-            note(f"task {id} cannot start yet: {waits[id].reason}")
-        elif not await client.has_agent():
-            note("nobody is there to run tasks at the moment; `mainspring up` would")
+    if found.wait is not None:
+        note(f"task {id} cannot start yet: {found.wait.reason}")
+    elif is_live and not await client.call(operations.fleet.has_agents):
+        note(NO_AGENT)
     if is_live or view.result_due:
-        view = await client.wait(id, timeout)
-    if shared().json:
-        print_json(view)
-    elif view.result is not None:
+        await operations.waiting.wait(client, id, timeout)
+        view = await client.call(operations.tasks.status, id)
+    if not print_if_json(view) and view.result is not None:
         click.echo(cell(view.result))
     if view.state != TaskState.SUCCEEDED.label:
-        raise _failure(view, has_output=bool(await client.output(id)))
+        raise _failure(view, has_output=await client.call(operations.output.has_output, id))
 
 
-def _told(view: TaskView, wait: Wait | None) -> dict[str, Any]:
-    """A task for programs, with what it waits for."""
+def _row(listed: ListedTask) -> list[Any]:
+    view = listed.task
+    state = view.state if view.paused_at is None else f"{view.state}, paused"
+    return [
+        *(view.id, view.job, state, view.agent, view.attempt, shown(view.plan_time), view.scope, view.run_at),
+        *(view.lateness_ms, headline(view.error), listed.wait and listed.wait.what),
+    ]
+
+
+def _as_json(view: TaskView, wait: Wait | None) -> dict[str, Any]:
     import msgspec
 
     reason = wait and {"code": wait.code, "reason": wait.reason}
     return {**msgspec.structs.asdict(view), "waits": reason}
-
-
-def _state(view: TaskView) -> str:
-    return view.state if view.paused_at is None else f"{view.state}, paused"
 
 
 def _failure(view: TaskView, *, has_output: bool) -> TaskFailed:

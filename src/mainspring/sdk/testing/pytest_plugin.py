@@ -25,7 +25,7 @@ def mainspring_running() -> Any:
 
 
 def pytest_unconfigure() -> None:
-    """The end of the run, in each of its processes: leave the PostgreSQL that they shared."""
-    databases = sys.modules.get("mainspring.sdk.testing.databases")
+    """At the end of each process of the test run: release the PostgreSQL that they share."""
+    databases = sys.modules.get("mainspring.store.testing.databases")
     if databases is not None:
         databases.stop_servers()

@@ -1,4 +1,4 @@
-"""Testing: an application on a database of its own, run until idle, with a clock that tests move.
+"""Run: an application on a database of its own, run until idle, with a clock that tests move.
 
     async with mainspring.testing.running(app) as run:
         task = await report.using(delay="1h").enqueue("2026-11-15")
@@ -7,23 +7,24 @@
         assert (await task.status()).state == "succeeded"
 
 With pytest the fixture `mainspring_running` does the same. The database is a real one, dropped at the end.
-Next: sdk/testing/databases.py
+Next: store/testing/databases.py
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from mainspring.compose import local
 from mainspring.errors import ValidationError, WaitTimeout
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.sdk.app import App
-from mainspring.sdk.testing.databases import database
 from mainspring.store.postgres.database import Database
-from mainspring.store.tasks import partitions
+from mainspring.store.testing import clock, databases
 
 __all__ = ["Run", "database", "running"]
 
@@ -37,22 +38,11 @@ class Run:
         self._shift = 0.0
 
     async def advance(self, duration: Duration) -> datetime:
-        """Move the clock of the database, and with it all that runs on it; returns the new time."""
+        """Set the clock of the database forward, and with it every process on it; returns the new time."""
         step = seconds(duration, field="duration")
         self._shift += step
         async with self._database.acquire() as conn:
-            await conn.execute(f"""
-                create or replace function mainspring.now() returns timestamptz
-                    language sql volatile parallel safe
-                    as 'select clock_timestamp() + interval ''{self._shift:.6f} seconds''';
-                -- nobody has been silent for so long
-                update mainspring.agent set lease_until = lease_until + interval '{step:.6f} seconds'
-                 where ended_at is null;
-                update mainspring.server set lease_until = lease_until + interval '{step:.6f} seconds'
-                 where ended_at is null;
-                update mainspring.leader set lease_until = lease_until + interval '{step:.6f} seconds';
-            """)
-            await partitions.make_ahead(conn, days=3)
+            await clock.set_forward(conn, self._shift, step)
         engine = self.app.engine
         if engine is not None:
             await engine.follow_clock()
@@ -60,11 +50,10 @@ class Run:
 
     async def now(self) -> datetime:
         async with self._database.acquire() as conn:
-            now: datetime = await conn.fetchval("select mainspring.now()")
-        return now
+            return await clock.now(conn)
 
     async def until_idle(self, timeout: float = 30.0) -> None:
-        """Wait until nothing is due and nothing runs. What lies in the future stays there: `advance` to it."""
+        """Wait until nothing is due and nothing runs. Use `advance` to get to what is due later."""
         try:
             async with asyncio.timeout(timeout):
                 while await self._busy():
@@ -74,20 +63,25 @@ class Run:
 
     async def _busy(self) -> bool:
         async with self._database.acquire() as conn:
-            busy: bool = await conn.fetchval("""
-                select exists (select from mainspring.task
-                                where state in (1, 2, 3) and run_at <= mainspring.now()
-                                  and pool <> 0)                    -- a daemon is never done
-                    or exists (select from mainspring.dependency d
-                                where not exists (select from mainspring.task t where t.id = d.parent))
-                    or exists (select from mainspring.schedule where look_at <= mainspring.now() and problem is null)
-            """)
-        return busy
+            return await clock.is_busy(conn)
+
+
+@asynccontextmanager
+async def database() -> AsyncIterator[str]:
+    """A new database with an empty schema; yields its DSN, and drops it at the end.
+
+    On the server that MAINSPRING_TEST_DSN names, else on an embedded one for tests alone.
+    """
+    server = os.environ.get("MAINSPRING_TEST_DSN")
+    if not server:
+        server = await databases.embedded_server(local.data_directory(local.load()) / "tests")
+    async with databases.new_database(server) as dsn:
+        yield dsn
 
 
 @asynccontextmanager
 async def running(app: App, **settings: Any) -> AsyncIterator[Run]:
-    """Run an application on a new database."""
+    """Run an application on a new database until the block ends."""
     if app.loop is not None:
         raise ValidationError("the application is open already, on a database of its own; close it first", field="app")
     async with database() as dsn, app.running(dsn=dsn, **settings):

@@ -1,4 +1,4 @@
-"""Defining: a function, a program or a URL becomes a job of an application, with its schedule and its handler.
+"""Define: a function, a program or a URL becomes a job of an application, with its schedule and its handler.
 
 Next: sdk/job.py
 """
@@ -6,10 +6,11 @@ Next: sdk/job.py
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.agent.executors.python import Handler
 from mainspring.errors import ValidationError
@@ -17,18 +18,33 @@ from mainspring.model.tasks.define_job import define
 from mainspring.model.tasks.jobs import Definition, Python, Run
 from mainspring.model.words.names import check_name
 from mainspring.sdk.job import Job, bind_command, check_command
-from mainspring.sdk.limits import bind_limits, check_limits
 from mainspring.sdk.schedules import JobOptions
 from mainspring.sdk.signature import Signature, encode_result
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
 
+P = ParamSpec("P")
+R = TypeVar("R")
 H = TypeVar("H", bound=Callable[..., Any])
 
 
-def define_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
-    """A job of a function of the application's."""
+class Decorator:
+    """What `@app.job(…)` gives: the overloads take the result's type from an async or a sync handler."""
+
+    def __init__(self, register: Callable[[Callable[..., Any]], Job[..., Any]]) -> None:
+        self._register = register
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Job[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Job[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Job[..., Any]:
+        return self._register(function)
+
+
+def add_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
+    """A job that runs a function of the application."""
     if not inspect.isfunction(function):
         raise ValidationError(f"{function!r} is not a function; @app.job goes above a def", field="handler")
     name = app.full_name(function.__name__ if name is None else name)
@@ -39,35 +55,38 @@ def define_handler(app: App, function: Callable[..., Any], name: str | None, opt
     definition = define(Python(name, signature.takes), options, requires={"app": app.name})
     if definition.placement.sticky is not None:
         signature.check_parameter(definition.placement.sticky, field="sticky")
-    _add(app, name, bind_limits(definition, signature))
+    if (gate := definition.gate) is not None:
+        for argument in gate.arguments:
+            signature.check_parameter(argument, field="concurrency_key")
+        definition = replace(definition, gate=replace(gate, defaults=signature.defaults(gate.arguments)))
     is_async = inspect.iscoroutinefunction(function)
-    app.handlers[name] = Handler(name, function, is_async, signature.decode, encode_result)
-    # A broadcast results in a report on its runs, whatever the handler returns.
+    # The result of a broadcast is a report on its runs, whatever the handler returns.
     decode = msgspec.json.decode if definition.placement.broadcast else signature.decode_result
     job: Job[..., Any] = Job(app, name, signature.bind, function, decode, signature.check)
-    app.jobs[name] = job
+    _add(app, job, definition)
+    app.handlers[name] = Handler(name, function, is_async, signature.decode, encode_result)
     return job
 
 
-def define_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
-    """A job of something that is not the application's and takes its arguments by name."""
+def add_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
+    """A job that runs a program or calls a URL. Its arguments go by name."""
     name = app.full_name(name)
     policies = app.schedules.take(name, options, check_command)
-    _add(app, name, define(run, policies))
     job: Job[..., Any] = Job(app, name, bind_command, None, msgspec.json.decode, check_command)
-    app.jobs[name] = job
+    _add(app, job, define(run, policies))
     return job
 
 
-def _add(app: App, name: str, definition: Definition) -> None:
+def _add(app: App, job: Job[..., Any], definition: Definition) -> None:
+    name = job.name
     if name in app.definitions:
         raise ValidationError(f"a job named {name!r} is defined already; give one of them another name", field="name")
-    check_limits(name, definition, is_daemon=app.schedules.is_daemon(name))
-    app.definitions[name] = definition
+    app.schedules.check_limits(name, name, definition)
+    app.definitions[name], app.jobs[name] = definition, job
 
 
 def check_prefix(prefix: object) -> str:
-    """Of names: visible characters such as "shop.", or none."""
+    """Visible characters such as "shop.", or none."""
     if prefix == "":
         return ""
     if not isinstance(prefix, str) or prefix != prefix.lstrip():
@@ -77,7 +96,6 @@ def check_prefix(prefix: object) -> str:
 
 
 def check_version(version: object) -> int:
-    """Deployments are ordered by a number."""
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
         raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
     return version

@@ -1,13 +1,11 @@
-"""Databases for tests: each a copy of a template with our schema in it, on a server that the process keeps.
+"""Databases for tests: each a copy of a template that has the schema.
 
-A migration takes longer than a copy, and a start of PostgreSQL longer than both: the template stays for the next
-run, and the server runs until the process ends. Any number of processes do this at once. What a process leaves
-behind that was killed is dropped by the next one: each database is known by a lock that its user holds.
+A migration takes longer than a copy, and a start of PostgreSQL longer than both: the template stays for the next test
+run, and the server runs until the process ends. Several processes may do this at once. A user holds an advisory lock
+on each database, so that the next process can drop what a killed one has left behind.
 
-Runs    an embedded PostgreSQL for tests alone, which does not wait for the disk; or uses the server that
-        MAINSPRING_TEST_DSN names
-Writes  databases mainspring_template_…, one for each version of our schema, and mainspring_test_…
-Next:   sdk/testing/run.py
+Runs    an embedded PostgreSQL for tests alone, without fsync
+Writes  databases mainspring_template_…, one for each version of the schema, and mainspring_test_…
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from pathlib import Path
 
 import asyncpg
 
-from mainspring.compose import local
 from mainspring.store.embedded.server import Embedded
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.database import Database
@@ -34,17 +31,16 @@ from mainspring.store.tasks import partitions
 
 _LOCKS = 0x74657374  # "test": the class of our advisory locks
 _OF_TEMPLATES = 0
-_TRIES = 5  # another version of ours may drop a template that we are about to copy
+_TRIES = 5  # a test run of another version may drop the template before the copy
 
 _keeping = threading.Lock()
-_kept: dict[tuple[int, Path], Embedded] = {}  # by process: a fork must not use its parent's
-_swept: set[str] = set()  # servers on which we have looked for what others left behind
+_kept: dict[tuple[int, Path], Embedded] = {}  # by process id: a fork must not use its parent's
+_swept: set[str] = set()  # servers on which this process has dropped what others left behind
 
 
 @asynccontextmanager
-async def database() -> AsyncIterator[str]:
-    """A new database with the schema and nothing else in it; yields its DSN, and drops it at the end."""
-    server = os.environ.get("MAINSPRING_TEST_DSN") or await _embedded()
+async def new_database(server: str) -> AsyncIterator[str]:
+    """A new database on this server with an empty schema; yields its DSN, and drops it at the end."""
     name = f"mainspring_test_{secrets.token_hex(6)}"
     conn = await Database(server).connect()
     try:
@@ -64,18 +60,18 @@ async def database() -> AsyncIterator[str]:
 
 
 def stop_servers() -> None:
-    """Leave the embedded servers that this process keeps; the last one out stops them."""
+    """Release the embedded servers of this process; the last user of each stops it."""
     with _keeping:
         for (process, _), embedded in list(_kept.items()):
             if process == os.getpid():
-                with suppress(OSError):  # its directory is gone, and with it the server soon
+                with suppress(OSError):  # its directory was removed, and the server ends by itself
                     embedded.stop()
         _kept.clear()
 
 
-async def _embedded() -> str:
-    """The DSN of the embedded server for tests. What is in it can be made again, so it need not survive a power cut."""
-    dsn = await asyncio.to_thread(_keep_embedded, local.data_directory(local.load()) / "tests")
+async def embedded_server(directory: Path) -> str:
+    """The DSN of an embedded server that runs until the process ends. Its data need not survive a power cut."""
+    dsn = await asyncio.to_thread(_keep_embedded, directory)
     if dsn not in _swept:
         conn = await Database(dsn).connect()
         try:
@@ -96,17 +92,17 @@ def _keep_embedded(directory: Path) -> str:
         if embedded is None:
             embedded = _kept[os.getpid(), directory] = Embedded.start(directory)
         else:
-            embedded.revive()  # it may have been killed
+            embedded.revive()  # if it was killed
         return embedded.dsn
 
 
 async def _lock(conn: Connection, name: str) -> None:
-    """Held until `conn` is closed, which the death of this process does too."""
+    """Held until `conn` is closed, by this process or by its death."""
     await conn.execute("select pg_advisory_lock($1, hashtext($2))", _LOCKS, name)
 
 
 async def _sweep(conn: Connection) -> None:
-    """Drop the databases of tests that are no more."""
+    """Drop the databases of tests whose process is gone."""
     for row in await conn.fetch(r"select datname from pg_database where datname like 'mainspring\_test\_%'"):
         key = (_LOCKS, row["datname"])
         if await conn.fetchval("select pg_try_advisory_lock($1, hashtext($2))", *key):
@@ -115,7 +111,7 @@ async def _sweep(conn: Connection) -> None:
 
 
 async def _copy(conn: Connection, server: str, name: str) -> None:
-    # Copied as files where that can be chosen: quicker for a small database.
+    # Copying files is quicker for a small database.
     strategy = "strategy file_copy" if conn.get_server_version().major >= 15 else ""
     for left in reversed(range(_TRIES)):
         template = await _template(conn, server)
@@ -125,12 +121,11 @@ async def _copy(conn: Connection, server: str, name: str) -> None:
         except asyncpg.InvalidCatalogNameError:
             if not left:
                 raise
-    # What a test writes need not outlive a power cut.
     await conn.execute(f'alter database "{name}" set synchronous_commit = off')
 
 
 async def _template(conn: Connection, server: str) -> str:
-    """The name of the database to copy, made by the first who needs it."""
+    """The name of the database to copy. The first caller makes it."""
     name = f"mainspring_template_{fingerprint()}"
     if await _exists(conn, name):
         return name

@@ -1,9 +1,9 @@
-"""Opening: what an application has open, shared by all who opened it, on one event loop at a time.
+"""Lifecycle: the database and resources that an application has open, on one event loop at a time.
 
-Opens are counted: `async with app:` within another one, or within `app.running()`, uses what is there, and the last
-close closes. What runs jobs holds the opening by itself, so that no close too many takes the database from under it.
-A first submission opens without being counted: the next close closes that, or the end of its event loop.
-Next: sdk/waiting.py
+Opens are counted: `async with app:` inside another one, or inside `app.running()`, shares what is open, and the last
+close closes it. A running engine holds it separately, so that one `close()` too many cannot close its database.
+The first submission opens it without a count: the next close closes it, or the end of its event loop.
+Next: compose/local.py
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 from mainspring.compose import local
 from mainspring.errors import ValidationError
-from mainspring.sdk.waiting import Waiting
+from mainspring.operations.waiting import Waiting
 from mainspring.store.postgres.database import Database
 
 Resource = Callable[[], AbstractAsyncContextManager[Any]]
 
 
-class Opening:
-    """`settings` makes the settings of given overrides, `register` brings the application's jobs into a database."""
+class Lifecycle:
+    """`settings` makes settings of overrides; `register` writes the application's jobs to a database."""
 
     def __init__(
         self, settings: Callable[..., local.Settings], register: Callable[[Database], Awaitable[None]]
     ) -> None:
         self._make_settings = settings
         self._register = register
-        self.resources: list[Resource] = []  # of the application's own, there while it is open
-        self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open, opens or closes
-        self.sync_loop: asyncio.AbstractEventLoop | None = None  # on which sync code submits: see sdk/sync.py
+        self.resources: list[Resource] = []  # of the application, open as long as the database
+        self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open, opening or closing
+        self.sync_loop: asyncio.AbstractEventLoop | None = None  # of sdk/sync.py
         self.database: Database | None = None
         self.waiting: Waiting | None = None
         self._settings: local.Settings | None = None
@@ -42,13 +42,13 @@ class Opening:
         self._lock_loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self, overrides: Mapping[str, Any]) -> None:
-        """Open, or count one more who has it open. Who fails to open is not counted."""
+        """Open it, or count one more open. A failed open is not counted."""
         async with self._changing():
             await self._open(overrides)
             self._opens += 1
 
     async def ensure(self) -> None:
-        """Open it if it is not, for a caller who will not close it."""
+        """Open it if it is not, for a caller that will not close it."""
         if self.sync_loop is not None:
             await self._leave_sync_loop()
         self.check_loop()
@@ -58,25 +58,26 @@ class Opening:
 
     @asynccontextmanager
     async def held(self, overrides: Mapping[str, Any]) -> AsyncIterator[Database]:
-        """Open until the block ends, however often others close."""
+        """Open until the block ends, whatever `close()` is called."""
         async with self._changing():
             await self._open(overrides)
             self._holds += 1
-        try:
+        async with self._release_at_end():
             assert self.database is not None
             yield self.database
-        finally:
-            self._holds -= 1
-            async with self._changing():
-                await self._close_if_unused()
 
     @asynccontextmanager
     async def attached(self, database: Database | None) -> AsyncIterator[None]:
-        """Open for an agent until the block ends: its database as it is, if it has one, and the resources."""
+        """Open until the block ends on the database of an agent, if it has one. Nothing is registered."""
         async with self._changing(), AsyncExitStack() as stack:
             self.loop = asyncio.get_running_loop()
             await self._take(stack, database)
             self._holds += 1
+        async with self._release_at_end():
+            yield
+
+    @asynccontextmanager
+    async def _release_at_end(self) -> AsyncIterator[None]:
         try:
             yield
         finally:
@@ -85,7 +86,7 @@ class Opening:
                 await self._close_if_unused()
 
     async def close(self) -> None:
-        """Take back one open; the last one closes. Of what is not open there is nothing to close."""
+        """Undo one open; the last one closes. No effect if nothing is open."""
         await self._leave_sync_loop()
         self.check_loop()
         self._opens = max(0, self._opens - 1)
@@ -93,7 +94,7 @@ class Opening:
             await self._close_if_unused()
 
     def check_loop(self) -> None:
-        """What is open on another event loop is used there; what was left open on one that has ended is gone."""
+        """ValidationError if it is open on another event loop. What was left open on a closed loop is dropped."""
         if self.loop is None or self.loop is asyncio.get_running_loop():
             return
         if self.loop.is_closed():
@@ -105,7 +106,7 @@ class Opening:
         )
 
     async def _leave_sync_loop(self) -> None:
-        """What only submissions of sync code have opened, on their own loop, is closed there for async code."""
+        """Close, for async code, what only sync submissions have opened on their loop."""
         if self.loop is None or self.loop is not self.sync_loop or self.loop is asyncio.get_running_loop():
             return
         if not self._opens and not self._holds:
@@ -113,14 +114,14 @@ class Opening:
 
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
-        """One at a time opens or closes."""
+        """One caller at a time opens or closes."""
         await self._leave_sync_loop()
         self.check_loop()
         loop = asyncio.get_running_loop()
         if self._lock_loop is not loop:
             self._lock, self._lock_loop = asyncio.Lock(), loop
         async with self._lock:
-            self.check_loop()  # it may have been closed and opened elsewhere meanwhile
+            self.check_loop()  # while this waited, it may have been closed and opened on another loop
             yield
 
     async def _open(self, overrides: Mapping[str, Any]) -> None:
@@ -139,7 +140,7 @@ class Opening:
             raise
 
     async def _take(self, stack: AsyncExitStack, database: Database | None) -> None:
-        """Keep what the stack holds open, with the resources: they may use the database, at their begin and end."""
+        """Keep what the stack holds, and open the resources inside it: they may use the database to the end."""
         if database is not None:
             self.database, self.waiting = database, Waiting(database)
             stack.push_async_callback(self.waiting.close)
@@ -152,7 +153,7 @@ class Opening:
         self.database = self.waiting = None
 
     def _check_database(self, overrides: Mapping[str, Any]) -> None:
-        """Who asks for another database than the one that is open must not get this one."""
+        """Refuse overrides that name another database than the one that is open."""
         for name in ("dsn", "data_directory"):
             asked = overrides.get(name)
             if asked is not None and asked != getattr(self._settings, name):

@@ -366,7 +366,7 @@ async def test_a_thread_that_waits_is_told_when_the_application_closes(app: App,
     async with app:
         task = await echo.enqueue()
         waiting = asyncio.create_task(asyncio.to_thread(task.result_sync))
-        while not app._opening.waiting._futures:  # type: ignore[union-attr]
+        while not app._lifecycle.waiting._futures:  # type: ignore[union-attr]
             await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="the application closed"):
         await waiting

@@ -1,0 +1,58 @@
+"""What people and programs can ask for, once. The command line calls it, and so will the HTTP API.
+
+An operation takes a connection and plain arguments, checks them, acts in one transaction and returns a view. It knows
+neither click nor HTTP, reads no configuration and prints nothing. What takes longer than one transaction (following
+output, waiting for a task) takes `Connections` and holds none while it waits.
+Imports store/ and model/. Its modules are loaded on first use, so that `mainspring --help` does not pay for them.
+"""
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol
+
+from mainspring.store.postgres.connection import Connection
+
+if TYPE_CHECKING:
+    from mainspring.operations import (
+        access,
+        backfill,
+        calendars,
+        cluster,
+        daemons,
+        fleet,
+        jobs,
+        output,
+        schedules,
+        tasks,
+        waiting,
+    )
+
+__all__ = [
+    "Connections",
+    "access",
+    "backfill",
+    "calendars",
+    "cluster",
+    "daemons",
+    "fleet",
+    "jobs",
+    "output",
+    "schedules",
+    "tasks",
+    "waiting",
+]
+
+
+class Connections(Protocol):
+    """Where an operation gets its connections from: a `Database`, or the client of the command line."""
+
+    def acquire(self) -> AbstractAsyncContextManager[Connection]: ...
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")

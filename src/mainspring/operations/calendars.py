@@ -1,0 +1,52 @@
+"""Calendars of excluded days: list, show, set, delete.
+
+Next: store/schedules/calendars.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mainspring.errors import NotFound
+from mainspring.model.schedules.excluded_days import check_excluded
+from mainspring.model.words.names import check_name
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.schedules import calendars, synchronise
+
+
+class CalendarView(msgspec.Struct, frozen=True):
+    name: str
+    days: Sequence[str]
+    schedules: list[str]  # that use it
+
+
+async def listing(conn: Connection) -> dict[str, list[str]]:
+    """Name → days."""
+    return await calendars.listing(conn)
+
+
+async def show(conn: Connection, name: str) -> CalendarView:
+    found = await calendars.listing(conn)
+    if check_name(name, field="calendar") not in found:
+        raise NotFound(
+            f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is", field="calendar"
+        )
+    return CalendarView(name, found[name], await calendars.users(conn, name))
+
+
+async def put(conn: Connection, name: str, days: Sequence[str]) -> CalendarView:
+    """Make or replace a calendar. The schedules that use it follow at once.
+
+    Not one transaction: the store changes the schedules one by one, so that no planner waits for all of them.
+    """
+    check_name(name, field="calendar")
+    checked = list(dict.fromkeys(check_excluded(day.lower(), field="day") for day in days))
+    await synchronise.put_calendars(conn, {name: checked})
+    return CalendarView(name, checked, await calendars.users(conn, name))
+
+
+async def delete(conn: Connection, name: str) -> None:
+    """Conflict if a schedule uses it."""
+    await calendars.delete(conn, check_name(name, field="calendar"))

@@ -1,0 +1,98 @@
+"""Daemons: list, show, create, start, stop, scale, restart, delete. Servers do what is asked for here.
+
+Next: store/daemons/daemons.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mainspring.errors import Conflict
+from mainspring.model.schedules.edit_schedule import Edit, edited
+from mainspring.model.schedules.schedules import Schedule
+from mainspring.model.tasks.jobs import Definition
+from mainspring.model.words.names import check_name
+from mainspring.store.cluster import registry
+from mainspring.store.daemons import daemon_views, daemons
+from mainspring.store.daemons.daemon_views import Daemon
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.schedules import schedules
+from mainspring.store.schedules.schedules import Stored
+from mainspring.store.tasks import jobs, tasks
+
+
+async def listing(conn: Connection) -> list[Daemon]:
+    return await daemon_views.listing(conn)
+
+
+async def show(conn: Connection, name: str) -> Daemon:
+    await _find(conn, name)
+    [found] = await daemon_views.listing(conn, name)
+    return found
+
+
+async def why_not_up(conn: Connection, daemon: Daemon) -> dict[int, str]:
+    """Replica number → why it is not up, where that is known."""
+    waits = await registry.waits(conn, [replica.task for replica in daemon.replicas])
+    reasons = {}
+    for replica in daemon.replicas:
+        if (wait := waits.get(replica.task)) is not None:
+            reasons[replica.number] = f"waits: {wait.reason}"
+        elif replica.state == "waiting":
+            errors = [attempt.error for attempt in await tasks.attempts(conn, replica.task) if attempt.error]
+            if errors:
+                reasons[replica.number] = f"ended last with: {errors[-1].partition(chr(10))[0]}"
+    return reasons
+
+
+async def create(
+    conn: Connection, definition: Definition, schedule: Schedule, *, enabled: bool = True, replace: bool = False
+) -> None:
+    """With `replace`, an existing daemon is changed: its replicas are renewed one after another."""
+    async with conn.transaction():
+        await jobs.create(conn, schedule.job, definition, replace=replace)
+        if replace and await daemon_views.exists(conn, schedule.name):
+            stored = await _find(conn, schedule.name, lock=True)
+            await schedules.change_held(conn, stored, schedule, enabled=enabled)
+        elif not await schedules.create(conn, schedule, enabled=enabled):
+            raise Conflict(f"there is a schedule named {schedule.name!r}; give the daemon another name", field="name")
+
+
+async def delete(conn: Connection, name: str) -> None:
+    """Stop its replicas and remove it. Its job stays."""
+    async with conn.transaction():
+        await _find(conn, name)
+        await schedules.delete(conn, name)
+
+
+async def start(conn: Connection, name: str) -> bool:
+    """Returns whether that changed anything."""
+    return await _change(conn, name, lambda schedule: schedule, enabled=True)
+
+
+async def stop(conn: Connection, name: str) -> bool:
+    """Returns whether that changed anything."""
+    return await _change(conn, name, lambda schedule: schedule, enabled=False)
+
+
+async def scale(conn: Connection, name: str, replicas: int) -> bool:
+    """Returns whether that changed anything."""
+    return await _change(conn, name, lambda schedule: edited(schedule, Edit({"daemon": replicas})))
+
+
+async def restart(conn: Connection, name: str) -> None:
+    """Renew the replicas one after another."""
+    await daemons.renew(conn, (await _find(conn, name)).id)
+
+
+async def _find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
+    return await daemon_views.find(conn, check_name(name, field="daemon"), lock=lock)
+
+
+async def _change(
+    conn: Connection, name: str, edit: Callable[[Schedule], Schedule], *, enabled: bool | None = None
+) -> bool:
+    async with conn.transaction():
+        stored = await _find(conn, name, lock=True)
+        changed = await schedules.change_held(conn, stored, edit(stored.schedule), enabled=enabled)
+    return changed.recalled is not None

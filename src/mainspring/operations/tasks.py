@@ -1,0 +1,105 @@
+"""Tasks: submit, list, show; cancel, pause, resume, restart, retry.
+
+Next: store/tasks/enqueue.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.waits import Wait
+from mainspring.model.words.names import check_name
+from mainspring.store.cluster import registry
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.schedules import schedules
+from mainspring.store.tasks import broadcasts, control, enqueue, jobs, tasks
+from mainspring.store.tasks.broadcasts import ChildView
+from mainspring.store.tasks.enqueue import Submission
+from mainspring.store.tasks.tasks import AttemptView, TaskView
+
+
+class ListedTask(msgspec.Struct, frozen=True):
+    task: TaskView
+    wait: Wait | None  # why no agent takes it, though it is due
+
+
+class TaskDetail(msgspec.Struct, frozen=True):
+    task: TaskView
+    wait: Wait | None
+    attempts: list[AttemptView]
+    children: list[ChildView]  # the runs of a broadcast
+
+
+async def submit(conn: Connection, submission: Submission) -> int:
+    """Returns the id of the new task, or of the one that has the submission's key."""
+    id: int = await enqueue.submit(conn, submission)
+    return id
+
+
+async def listing(
+    conn: Connection,
+    *,
+    job: str | None = None,
+    schedule: str | None = None,
+    parent: int | None = None,
+    states: Sequence[TaskState] = (),
+    before: int | None = None,
+    limit: int = 50,
+) -> list[ListedTask]:
+    """The newest first. A job, schedule or parent that does not exist is an error, not an empty list."""
+    if job is not None:
+        await jobs.find(conn, check_name(job, field="job"))
+    if schedule is not None:
+        await schedules.find(conn, check_name(schedule, field="schedule"))
+    if parent is not None:
+        await tasks.get(conn, parent)
+    found = await tasks.listing(
+        conn, job=job, states=states, before=before, limit=limit, schedule=schedule, parent=parent
+    )
+    pending = [view.id for view in found if view.state == TaskState.PENDING.label]
+    waits = await registry.waits(conn, pending) if pending else {}
+    return [ListedTask(view, waits.get(view.id)) for view in found]
+
+
+async def status(conn: Connection, id: int) -> TaskView:
+    """The task alone. `show` has what belongs to it too."""
+    return await tasks.get(conn, id)
+
+
+async def show(conn: Connection, id: int) -> TaskDetail:
+    return TaskDetail(
+        await tasks.get(conn, id),
+        (await registry.waits(conn, [id])).get(id),
+        await tasks.attempts(conn, id),
+        await broadcasts.children(conn, id),
+    )
+
+
+async def cancel(conn: Connection, id: int, *, kill: bool = False) -> TaskState:
+    """End the task: at once if no agent has it, else by a request to its agent. With `kill` it gets no grace.
+
+    Returns the state that this leaves: cancelled, or running until the agent has stopped it.
+    """
+    return await tasks.cancel(conn, id, kill=kill)
+
+
+async def pause(conn: Connection, id: int) -> None:
+    """Suspend the processes of a running command until `resume`. InvalidTransition for any other task."""
+    await control.pause(conn, id)
+
+
+async def resume(conn: Connection, id: int) -> None:
+    await control.resume(conn, id)
+
+
+async def restart(conn: Connection, id: int) -> None:
+    """Stop the running attempt and run the task again at once; that costs no attempt."""
+    await control.restart(conn, id)
+
+
+async def retry(conn: Connection, id: int) -> None:
+    """Run a task again that ended without success; its attempts are counted anew."""
+    await tasks.run_again(conn, id)

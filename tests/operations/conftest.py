@@ -1,0 +1,24 @@
+"""What the tests of operations share: a job of each kind, and an agent with a lease."""
+
+from __future__ import annotations
+
+from mainspring.model.tasks.define_job import command, define
+from mainspring.model.tasks.jobs import Definition
+from mainspring.store.postgres.database import Connection
+
+BAD_NAME = "a\x00b"
+
+
+def echo(**options: object) -> Definition:
+    return define(command(["echo", "hello"]), options)  # type: ignore[arg-type]
+
+
+async def add_agent(conn: Connection, name: str = "eve", session: int = 7) -> None:
+    await conn.execute(
+        """
+        insert into mainspring.agent (session, name, slots, lease_until)
+        values ($1, $2, 1, mainspring.now() + interval '1 hour')
+        """,
+        session,
+        name,
+    )

@@ -1,0 +1,36 @@
+"""Servers, segments and their moves, figures."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cluster import add_server
+from tests.conftest import MakeTask
+from tests.operations.conftest import BAD_NAME
+
+from mainspring.errors import NotFound, ValidationError
+from mainspring.operations import cluster
+from mainspring.store.postgres.database import Connection
+
+
+async def test_a_server_is_found_by_its_name_or_its_id(conn: Connection) -> None:
+    id = await add_server(conn, "alpha")
+    assert [view.name for view in await cluster.servers(conn) if view.status == "active"] == ["alpha"]
+    assert (await cluster.server(conn, "alpha")).server.id == id
+    assert (await cluster.server(conn, str(id)[:8])).server.name == "alpha"
+    with pytest.raises(NotFound):
+        await cluster.server(conn, "beta")
+    with pytest.raises(ValidationError):
+        await cluster.server(conn, BAD_NAME)
+
+
+async def test_all_segments_are_told_with_what_is_in_them(conn: Connection, make_task: MakeTask) -> None:
+    await make_task()
+    found = await cluster.segments(conn)
+    assert len(found) == 100
+    assert sum(view.due for view in found) == 1
+    assert await cluster.moves(conn, 10) == []
+
+
+async def test_figures_count_live_tasks(conn: Connection, make_task: MakeTask) -> None:
+    await make_task()
+    assert (await cluster.stats(conn))["live"] == {"pending": 1}

@@ -1,0 +1,38 @@
+"""Agents: list, show, drain, undrain; the placement strategy."""
+
+from __future__ import annotations
+
+import pytest
+from tests.operations.conftest import BAD_NAME, add_agent
+
+from mainspring.errors import NotFound, ValidationError
+from mainspring.operations import fleet
+from mainspring.store.postgres.database import Connection
+
+
+async def test_an_agent_is_listed_and_drained(conn: Connection) -> None:
+    assert not await fleet.has_agents(conn)
+    await add_agent(conn)
+    assert await fleet.has_agents(conn)
+    assert [(view.name, view.status) for view in await fleet.listing(conn)] == [("eve", "active")]
+    assert await fleet.drain(conn, "eve")
+    assert not await fleet.drain(conn, "eve"), "it drains already"
+    assert [view.status for view in await fleet.show(conn, "eve")] == ["draining"]
+    assert await fleet.undrain(conn, "eve")
+    assert not await fleet.undrain(conn, "eve")
+
+
+async def test_an_agent_that_was_never_there_is_not_found(conn: Connection) -> None:
+    for operation in (fleet.show, fleet.drain, fleet.undrain):
+        with pytest.raises(NotFound):
+            await operation(conn, "adam")
+        with pytest.raises(ValidationError):
+            await operation(conn, BAD_NAME)
+
+
+async def test_the_strategy_is_kept(conn: Connection) -> None:
+    assert await fleet.strategy(conn) != "least_tasks"
+    await fleet.set_strategy(conn, "least_tasks")
+    assert await fleet.strategy(conn) == "least_tasks"
+    with pytest.raises(ValidationError):
+        await fleet.set_strategy(conn, "luck")

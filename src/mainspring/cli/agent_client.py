@@ -17,6 +17,7 @@ from mainspring.model.tasks.waits import Wait, able_names, why
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import registry, settings
 from mainspring.store.cluster.registry import AgentView
+from mainspring.store.limits import waits
 from mainspring.store.postgres.database import Connection
 
 
@@ -81,7 +82,7 @@ class DatabaseAgents:
         if not tasks:
             return {}
         async with self._conn() as conn:
-            return await registry.waits(conn, tasks)
+            return await waits.waits(conn, tasks)
 
     async def able(self, definition: Definition) -> tuple[list[str], Wait | None]:
         requirements = requirements_of(definition)

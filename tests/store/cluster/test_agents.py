@@ -11,7 +11,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, rescue
+from mainspring.store.tasks import claims, rescue, session_tasks
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -142,8 +142,8 @@ async def test_who_is_to_be_cancelled_is_found_by_session(conn: Connection, make
     await conn.execute(
         "update mainspring.task set cancel_at = mainspring.now() where id = any($1)", [wanted, other, pending]
     )
-    assert await agents.cancelled(conn, [1, 3]) == [(1, wanted, 5, None)]
-    assert await agents.cancelled(conn, []) == []
+    assert await session_tasks.cancelled(conn, [1, 3]) == [(1, wanted, 5, None)]
+    assert await session_tasks.cancelled(conn, []) == []
 
 
 async def test_a_lease_is_renewed_or_ended_but_not_both(dsn: str) -> None:

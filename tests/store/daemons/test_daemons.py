@@ -17,11 +17,10 @@ from mainspring.model.tasks.jobs import Definition, Health, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.cluster import agents
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
-from mainspring.store.tasks import claims, jobs, output, partitions, tasks, transitions
+from mainspring.store.tasks import claims, jobs, output, partitions, session_tasks, tasks, transitions
 
 
 async def rows(conn: Connection) -> list[Any]:
@@ -373,7 +372,7 @@ async def test_one_that_is_to_restart_and_has_not_started_is_given_back(conn: Co
     [armed] = claim.tasks[1]
     await daemons.renew(conn, id)
     await daemons.roll(conn)
-    [wanted] = await agents.cancelled(conn, [1])
+    [wanted] = await session_tasks.cancelled(conn, [1])
     assert wanted.mode == 3
     assert await claims.give_back(conn, [armed.task], [armed.token]) == 1
     [row] = await rows(conn)

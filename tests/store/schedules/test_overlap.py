@@ -10,11 +10,10 @@ from tests.schedules import Entry, at, claimed, create, finished, ledger, planne
 
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.overlap import Turn
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap, revoke
-from mainspring.store.schedules.revoke import KILL
 from mainspring.store.tasks import partitions, transitions
 
 
@@ -178,7 +177,7 @@ async def test_those_that_run_are_asked_to_stop(conn: Connection, report: int, k
     await started(conn, [armed])
     assert await overlap.stop(conn, await ids(conn), kill=kill) == 1
     rows = await conn.fetch("select cancel_at, cancel_mode from mainspring.task order by plan_time")
-    assert [tuple(row) for row in rows] == [(at(0), KILL if kill else None), (None, None)], (
+    assert [tuple(row) for row in rows] == [(at(0), CancelMode.KILL if kill else None), (None, None)], (
         "not one that waits its turn"
     )
     assert await overlap.stop(conn, [armed.task], kill=kill) == 0, "once"
@@ -209,5 +208,5 @@ async def test_one_that_was_asked_back_in_vain_can_still_be_stopped(conn: Connec
     assert await stopping(conn) == [False, False]
     assert await overlap.stop(conn, [armed.task], kill=kill) == 1
     row = await conn.fetchrow("select cancel_at, cancel_mode from mainspring.task where id = $1", armed.task)
-    assert (row["cancel_at"] is not None, row["cancel_mode"]) == (True, KILL if kill else None)
+    assert (row["cancel_at"] is not None, row["cancel_mode"]) == (True, CancelMode.KILL if kill else None)
     assert await stopping(conn) == [True, False]

@@ -9,12 +9,22 @@ Next: store/tasks/claims.py
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 
 Floor = tuple[float, int]  # (run_at, id)
 
 BOTTOM: Floor = (0.0, 0)
 _LEVEL_INDEX = {priority: index for index, priority in enumerate(PRIORITY_LEVELS)}
+
+
+class Released(NamedTuple):
+    """Where a claim finds a task that overlap or limits have released: if it waited, that lies below the floor."""
+
+    pool: int
+    priority: int
+    position: Floor
 
 
 class Floors:

@@ -28,7 +28,7 @@ from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import broadcasts, claims, rescue
+from mainspring.store.tasks import broadcasts, claims, rescue, session_tasks
 from mainspring.store.tasks.claims import Claim
 from mainspring.wire.clock import Clock, boottime
 
@@ -227,8 +227,8 @@ class Gateway:
         async with self._line as conn:
             if self._catalogue.broadcast_pools:
                 await broadcasts.pass_on_cancels(conn)
-            paused = await agents.paused(conn, list(self._seats))
-            wanted = await agents.cancelled(conn, list(self._seats))
+            paused = await session_tasks.paused(conn, list(self._seats))
+            wanted = await session_tasks.cancelled(conn, list(self._seats))
             await self._pass_on_stops(conn)
         for seat in list(self._seats.values()):
             if messages := seat.pause(paused.get(seat.session, {})):

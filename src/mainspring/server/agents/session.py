@@ -27,12 +27,12 @@ from mainspring.model.messages import (
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import copies
 from mainspring.model.placement.strategies import Candidate
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.server.agents.amounts import Amounts
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.batch import Report, about, items
-from mainspring.store.cluster.agents import Vital, Wanted
-from mainspring.store.schedules.revoke import KILL, RECALL, RESTART
+from mainspring.store.cluster.agents import Vital
+from mainspring.store.tasks.session_tasks import CancelRequest
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 
@@ -232,9 +232,9 @@ def _within(low: Number, value: Number, high: Number) -> Number:
     return min(high, max(low, value))
 
 
-def stop_message(attempt: Wanted) -> ServerMessage:
+def stop_message(attempt: CancelRequest) -> ServerMessage:
     """Stops an attempt in the way that somebody wants."""
     held = [Held(attempt.task, attempt.token)]
-    if attempt.mode == RECALL:
+    if attempt.mode == CancelMode.RECALL:
         return Recall(held)
-    return Cancel(held, kill=attempt.mode == KILL, restart=attempt.mode == RESTART)
+    return Cancel(held, kill=attempt.mode == CancelMode.KILL, restart=attempt.mode == CancelMode.RESTART)

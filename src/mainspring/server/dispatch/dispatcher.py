@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from mainspring.model.messages import Armed
 from mainspring.model.placement.placement import Requirements
-from mainspring.model.tasks.claim_floors import Floor, Floors
+from mainspring.model.tasks.claim_floors import Floor, Floors, Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Roster
@@ -22,7 +22,6 @@ from mainspring.server.cluster.lease import Standing
 from mainspring.server.dispatch.placement import Placer
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database, Line
-from mainspring.store.schedules.overlap import Released
 from mainspring.store.tasks import claims, sticky
 from mainspring.store.tasks.enqueue import Submission, submit_and_claim
 from mainspring.wire.clock import Clock, boottime

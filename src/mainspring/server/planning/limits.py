@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.store.limits import parked, release
 from mainspring.store.limits.release import Passed
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules.overlap import Released
 
 LOOK_EVERY = 1.0  # seconds between looks where nothing wakes it
 SWEEP_EVERY = 10.0  # seconds between looks into the lanes for whom nobody woke

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.overlap import decide
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.server.cluster.lease import Standing
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap
-from mainspring.store.schedules.overlap import Released
 
 JUST_AFTER = 0.002  # seconds; before its instant one is not due yet
 

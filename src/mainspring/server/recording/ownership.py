@@ -13,7 +13,7 @@ import logging
 from mainspring.model.messages import Refused
 from mainspring.server.recording.batch import Batch, Report, Reporter, about, items
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks import ownership
+from mainspring.store.tasks import session_tasks
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -30,7 +30,7 @@ class Strangers:
         found: list[Report] = []
         for reporter, report in batch.foreign:
             attempts = [(item.task, item.token) for item in items(report)]
-            own = await ownership.own(conn, reporter.instance, attempts)
+            own = await session_tasks.own(conn, reporter.instance, attempts)
             if kept := [item for item in items(report) if (item.task, item.token) in own]:
                 found.append(about(report, kept))
             others = [attempt for attempt in attempts if attempt not in own]
@@ -51,4 +51,6 @@ class Strangers:
         kind = type(report).__name__.lower()
         log.warning("agent %s reported (%s) on task %d, which is not its own; refused", reporter.name, kind, task)
         detail = {"report": kind, "tasks": [str(task) for task, _ in others[:20]], "count": len(others)}
-        await ownership.audit(conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail)
+        await session_tasks.audit(
+            conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail
+        )

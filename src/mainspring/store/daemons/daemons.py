@@ -6,9 +6,8 @@ Next: server/dispatch/daemons.py; the lives of a replica are in store/daemons/re
 
 from __future__ import annotations
 
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.revoke import RESTART
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.history import into_history
 
@@ -72,7 +71,7 @@ _END_SURPLUS = f"""
 _STOP_SURPLUS = f"""
     with asked as (
         update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = null
-         where {_SURPLUS} and t.state in (2, 3) and (t.cancel_at is null or t.cancel_mode = {RESTART})
+         where {_SURPLUS} and t.state in (2, 3) and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
         returning t.id
     )
     select id, pg_notify('mainspring', 'cancel') from asked
@@ -119,7 +118,8 @@ _ROLL = f"""
          order by t.schedule_id, t.scope::integer
     ), asked as (
         update mainspring.task t
-           set cancel_at = mainspring.now(), cancel_mode = {RESTART}, generation = next.generation, failures = null
+           set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}, generation = next.generation,
+               failures = null
           from next
          where t.id = any (array[next.id]) and t.token = next.token and t.state in (2, 3) and t.cancel_at is null
         returning t.id

@@ -19,10 +19,9 @@ from mainspring.errors import ValidationError
 from mainspring.model.daemons.daemons import Able, next_life
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.schedules import Policies
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.plans import policies
-from mainspring.store.schedules.revoke import RESTART
 from mainspring.store.tasks import partitions, transitions
 from mainspring.store.tasks.claims import BATCH_TOKENS, COLUMNS, NOTED, Claim, as_claim
 
@@ -198,7 +197,7 @@ async def _again(conn: Connection, endings: Sequence[Ending], lives: dict[int, _
 
 _LEAVE = f"""
     with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RESTART}
+        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
          where t.pool = 0 and t.session = any($1::bigint[]) and t.state in (2, 3) and t.cancel_at is null
         returning t.id
     )

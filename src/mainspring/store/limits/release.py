@@ -14,9 +14,8 @@ from typing import NamedTuple
 import asyncpg
 
 from mainspring.model.limits.define_limits import MAX_RUNNING
-from mainspring.model.tasks.claim_floors import Floor
+from mainspring.model.tasks.claim_floors import Floor, Released
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.overlap import Released
 
 LANE = 2147483647  # the pool of all lanes: no pool has this number
 

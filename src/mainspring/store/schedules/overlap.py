@@ -14,11 +14,10 @@ from uuid import UUID
 
 from mainspring.model.schedules.overlap import Turn
 from mainspring.model.schedules.schedules import Overlap
-from mainspring.model.tasks.claim_floors import Floor
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.claim_floors import Released
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.store.cluster.segments import holds, owned
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.revoke import KILL, RECALL, RESTART
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.history import into_history
 
@@ -99,14 +98,6 @@ _RELEASE = """
 """
 
 
-class Released(NamedTuple):
-    """Where a claim finds a task that was released: below what was claimed since, if it has waited."""
-
-    pool: int
-    priority: int
-    position: Floor
-
-
 async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool = False) -> list[Released]:
     """blocked → pending for tasks whose turn it is, or for all of them where overlap is allowed now."""
     rows = await conn.fetch(_RELEASE, tasks, beside_others)
@@ -137,10 +128,11 @@ async def skip(conn: Connection, tasks: Sequence[int]) -> int:
 # One that waits for a retry is cancelled at once; the others are their agents' to stop. One that was asked back and
 # has started runs on (cancel_mode 1), one that is restarted runs again: they are to stop now all the same.
 _STOP = f"""
-    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {KILL} end
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {CancelMode.KILL:d} end
       from unnest($1::bigint[]) as given(id)
      where t.id = any (array[given.id]) and t.state in (2, 3)
-       and (t.cancel_at is null or t.state = 3 and t.cancel_mode = {RECALL} or t.cancel_mode = {RESTART})
+       and (t.cancel_at is null or t.state = 3 and t.cancel_mode = {CancelMode.RECALL:d}
+            or t.cancel_mode = {CancelMode.RESTART:d})
     returning t.id
 """
 _END = f"""

@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.history import into_history
-
-RECALL, KILL, RESTART = 1, 2, 3  # task.cancel_mode; null: stop it, with its grace
 
 
 class Recalled(NamedTuple):
@@ -85,7 +83,7 @@ _TAKE_BACK = f"""
 
 _ASK_BACK = f"""
     with asked as (
-        update mainspring.task t set cancel_at = $3, cancel_mode = {RECALL}
+        update mainspring.task t set cancel_at = $3, cancel_mode = {CancelMode.RECALL:d}
          where {_UNSTARTED} and t.state = 2 and t.attempt = 1 and t.cancel_at is null
         returning t.id
     )
@@ -125,13 +123,13 @@ _CONFIRM = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), held as materialized (
         select s.id from mainspring.schedule s
          where s.id = any (array(select t.schedule_id from given join mainspring.task t on t.id = any (array[given.id])
-                                  where t.cancel_mode = {RECALL}))
+                                  where t.cancel_mode = {CancelMode.RECALL:d}))
          order by s.id
            for update
     ), gone as (
         delete from mainspring.task t using given
-         where t.id = any (array[given.id]) and t.token = given.token and t.state = 2 and t.cancel_mode = {RECALL}
-           and (select count(*) from held) >= 0
+         where t.id = any (array[given.id]) and t.token = given.token and t.state = 2
+           and t.cancel_mode = {CancelMode.RECALL:d} and (select count(*) from held) >= 0
         returning t.*
     )
     {_UNDECIDE}

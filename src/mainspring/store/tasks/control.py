@@ -7,9 +7,8 @@ Next: server/agents/gateway.py
 from __future__ import annotations
 
 from mainspring.errors import InvalidTransition
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import RUNS_AGAIN, CancelMode, TaskState
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.revoke import RECALL, RESTART
 from mainspring.store.tasks import jobs, tasks
 
 _PAUSE = """
@@ -34,10 +33,10 @@ _RESUME = """
 """
 _RESTART = f"""
     with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RESTART}
+        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
           from mainspring.job j
          where t.id = $1 and t.state = 3 and t.session is not null
-           and (t.cancel_at is null or t.cancel_mode in ({RECALL}, {RESTART}))
+           and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})
            and j.id = t.job_id and coalesce(j.definition->>'delivery', '') <> 'at_most_once'
         returning t.id
     )

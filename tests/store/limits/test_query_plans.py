@@ -103,7 +103,7 @@ async def test_a_full_job_with_many_waiting_keys_costs_nothing(conn: Connection)
 async def test_a_busy_key_with_many_tasks_is_walked_once(conn: Connection) -> None:
     gate = await define_job(conn, {"concurrency_key": "{k}"})
     await submit(conn, MANY, "'hot'")
-    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).aside:
+    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).parked:
         pass
     await conn.execute("vacuum mainspring.task")
     await submit(conn, 1, "'cold'")
@@ -118,7 +118,7 @@ async def test_the_end_of_a_task_touches_the_first_of_its_lane_alone(
 ) -> None:
     gate = await define_job(conn, {"concurrency_key": "{k}"})
     await submit(conn, 5000, "n % 2")
-    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).aside:
+    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).parked:
         pass
     if analysed:
         await conn.execute("analyze mainspring.task")

@@ -16,6 +16,7 @@ from mainspring.model.messages import Armed, Ending
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
+from mainspring.model.tasks.pools import PARKED
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.limits import parked, release
@@ -82,7 +83,7 @@ async def slots(conn: Connection) -> dict[int, tuple[int | None, int | None]]:
 
 
 async def in_lanes(conn: Connection) -> list[int]:
-    rows = await conn.fetch(f"select id from mainspring.task where pool = {release.LANE} order by id")
+    rows = await conn.fetch(f"select id from mainspring.task where pool = {PARKED} order by id")
     return [row["id"] for row in rows]
 
 
@@ -380,7 +381,7 @@ async def test_what_waits_can_be_cancelled_wherever_it_is(conn: Connection) -> N
     await define_job(conn, max_running=1, concurrency_key="k")
     released, aside, waiting = await submit(conn, count=3)
     await step(conn)
-    await conn.execute(f"update mainspring.task set pool = {release.LANE}, gate = pool where id = $1", aside)
+    await conn.execute(f"update mainspring.task set pool = {PARKED}, gate = pool where id = $1", aside)
     await conn.execute("update mainspring.task set concurrency_key = 'k' where id = $1", aside)
     assert await tasks.cancel(conn, waiting) is TaskState.CANCELLED
     assert await tasks.cancel(conn, released) is TaskState.CANCELLED

@@ -593,7 +593,7 @@ async def test_a_backfill_takes_no_part_in_overlap(conn: Connection, planner: Pl
     assert [row["state"] for row in states] == [1], "it does not wait for them"
     await set_clock(conn, NOON + 20 * MINUTE)
     await plan(planner)
-    [lane] = await schedules_overlap.lanes(conn, OWNER, within=0.0)
+    [lane] = await schedules_overlap.groups(conn, OWNER, within=0.0)
     assert len(lane.turns) == 2, "the two of the plan"
     first, second = lane.turns
     await conn.execute("delete from mainspring.task where id = $1", first.task)

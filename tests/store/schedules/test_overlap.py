@@ -40,13 +40,13 @@ async def states(conn: Connection) -> list[int]:
 
 async def test_a_lane_holds_those_that_run_and_those_that_wait_in_order(conn: Connection, report: int) -> None:
     first, second = await ids(conn)
-    assert await overlap.lanes(conn, OWNER, within=5.0) == []
+    assert await overlap.groups(conn, OWNER, within=5.0) == []
     await set_clock(conn, 5)
-    assert await overlap.lanes(conn, OWNER, within=5.0) == [
-        overlap.Lane("queue_all", [Turn(first, False, True), Turn(second, True, False)], 5.0)
+    assert await overlap.groups(conn, OWNER, within=5.0) == [
+        overlap.Group("queue_all", [Turn(first, False, True), Turn(second, True, False)], 5.0)
     ]
     await set_clock(conn, 10)
-    [lane] = await overlap.lanes(conn, OWNER, within=0.0)
+    [lane] = await overlap.groups(conn, OWNER, within=0.0)
     assert [turn.is_due for turn in lane.turns] == [True, True]
 
 
@@ -57,23 +57,23 @@ async def test_each_scope_is_a_lane_and_a_lane_without_a_waiting_task_is_none(co
     await create(conn, "c", every=5)
     await planned(conn)
     await set_clock(conn, 5)
-    found = await overlap.lanes(conn, OWNER, within=5.0)
+    found = await overlap.groups(conn, OWNER, within=5.0)
     assert [(lane.overlap, [turn.waits for turn in lane.turns]) for lane in found] == [("skip", [False, True])] * 2
 
 
 async def test_the_policy_is_the_one_in_force_now(conn: Connection, report: int) -> None:
     await conn.execute("""update mainspring.schedule set policies = '{"overlap": "skip"}'""")
-    [lane] = await overlap.lanes(conn, OWNER, within=60.0)
+    [lane] = await overlap.groups(conn, OWNER, within=60.0)
     assert lane.overlap == "skip"
     await conn.execute("update mainspring.schedule set policies = '{}'")
-    [lane] = await overlap.lanes(conn, OWNER, within=60.0)
+    [lane] = await overlap.groups(conn, OWNER, within=60.0)
     assert lane.overlap == "allow"
 
 
 async def test_a_task_that_depends_on_another_is_in_no_lane(conn: Connection, report: int) -> None:
     """It is blocked too, and has no schedule."""
     await conn.execute("update mainspring.task set schedule_id = null, scope = null where state = 0")
-    assert await overlap.lanes(conn, OWNER, within=60.0) == []
+    assert await overlap.groups(conn, OWNER, within=60.0) == []
 
 
 async def test_a_long_queue_hides_no_other_lane(conn: Connection) -> None:
@@ -82,12 +82,12 @@ async def test_a_long_queue_hides_no_other_lane(conn: Connection) -> None:
         await create(conn, name, every=1, overlap="queue_all", catch_up="all", max_per_tick=1000)
     await set_clock(conn, 300)
     await planned(conn)
-    found = await overlap.lanes(conn, OWNER, within=5.0)
-    assert [len(lane.turns) for lane in found] == [1 + overlap.WAITING_OF_A_LANE] * 2
+    found = await overlap.groups(conn, OWNER, within=5.0)
+    assert [len(lane.turns) for lane in found] == [1 + overlap.WAITING_OF_A_GROUP] * 2
 
 
 async def stopping(conn: Connection) -> list[bool]:
-    [lane] = await overlap.lanes(conn, OWNER, within=60.0)
+    [lane] = await overlap.groups(conn, OWNER, within=60.0)
     return [turn.is_stopping for turn in lane.turns]
 
 

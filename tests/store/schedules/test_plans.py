@@ -14,7 +14,7 @@ from tests.schedules import Entry, at, claimed, create, ledger, live, planned, s
 
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap, plans, revoke, schedules
-from mainspring.store.schedules.plans import Fire, Move
+from mainspring.store.schedules.plans import Advance, Fire
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_a_skip_that_is_in_the_ledger_stays_one(conn: Connection, report: 
 
 async def test_a_reason_makes_no_task_and_no_run(conn: Connection, report: int) -> None:
     [due] = await plans.due(conn, OWNER, 10)
-    move = Move(due.id, due.number, due.cursor, at(40), at(35))
+    move = Advance(due.id, due.number, due.cursor, at(40), at(35))
     fires = [Fire(report, at(20), "", at(20), "coalesced"), Fire(report, at(30), "", at(30), None)]
     assert await plans.plan(conn, OWNER, [move], fires) == {report}
     assert await ledger(conn, report) == [Entry(20, "", "coalesced"), Entry(30, "", None)]
@@ -223,7 +223,7 @@ HOT = {
     ),
     "confirm": (revoke._CONFIRM, "array_fill(7::bigint, array[100]), array_fill(7::bigint, array[100])"),
     "versions": (plans._VERSIONS, "7, '2031-03-29 12:00Z'"),
-    "lanes": (overlap._LANES, f"5, 100, '{OWNER}'"),
+    "lanes": (overlap._GROUPS, f"5, 100, '{OWNER}'"),
     "release": (overlap._RELEASE, "array_fill(7::bigint, array[100]), false"),
 }
 
@@ -359,5 +359,5 @@ async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Conne
         IDLE,
         report,
     )
-    [lane] = await overlap.lanes(conn, OWNER, within=5.0)
-    assert len(lane.turns) == overlap.WAITING_OF_A_LANE
+    [lane] = await overlap.groups(conn, OWNER, within=5.0)
+    assert len(lane.turns) == overlap.WAITING_OF_A_GROUP

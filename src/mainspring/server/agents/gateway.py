@@ -254,7 +254,7 @@ class Gateway:
             if seat is not None:  # else it has gone, and will be told when it comes back what it may keep
                 seat.link.post([Cancel([Held(order.task, order.token)], kill=True)])
         if orders:
-            await rescue.told(conn, orders)
+            await rescue.stops_sent(conn, orders)
 
     async def drain(self) -> None:
         """Claim nothing more. Our own agent is to give back what has not started; others go on elsewhere."""

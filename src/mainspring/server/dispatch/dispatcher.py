@@ -128,7 +128,7 @@ class Dispatcher:
     async def _lower_to_what_is_left(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim leaves tasks between those it takes: the next one must find them."""
         async with self._line as conn:
-            for priority, position in await sticky.left(conn, self._standing.id, pool, start):
+            for priority, position in await claims.left(conn, self._standing.id, pool, start):
                 floors.lower(priority, position)
 
     async def _claim_ahead(self, pool: int, requirements: Requirements) -> int:

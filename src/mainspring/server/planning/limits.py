@@ -52,7 +52,7 @@ class Gatekeeper:
                     soonest.append(due_in - self._ahead)
                     continue
                 passed = await self._pass(conn, gate, due_in)
-                moved += len(passed.released) + passed.aside
+                moved += len(passed.released) + passed.parked
                 soonest += self._look_again(passed, due_in)
         self._beyond = {gate: beyond for gate, beyond in self._beyond.items() if gate in waiting}
         self._be_there_in(min(soonest, default=None))
@@ -64,10 +64,10 @@ class Gatekeeper:
         """What is due first; when nothing due moves and there is room left, what soon will be."""
         beyond = self._beyond.get(gate, 0)
         passed = await release.release(conn, gate, BATCH, ahead=0.0, beyond=beyond)
-        if passed.has_room and not passed.released and not passed.aside:
+        if passed.has_room and not passed.released and not passed.parked:
             passed = await release.release(conn, gate, BATCH, ahead=self._ahead)
         # A busy key at the head is passed over in a few steps, however many tasks it has.
-        is_in_the_way = passed.aside > len(passed.released)
+        is_in_the_way = passed.parked > len(passed.released)
         self._beyond[gate] = min(BATCH, max(8, 4 * beyond)) if is_in_the_way else 0
         for on_released in self.on_released if passed.released else ():
             on_released(passed.released)

@@ -42,13 +42,13 @@ class Turnstile:
         if not self._standing.may_act:
             return 0
         async with self._line as conn:
-            waiting = await overlap.lanes(conn, self._standing.id, within=self._lead)
+            waiting = await overlap.groups(conn, self._standing.id, within=self._lead)
             self._any = bool(waiting)
             moved = await self._move(conn, waiting) if waiting else 0
         self._be_there_at(min((lane.due_in for lane in waiting if lane.due_in is not None), default=None))
         return moved
 
-    async def _move(self, conn: Connection, waiting: list[overlap.Lane]) -> int:
+    async def _move(self, conn: Connection, waiting: list[overlap.Group]) -> int:
         skip: list[int] = []
         stop: dict[bool, list[int]] = {False: [], True: []}  # by whether they get no grace
         release: dict[bool, list[int]] = {False: [], True: []}  # by whether they may run beside others

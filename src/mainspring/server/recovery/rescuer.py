@@ -88,7 +88,7 @@ class Rescuer:
         found = partial(self._held, session)
         batch = await self._salvage.move(conn, found, partial(self._after_crash, holder))
         if batch.found < BATCH:
-            await rescue.bury(conn, session)
+            await rescue.forget(conn, session)
         if not batch.found:
             self._salvage.rest(session)
         return moved + batch.moved
@@ -105,7 +105,7 @@ class Rescuer:
         Apart from all else: whoever takes it back holds the schedule before the task, and we must not do it in
         another order.
         """
-        asked = await rescue.asked_back(conn, session, BATCH)
+        asked = await rescue.recalled(conn, session, BATCH)
         back = {task: token for task, token, job in asked if self._may_run_twice(job) and token not in self._unfit}
         try:
             return len(await revoke.confirm(conn, list(back), list(back.values()))) if back else 0

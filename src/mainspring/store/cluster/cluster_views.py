@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.model.tasks.states import ASSIGNED, BLOCKED, PENDING, RUNNING
 from mainspring.store.cluster.server_views import STATUS
 from mainspring.store.postgres.database import Connection
 
@@ -74,10 +75,11 @@ class SegmentView(msgspec.Struct, frozen=True):
 _SEGMENTS = f"""
     with load as (
         select mod(id, 100) as segment,
-               count(*) filter (where state = 1 and run_at <= (select mainspring.now())) as due,
-               count(*) filter (where state = 0 or state = 1 and run_at > (select mainspring.now())) as waiting,
-               count(*) filter (where state = 2) as armed,
-               count(*) filter (where state = 3) as running
+               count(*) filter (where state = {PENDING:d} and run_at <= (select mainspring.now())) as due,
+               count(*) filter (where state = {BLOCKED:d}
+                                   or state = {PENDING:d} and run_at > (select mainspring.now())) as waiting,
+               count(*) filter (where state = {ASSIGNED:d}) as armed,
+               count(*) filter (where state = {RUNNING:d}) as running
           from mainspring.task group by 1
     ), planned as (
         select segment, count(*) as schedules from mainspring.schedule where enabled group by 1

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from mainspring.errors import NotFound
+from mainspring.model.tasks.states import IS_ACTIVE, RUNNING
 from mainspring.model.tasks.waits import Known
 from mainspring.store.postgres.database import Connection
 
@@ -42,14 +43,14 @@ async def drained(conn: Connection) -> frozenset[str]:
 
 
 # A task that came back and was claimed again may be noted twice.
-_HELD = """
+_HELD = f"""
     select t.session, j.definition->'placement'->'needs' as needs,
            count(distinct t.id) as held,
-           count(distinct t.id) filter (where t.state = 3 or t.run_at <= mainspring.now()) as due,
-           count(distinct t.id) filter (where t.state = 3) as running
+           count(distinct t.id) filter (where t.state = {RUNNING:d} or t.run_at <= mainspring.now()) as due,
+           count(distinct t.id) filter (where t.state = {RUNNING:d}) as running
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state in (2, 3)
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.{IS_ACTIVE}
       left join mainspring.job j on j.id = t.job_id
      group by t.session, j.id
 """

@@ -15,6 +15,7 @@ from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, Val
 from mainspring.model.schedules.planning import INSTANT, arguments
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.schedules import Stored
 
@@ -94,7 +95,7 @@ async def still_open(conn: Connection, stored: Stored, slots: Sequence[Slot]) ->
 
 # In the order of the plan times, so that two backfills wait for each other and never in a circle. Of two at once
 # the second finds a task, and makes none.
-_BACKFILL = """
+_BACKFILL = f"""
     with given as materialized (
         select g.*, nextval('mainspring.task_id') as task_id
           from unnest($2::timestamptz[], $3::text[], $4::text[]) with ordinality
@@ -110,7 +111,7 @@ _BACKFILL = """
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-    select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, 1, j.priority,
+    select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, {PENDING:d}, j.priority,
            given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
       from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1

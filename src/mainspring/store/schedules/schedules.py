@@ -21,6 +21,7 @@ from mainspring.model.schedules.define_schedule import check_fires
 from mainspring.model.schedules.planning import INSTANT, LOOK_BEFORE, arguments
 from mainspring.model.schedules.schedules import Policies, Schedule
 from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import calendars, revoke
 from mainspring.store.schedules.plans import policies
@@ -249,7 +250,7 @@ async def delete(conn: Connection, name: str) -> Recalled:
         return recalled
 
 
-_RUN_NOW = """
+_RUN_NOW = f"""
     with scope as (
         select scope, args, nextval('mainspring.task_id') as task_id
           from unnest($2::text[], $4::text[]) as given(scope, args)
@@ -260,7 +261,7 @@ _RUN_NOW = """
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-    select scope.task_id, $5, $5, j.id, j.pool, 1, j.priority,
+    select scope.task_id, $5, $5, j.id, j.pool, {PENDING:d}, j.priority,
            scope.args::jsonb, s.id, $3, scope.scope, 'manual'
       from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1

@@ -20,7 +20,7 @@ from mainspring.model.schedules.story import Story
 from mainspring.model.words.names import check_name
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import backfill, calendars, explain, fires, missed, schedules, synchronise
-from mainspring.store.schedules.backfill import Filled, Slot
+from mainspring.store.schedules.backfill import Filled, FireKey
 from mainspring.store.schedules.missed import Checked
 from mainspring.store.schedules.revoke import Recalled
 from mainspring.store.schedules.schedules import Stored
@@ -43,8 +43,8 @@ class Schedules(Protocol):
     async def find(self, name: str) -> Stored: ...
     async def explain(self, name: str, at: datetime | None) -> tuple[Stored, list[Story]]: ...
     async def check(self, name: str | None, since: timedelta) -> list[Checked]: ...
-    async def still_open(self, stored: Stored, slots: Sequence[Slot]) -> list[Slot]: ...
-    async def fill(self, stored: Stored, slots: Sequence[Slot], max_parallel: int) -> Filled: ...
+    async def still_open(self, stored: Stored, slots: Sequence[FireKey]) -> list[FireKey]: ...
+    async def fill(self, stored: Stored, slots: Sequence[FireKey], max_parallel: int) -> Filled: ...
     async def ended(self, tasks: Sequence[int]) -> dict[int, Ended]: ...
     async def calendars(self) -> dict[str, list[str]]: ...
     async def calendar(self, name: str) -> tuple[list[str], list[str]]:
@@ -133,11 +133,11 @@ class DatabaseSchedules:
             back = min(since, self.keep)  # what retention dropped cannot be told from what is missing
             return [await _check(conn, stored, back) for stored in found]
 
-    async def still_open(self, stored: Stored, slots: Sequence[Slot]) -> list[Slot]:
+    async def still_open(self, stored: Stored, slots: Sequence[FireKey]) -> list[FireKey]:
         async with self._conn() as conn:
             return await backfill.still_open(conn, stored, slots)
 
-    async def fill(self, stored: Stored, slots: Sequence[Slot], max_parallel: int) -> Filled:
+    async def fill(self, stored: Stored, slots: Sequence[FireKey], max_parallel: int) -> Filled:
         async with self._conn() as conn:
             return await backfill.fill(conn, stored, slots, max_parallel)
 

@@ -21,7 +21,7 @@ from mainspring.model.tasks.define_job import (
     define,
     priority_level,
 )
-from mainspring.model.tasks.jobs import Command, Definition, Limits, Placement, Python, Run
+from mainspring.model.tasks.jobs import Command, Definition, Placement, ProcessLimits, Python, Run
 from mainspring.model.tasks.retry import Retry
 
 RUN = Python("report")
@@ -168,7 +168,7 @@ def test_a_priority_is_a_word_or_a_digit(given: str | int, level: int) -> None:
 
 def test_limits_are_written_as_people_do() -> None:
     run = command(["true"], limits={"memory": "1.5GB", "cpu": "1m30s", "files": "256"})
-    assert run.limits == Limits(memory=3 << 29, cpu=90.0, files=256)
+    assert run.limits == ProcessLimits(memory=3 << 29, cpu=90.0, files=256)
     assert in_words(run.limits) == {"memory": "1536 MB", "cpu": "90 s", "files": "256"}
 
 

@@ -511,7 +511,7 @@ async def test_a_long_check_is_bounded_and_says_so(conn: Connection, monkeypatch
 # ── backfill ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def slots(conn: Connection, start: datetime, end: datetime, scopes: Any = ()) -> list[backfill.Slot]:
+async def slots(conn: Connection, start: datetime, end: datetime, scopes: Any = ()) -> list[backfill.FireKey]:
     stored = await schedules.find(conn, "s")
     return backfill.plan_backfill(stored.schedule, start, end, stored.now, scopes)
 

@@ -12,7 +12,7 @@ import signal
 from mainspring.agent.executors.base import AttemptFailed
 from mainspring.agent.executors.process import Program
 from mainspring.model.limits.process_limits import in_words
-from mainspring.model.tasks.jobs import NO_LIMITS, Limits
+from mainspring.model.tasks.jobs import NO_LIMITS, ProcessLimits
 
 LONGEST_MESSAGE = 500
 HOPELESS = {errno.ENOENT, errno.EACCES, errno.E2BIG, errno.ENOTDIR, errno.ENOEXEC, 0}  # 0: not even tried
@@ -29,7 +29,7 @@ def not_startable(program: Program, error: OSError) -> AttemptFailed:
     return AttemptFailed("not_startable", f"cannot start {what}: {error.strerror}", final=error.errno in HOPELESS)
 
 
-def failure(exit_code: int, last_words: bytes, limits: Limits) -> AttemptFailed:
+def failure(exit_code: int, last_words: bytes, limits: ProcessLimits) -> AttemptFailed:
     text = last_words.decode(errors="replace").replace("\0", "").strip()[-LONGEST_MESSAGE:]
     last = text.rpartition("\n")[2].strip()  # most programs say at last what went wrong
     said = "" if not text else f": {last}" if last == text else f": {last}\n\n{text}"

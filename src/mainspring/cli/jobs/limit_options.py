@@ -13,7 +13,7 @@ import click
 from mainspring.cli.parse import Whole
 
 if TYPE_CHECKING:
-    from mainspring.model.limits.limits import Gate
+    from mainspring.model.limits.limits import Limits
 
 _OPTIONS = (
     click.option("--max-running", type=Whole(), metavar="N", help="At most so many of its tasks at once."),
@@ -45,7 +45,7 @@ def take_limits(given: dict[str, Any]) -> dict[str, Any]:
     return limits
 
 
-def limit_fields(gate: Gate | None) -> dict[str, str]:
+def limit_fields(gate: Limits | None) -> dict[str, str]:
     """What a person sees of them."""
     from mainspring.model.limits.limits import in_words
 

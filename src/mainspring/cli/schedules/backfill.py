@@ -16,7 +16,7 @@ from mainspring.cli.render import counted, note, print_json
 
 if TYPE_CHECKING:
     from mainspring.cli.client import Client
-    from mainspring.store.schedules.backfill import Slot
+    from mainspring.store.schedules.backfill import FireKey
     from mainspring.store.schedules.schedules import Stored
 
 MAX_PARALLEL = 1000
@@ -99,7 +99,7 @@ async def backfill(
         click.get_current_context().exit(FAILED)
 
 
-def _tell_plan(plan: dict[str, Any], stored: Stored, to_run: list[Slot]) -> None:
+def _tell_plan(plan: dict[str, Any], stored: Stored, to_run: list[FireKey]) -> None:
     from mainspring.model.schedules.timing import timing
 
     zone = timing(stored.schedule).zone
@@ -122,7 +122,7 @@ def _tell_failed(job: str, failed: dict[int, str]) -> None:
 class _Backfill:
     """Keeps so many tasks going until all have ended."""
 
-    def __init__(self, client: Client, stored: Stored, total: int, to_run: list[Slot], max_parallel: int) -> None:
+    def __init__(self, client: Client, stored: Stored, total: int, to_run: list[FireKey], max_parallel: int) -> None:
         self._client = client
         self._stored = stored
         self._total = total

@@ -12,8 +12,8 @@ from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.daemons.define_health import define_health
-from mainspring.model.limits.define_limits import RatePer, define_gate
-from mainspring.model.limits.process_limits import limits_of
+from mainspring.model.limits.define_limits import RatePer, define_limits
+from mainspring.model.limits.process_limits import define_process_limits
 from mainspring.model.placement.define_placement import check_labels, define_placement
 from mainspring.model.tasks.jobs import (
     DEFAULT_PRIORITY,
@@ -106,7 +106,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
             options.get("sticky"),
             options.get("broadcast", False),
         ),
-        gate=define_gate(options, broadcast=options.get("broadcast", False) is True),
+        gate=define_limits(options, broadcast=options.get("broadcast", False) is True),
         description=check_text(options.get("description", ""), field="description"),
     )
 
@@ -209,7 +209,7 @@ def command(
         env=_environment(env),
         stdin=None if stdin is None else check_text(stdin, field="stdin", limit=1024 * 1024),
         user=None if user is None else check_name(user, field="user"),
-        limits=limits_of(limits),
+        limits=define_process_limits(limits),
         python=python,
         warm=_modules(arguments, shell=shell, python=python, warm=warm),
     )

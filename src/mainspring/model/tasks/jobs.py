@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from mainspring.model.limits.limits import Gate
+from mainspring.model.limits.limits import Limits
 from mainspring.model.tasks.retry import Retry
 
 Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
@@ -21,7 +21,7 @@ PRIORITY_LEVELS = tuple(range(9, -1, -1))  # in the order in which they are clai
 DEFAULT_PRIORITY = PRIORITIES["normal"]
 
 
-class Limits(Struct, frozen=True, omit_defaults=True):
+class ProcessLimits(Struct, frozen=True, omit_defaults=True):
     """What one process of a command may use at most."""
 
     memory: int | None = None  # bytes of address space
@@ -29,7 +29,7 @@ class Limits(Struct, frozen=True, omit_defaults=True):
     files: int | None = None  # open at the same time
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = ProcessLimits()
 
 
 class Command(Struct, frozen=True, tag="command", omit_defaults=True):
@@ -41,7 +41,7 @@ class Command(Struct, frozen=True, tag="command", omit_defaults=True):
     env: dict[str, str] = {}
     stdin: str | None = None
     user: str | None = None  # to run as, if the agent allows it
-    limits: Limits = NO_LIMITS
+    limits: ProcessLimits = NO_LIMITS
     python: bool = False  # argv is a script, or -m and a module: its interpreter is started before the instant
     warm: tuple[str, ...] = ()  # modules that the interpreter imports before the instant
 
@@ -105,7 +105,7 @@ class Definition(Struct, frozen=True, omit_defaults=True):
     requires: dict[str, str] = field(default_factory=dict)  # labels an agent must have
     placement: Placement = Placement()
     health: Health | None = None
-    gate: Gate | None = None  # limits across the cluster
+    gate: Limits | None = None  # limits across the cluster
     description: str = ""
 
 

@@ -17,7 +17,7 @@ from mainspring.server.cluster.clock import measure
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import Standing
 from mainspring.store.cluster import clock_jumps, segments
-from mainspring.store.cluster.segments import Move, Segment
+from mainspring.store.cluster.segments import Segment, Transfer
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
@@ -53,7 +53,7 @@ class Coordinator:
             owners = {segment.id: segment.owner for segment in found}
             new = assign(owners, servers)
             moves = [
-                Move(segment.id, segment.epoch, segment.owner, new[segment.id], _reason(segment))
+                Transfer(segment.id, segment.epoch, segment.owner, new[segment.id], _reason(segment))
                 for segment in found
                 if segment.id in new
             ]

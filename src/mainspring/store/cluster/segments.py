@@ -59,7 +59,7 @@ async def look(conn: Connection) -> tuple[list[Segment], list[UUID]]:
     return segments, [row["id"] for row in await conn.fetch(_ACTIVE)]
 
 
-class Move(NamedTuple):
+class Transfer(NamedTuple):
     segment: int
     epoch: int  # that it must still have
     old: UUID | None
@@ -90,7 +90,7 @@ _MOVE = f"""
 """
 
 
-async def move(conn: Connection, leader: UUID, term: int, moves: Sequence[Move]) -> int:
+async def move(conn: Connection, leader: UUID, term: int, moves: Sequence[Transfer]) -> int:
     """Give segments to new owners, and tell the servers; returns how many moved."""
     ids, epochs, olds, news, reasons = zip(*moves, strict=True)
     return int(await conn.fetchval(_MOVE, leader, term, ids, epochs, olds, news, reasons))

@@ -22,7 +22,7 @@ from mainspring.store.schedules.schedules import Stored
 MOST = 100_000  # plan times × scopes in one backfill
 AT_ONCE = 1_000  # submitted in one statement
 
-Slot = tuple[datetime, str]  # a plan time and a scope
+FireKey = tuple[datetime, str]  # a plan time and a scope
 
 
 def check_range(start: datetime, end: datetime) -> None:
@@ -33,7 +33,7 @@ def check_range(start: datetime, end: datetime) -> None:
 
 def plan_backfill(
     schedule: Schedule, start: datetime, end: datetime, now: datetime, scopes: Sequence[str] = ()
-) -> list[Slot]:
+) -> list[FireKey]:
     """All plan times from `start` up to and with `end`, with each scope; ValidationError if that is too much."""
     check_range(start, end)
     if schedule.kind == "daemon":
@@ -84,13 +84,13 @@ _WITH_TASK = """
 """
 
 
-async def still_open(conn: Connection, stored: Stored, slots: Sequence[Slot]) -> list[Slot]:
+async def still_open(conn: Connection, stored: Stored, fires: Sequence[FireKey]) -> list[FireKey]:
     """Those that have no task yet."""
-    if not slots:
+    if not fires:
         return []
-    rows = await conn.fetch(_WITH_TASK, stored.id, slots[0][0], slots[-1][0])
+    rows = await conn.fetch(_WITH_TASK, stored.id, fires[0][0], fires[-1][0])
     taken = {(row["plan_time"], row["scope"]) for row in rows}
-    return [slot for slot in slots if slot not in taken]
+    return [fire for fire in fires if fire not in taken]
 
 
 # In the order of the plan times, so that two backfills wait for each other and never in a circle. Of two at once
@@ -119,14 +119,14 @@ _BACKFILL = f"""
 """
 
 
-async def backfill(conn: Connection, stored: Stored, slots: Sequence[Slot]) -> list[int]:
+async def backfill(conn: Connection, stored: Stored, fires: Sequence[FireKey]) -> list[int]:
     """Tasks that run at once, for those of these plan times and scopes that have none; returns the tasks."""
     rows = await conn.fetch(
         _BACKFILL,
         stored.id,
-        [at for at, _ in slots],
-        [scope for _, scope in slots],
-        [arguments(stored.schedule.policies, stored.schedule.timezone, at, scope) for at, scope in slots],
+        [at for at, _ in fires],
+        [scope for _, scope in fires],
+        [arguments(stored.schedule.policies, stored.schedule.timezone, at, scope) for at, scope in fires],
     )
     return [row["id"] for row in rows]
 
@@ -139,13 +139,13 @@ _LIVE = "select count(*) from mainspring.task where schedule_id = $1 and origin 
 class Filled(NamedTuple):
     """What a step found and did."""
 
-    tried: int  # slots that have a task now, by this step or by somebody else
+    tried: int  # fires that have a task now, by this step or by somebody else
     tasks: list[int]
     live: int  # tasks of the schedule's backfills that have not ended
 
 
-async def fill(conn: Connection, stored: Stored, slots: Sequence[Slot], max_parallel: int) -> Filled:
-    """Submit the first of `slots`, so that at most `max_parallel` tasks of this schedule's backfills are live.
+async def fill(conn: Connection, stored: Stored, fires: Sequence[FireKey], max_parallel: int) -> Filled:
+    """Submit the first of `fires`, so that at most `max_parallel` tasks of this schedule's backfills are live.
 
     Whoever fills the same schedule waits for us here, so that the limit is one for all of them.
     """
@@ -154,6 +154,6 @@ async def fill(conn: Connection, stored: Stored, slots: Sequence[Slot], max_para
             raise ScheduleNotFound(f"schedule {stored.schedule.name!r} was deleted meanwhile", field="schedule")
         live: int = await conn.fetchval(_LIVE, stored.id)
         room = min(max(0, max_parallel - live), AT_ONCE)
-        chosen = slots[:room]
+        chosen = fires[:room]
         tasks = await backfill(conn, stored, chosen) if chosen else []
     return Filled(len(chosen), tasks, live + len(tasks))

@@ -24,6 +24,7 @@ from mainspring.model.messages import Ending, Start
 from mainspring.model.tasks import states
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Placement, Python
+from mainspring.model.tasks.pools import blocked, unblocked
 from mainspring.model.tasks.states import (
     ASSIGNED,
     BLOCKED,
@@ -139,6 +140,12 @@ async def a_surplus_replica(conn: Connection) -> int:
     task = await a_replica(conn)
     await conn.execute("update mainspring.schedule set enabled = false")
     return task
+
+
+NEVER_BLOCKED = (  # the schema refuses it
+    *(a_run_of_a_broadcast, a_run_of_a_cancelled_broadcast, a_run_without_its_agent, a_retried_run_without_its_agent),
+    *(a_replica, a_surplus_replica),
+)
 
 
 # ── the statements ──────────────────────────────────────────────────────────────────────────────
@@ -330,7 +337,8 @@ async def _place(conn: Connection, task: int, state: TaskState) -> None:
         gone = "with gone as (delete from mainspring.task t where id = $1 returning t.*)"
         await conn.execute(f"{gone} {into_history('gone', Move(frozenset(), state), 'placed', 'null')}", task)
     else:
-        pool = "case when parent_id is not null then pool when $2 = 0 then -abs(pool) else abs(pool) end"
+        pool = blocked("pool") if state is BLOCKED else unblocked("pool")
+        pool = f"case when parent_id is null then {pool} else pool end"
         await conn.execute(f"update mainspring.task set state = $2::smallint, pool = {pool} where id = $1", task, state)
 
 
@@ -355,6 +363,9 @@ async def test_a_statement_makes_its_move_and_no_other(conn: Connection, case: C
         with suppress(_Undone):
             async with conn.transaction():
                 task = await case.prepare(conn)
+                arrived[state] = state
+                if state is BLOCKED and case.prepare in NEVER_BLOCKED:
+                    raise _Undone
                 await _place(conn, task, state)
                 await case.act(conn, task)
                 arrived[state] = await _state(conn, task)

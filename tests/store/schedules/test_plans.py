@@ -281,7 +281,7 @@ async def fill(conn: Connection) -> None:
         """
         insert into mainspring.task (run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time,
                                      scope)
-        select $1, $1, 1, case when n % 2 = 0 then 1 else -1 end, n % 2, 5, '{}', n, $1, ''
+        select $1, $1, 1, case when n % 2 = 1 then 1 else -1 end, n % 2, 5, '{}', n, $1, ''
           from generate_series(1, $2::int) n
         """,
         at(86400),

@@ -2,7 +2,7 @@
 
 Reads   mainspring.task, mainspring.task_history, mainspring.attempt
 Writes  blocked, pending → cancelled; terminal states → pending, by a person
-Next:   store/tasks/control.py
+The life of a task ends here, with its row in mainspring.task_history.
 """
 
 from __future__ import annotations

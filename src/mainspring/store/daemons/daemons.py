@@ -11,7 +11,7 @@ from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, PENDING, RUNNING, C
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import into_history
+from mainspring.store.tasks.transitions import asking_agents, into_history
 
 KEPT_OUTPUT = 2 << 20  # newest bytes of each replica
 TRIMMED = 5_000  # chunks of output in one statement
@@ -70,14 +70,10 @@ _END_SURPLUS = f"""
     )
     {into_history("gone", CANCEL, "stopped", "'it is not wanted any more'")}
 """
-_STOP_SURPLUS = f"""
-    with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = null
-         where {_SURPLUS} and t.{IS_ACTIVE} and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_STOP_SURPLUS = asking_agents(f"""
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = null
+     where {_SURPLUS} and t.{IS_ACTIVE} and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
+""")
 
 
 async def stop_surplus(conn: Connection) -> int:

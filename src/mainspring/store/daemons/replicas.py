@@ -142,11 +142,7 @@ _AGAIN = f"""
            and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})     -- else it ends
         returning was.*
     ), kept as (
-        insert into mainspring.attempt
-            (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
-        select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished),
-               (select mainspring.now()), run_at, code, error
-          from moved
+        {transitions.INTO_ATTEMPTS}
     )
     select token from moved
 """
@@ -190,14 +186,10 @@ async def _again(conn: Connection, endings: Sequence[Ending], lives: dict[int, _
     return {row["token"] for row in rows}
 
 
-_LEAVE = f"""
-    with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
-         where t.{IS_DAEMON} and t.session = any($1::bigint[]) and t.{IS_ACTIVE} and t.cancel_at is null
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_LEAVE = transitions.asking_agents(f"""
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
+     where t.{IS_DAEMON} and t.session = any($1::bigint[]) and t.{IS_ACTIVE} and t.cancel_at is null
+""")
 
 
 async def leave(conn: Connection, sessions: Sequence[int]) -> int:

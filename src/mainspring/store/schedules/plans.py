@@ -25,6 +25,7 @@ from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import BLOCKED, PENDING
 from mainspring.store.cluster.segments import holds, owned
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import columns
 
 
 class Due(NamedTuple):
@@ -211,22 +212,8 @@ async def plan(conn: Connection, server: UUID, advances: Sequence[Advance], fire
 
     The others changed, or belong to another server now, or another planner was faster.
     """
-    rows = await conn.fetch(
-        _PLAN,
-        [a.schedule_id for a in advances],
-        [a.version for a in advances],
-        [a.cursor for a in advances],
-        [a.next for a in advances],
-        [a.look_at for a in advances],
-        [f.schedule_id for f in fires],
-        [f.plan_time for f in fires],
-        [f.scope for f in fires],
-        [f.run_at for f in fires],
-        [f.reason for f in fires],
-        [f.args for f in fires],
-        [a.epoch for a in advances],
-        server,
-    )
+    *cursors, epochs = columns(Advance, advances)
+    rows = await conn.fetch(_PLAN, *cursors, *columns(Fire, fires), epochs, server)
     return {row["id"] for row in rows}
 
 

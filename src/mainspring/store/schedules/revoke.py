@@ -17,7 +17,7 @@ from typing import NamedTuple
 from mainspring.model.tasks.states import ASSIGNED, CANCEL, IS_WAITING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import into_history
+from mainspring.store.tasks.transitions import asking_agents, into_history
 
 
 class Recalled(NamedTuple):
@@ -81,14 +81,10 @@ _TAKE_BACK = f"""
     {_UNDECIDE}
 """
 
-_ASK_BACK = f"""
-    with asked as (
-        update mainspring.task t set cancel_at = $3, cancel_mode = {CancelMode.RECALL:d}
-         where {_UNSTARTED} and t.state = {ASSIGNED:d} and t.attempt = 1 and t.cancel_at is null
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_ASK_BACK = asking_agents(f"""
+    update mainspring.task t set cancel_at = $3, cancel_mode = {CancelMode.RECALL:d}
+     where {_UNSTARTED} and t.state = {ASSIGNED:d} and t.attempt = 1 and t.cancel_at is null
+""")
 
 # A task may be claimed or given back between the two statements; in one snapshot it is in one state.
 _LEFT = f"""

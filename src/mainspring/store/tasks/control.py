@@ -10,38 +10,27 @@ from mainspring.errors import InvalidTransition
 from mainspring.model.tasks.states import RUNNING, RUNS_AGAIN, CancelMode, TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import jobs, tasks
+from mainspring.store.tasks.transitions import asking_agents
 
-_PAUSE = f"""
-    with asked as (
-        update mainspring.task t set paused_at = coalesce(t.paused_at, mainspring.now())
-          from mainspring.job j
-         where t.id = $1 and t.state = {RUNNING:d} and t.session is not null and t.cancel_at is null
-           and j.id = t.job_id and j.definition->'run'->>'type' = 'command'
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
-_RESUME = f"""
-    with asked as (
-        update mainspring.task t
-           set paused_at = null,            -- the time since then does not count for its deadline
-               paused_for = coalesce(t.paused_for, interval '0') + (mainspring.now() - t.paused_at)
-         where id = $1 and state = {RUNNING:d} and paused_at is not null
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
-_RESTART = f"""
-    with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
-          from mainspring.job j
-         where t.id = $1 and t.state = {RUNNING:d} and t.session is not null
-           and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})
-           and j.id = t.job_id and coalesce(j.definition->>'delivery', '') <> 'at_most_once'
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_PAUSE = asking_agents(f"""
+    update mainspring.task t set paused_at = coalesce(t.paused_at, mainspring.now())
+      from mainspring.job j
+     where t.id = $1 and t.state = {RUNNING:d} and t.session is not null and t.cancel_at is null
+       and j.id = t.job_id and j.definition->'run'->>'type' = 'command'
+""")
+_RESUME = asking_agents(f"""
+    update mainspring.task t
+       set paused_at = null,            -- the time since then does not count for its deadline
+           paused_for = coalesce(t.paused_for, interval '0') + (mainspring.now() - t.paused_at)
+     where id = $1 and state = {RUNNING:d} and paused_at is not null
+""")
+_RESTART = asking_agents(f"""
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
+      from mainspring.job j
+     where t.id = $1 and t.state = {RUNNING:d} and t.session is not null
+       and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})
+       and j.id = t.job_id and coalesce(j.definition->>'delivery', '') <> 'at_most_once'
+""")
 
 
 async def pause(conn: Connection, task: int) -> None:

@@ -21,7 +21,7 @@ from mainspring.model.words.zones import zone_or_utc
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import views
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import into_history
+from mainspring.store.tasks.transitions import asking_agents, into_history
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -178,15 +178,13 @@ _CANCEL_WAITING = f"""
     {into_history("ended", CANCEL, "cancelled", "'cancelled before it started'")}
     returning id
 """
-_CANCEL_HELD = f"""
-    with asked as (
-        update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now()),
-               -- It replaces a recall or a restart.
-               cancel_mode = case when $2 or cancel_mode = {CancelMode.KILL:d} then {CancelMode.KILL:d} end
-         where id = $1 and {IS_ACTIVE} returning id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_CANCEL_HELD = asking_agents(f"""
+    update mainspring.task t
+       set cancel_at = coalesce(cancel_at, mainspring.now()),
+           -- It replaces a recall or a restart.
+           cancel_mode = case when $2 or cancel_mode = {CancelMode.KILL:d} then {CancelMode.KILL:d} end
+     where id = $1 and {IS_ACTIVE}
+""")
 
 
 async def cancel(conn: Connection, task: int, *, kill: bool = False) -> TaskState:

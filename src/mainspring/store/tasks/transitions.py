@@ -131,6 +131,23 @@ def into_history(source: str, move: Move, code: str, error: str) -> str:
     """
 
 
+def asking_agents(update: str) -> str:
+    """SQL that updates requests in the rows of tasks `t`, and wakes the gateways that send them to the agents."""
+    return f"""
+        with asked as ({update} returning t.id)
+        select id, pg_notify('mainspring', 'cancel') from asked
+    """
+
+
+# The attempts in `moved`, which did not end their task. The first arrays are those of `attempt_columns`.
+INTO_ATTEMPTS = """
+    insert into mainspring.attempt
+        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+    select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
+           run_at, code, error
+      from moved
+"""
+
 # A task that holds slots gives them up and returns to its gate.
 _RETRY = f"""
     with given as (
@@ -159,11 +176,7 @@ _RETRY = f"""
         select count(mainspring.wake_lane(freed, 1)) as keys, max(pg_notify('mainspring', 'gate')::text)
           from moved where gate is not null
     )
-    insert into mainspring.attempt
-        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
-    select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
-           run_at, code, error
-      from moved
+    {INTO_ATTEMPTS}
      where (select keys from woken) is not null        -- always true; it forces the CTE to run
 """
 

@@ -1,4 +1,4 @@
-"""Daemons: when a replica that has ended runs again, and which agent it goes to."""
+"""Daemons: when a replica whose attempt has ended runs again, and on which agent."""
 
 from __future__ import annotations
 

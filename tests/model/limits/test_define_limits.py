@@ -1,4 +1,4 @@
-"""Limits from what people give: every option is checked, and says what is wrong."""
+"""Define limits: every option is checked, and its error says what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions from what people give."""
+"""Define job: definitions from options."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ BAD: dict[str, list[Any]] = {
 }
 
 
-def test_a_broadcast_that_needs_amounts_is_refused_as_nobody_would_count_them() -> None:
+def test_a_broadcast_that_needs_amounts_is_refused_because_they_would_not_be_counted() -> None:
     with pytest.raises(ValidationError, match=r"^needs: a broadcast"):
         define(RUN, {"broadcast": True, "needs": {"gpu": 1}})
 

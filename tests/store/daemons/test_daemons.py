@@ -1,4 +1,4 @@
-"""Daemons in the database: as many replicas as are wanted, never two of one, renewed one after another."""
+"""Daemons: as many replicas as are wanted, never one of them twice, restarted one by one."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ async def test_with_a_health_check_the_next_waits_until_the_one_before_is_well(
     assert await restarting(conn) == ["2"]
 
 
-async def test_scaling_restarts_nobody(conn: Connection) -> None:
+async def test_scaling_restarts_no_replica(conn: Connection) -> None:
     await create(conn, daemon=2)
     await daemons.make(conn)
     await placed(conn)

@@ -1,4 +1,4 @@
-"""The planner's statement: each plan time decided once, by whoever comes first; nothing written by who comes late."""
+"""Plans: each plan time is decided once, by the first planner; a planner that comes late writes nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_who_computed_from_what_is_no_more_writes_nothing(conn: Connection, report: int, change: str) -> None:
+async def test_a_plan_of_an_outdated_schedule_writes_nothing(conn: Connection, report: int, change: str) -> None:
     found = await plans.due(conn, OWNER, 10)
     await conn.execute(CHANGES[change])
     before = await written(conn)
@@ -181,7 +181,7 @@ async def test_trouble_keeps_the_cursor_and_is_over_when_it_is_planned(conn: Con
 # ── who takes turns ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_task_whose_lane_is_free_is_pending_and_all_behind_it_wait(conn: Connection) -> None:
+async def test_a_task_whose_group_is_free_is_pending_and_all_behind_it_wait(conn: Connection) -> None:
     await set_clock(conn, 0)
     report = await create(conn, every=5, overlap="queue_all", scopes=["a", "b"])
     await planned(conn)
@@ -223,7 +223,7 @@ HOT = {
     ),
     "confirm": (revoke._CONFIRM, "array_fill(7::bigint, array[100]), array_fill(7::bigint, array[100])"),
     "versions": (plans._VERSIONS, "7, '2031-03-29 12:00Z'"),
-    "lanes": (overlap._GROUPS, f"5, 100, '{OWNER}'"),
+    "groups": (overlap._GROUPS, f"5, 100, '{OWNER}'"),
     "release": (overlap._RELEASE, "array_fill(7::bigint, array[100]), false"),
 }
 
@@ -246,7 +246,7 @@ def walks(plan: dict[str, Any]) -> list[str]:
 
 
 def _is_bounded(node: dict[str, Any]) -> bool:
-    # The first lane is where the index begins; it holds only those that wait.
+    # The first group is where the index begins; it holds only those that wait.
     return bool(node.get("Index Cond")) or node.get("Index Name") == "task_turn"
 
 
@@ -359,5 +359,5 @@ async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Conne
         IDLE,
         report,
     )
-    [lane] = await overlap.groups(conn, OWNER, within=5.0)
-    assert len(lane.turns) == overlap.WAITING_OF_A_GROUP
+    [group] = await overlap.groups(conn, OWNER, within=5.0)
+    assert len(group.turns) == overlap.WAITING_OF_A_GROUP

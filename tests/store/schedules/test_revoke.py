@@ -1,4 +1,4 @@
-"""Recalls: what becomes of planned tasks when their schedule is edited, paused or deleted."""
+"""Revoke: what becomes of planned tasks when their schedule is edited, paused or deleted."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_after_an_edit_the_new_version_is_planned(conn: Connection, report
     assert (await schedules.find(conn, "report")).runs == 2
 
 
-async def test_one_that_waits_for_its_turn_is_taken_back_too(conn: Connection, report: int) -> None:
+async def test_a_blocked_task_is_revoked_too(conn: Connection, report: int) -> None:
     await schedules.change(
         conn, "report", lambda schedule: replace(schedule, policies=replace(schedule.policies, overlap="skip"))
     )
@@ -159,7 +159,7 @@ async def test_one_that_is_given_back_is_planned_anew_and_once(conn: Connection,
     assert (stored.next_plan_at, stored.runs) == (at(15), 2)
 
 
-async def test_a_schedule_that_has_ended_goes_on_with_what_is_given_back(conn: Connection) -> None:
+async def test_a_schedule_that_has_ended_continues_with_revoked_plan_times(conn: Connection) -> None:
     await set_clock(conn, 0)
     await partitions.make_ahead(conn, days=1)
     report = await create(conn, once=at(5))

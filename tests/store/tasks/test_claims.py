@@ -1,4 +1,4 @@
-"""Claims: who gets which task, in which order, and never two the same."""
+"""Claims: which session gets which task, in which order, and never the same task twice."""
 
 from __future__ import annotations
 

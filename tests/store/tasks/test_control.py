@@ -1,4 +1,4 @@
-"""Control: who may be paused and restarted, and what the wish leaves on the row."""
+"""Control: which tasks can be paused and restarted, and what the request leaves in the row."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_an_at_most_once_task_is_not_restarted(conn: Connection, make_task
         await control.restart(conn, task)
 
 
-async def test_who_cancels_a_task_that_is_being_restarted_wins(conn: Connection, running: int) -> None:
+async def test_a_cancel_overrides_a_restart(conn: Connection, running: int) -> None:
     await control.restart(conn, running)
     await tasks.cancel(conn, running)
     assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [None]

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.embedded.server import Embedded
 from mainspring.store.postgres.database import Connection, Database
@@ -210,8 +211,10 @@ def make_task(conn: Connection) -> MakeTask:
             columns = {"token": 1, "session": 1, "attempt": 1, **columns}
         columns["state"] = int(state)
         names = list(columns)
-        assignments = ", ".join(f"{name} = ${number}" for number, name in enumerate(names, 2))
-        await conn.execute(f"update mainspring.task set {assignments} where id = $1", id, *columns.values())
+        assignments = [f"{name} = ${number}" for number, name in enumerate(names, 2)]
+        if state is TaskState.BLOCKED:
+            assignments.append(f"pool = {blocked('pool')}")
+        await conn.execute(f"update mainspring.task set {', '.join(assignments)} where id = $1", id, *columns.values())
         return id
 
     return make

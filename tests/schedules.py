@@ -14,7 +14,7 @@ from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import plans, schedules
-from mainspring.store.schedules.plans import Due, Fire, Move
+from mainspring.store.schedules.plans import Advance, Due, Fire
 from mainspring.store.tasks import claims, jobs, partitions, transitions
 from tests.cluster import OWNER
 
@@ -84,11 +84,11 @@ async def live(conn: Connection, schedule: int) -> list[tuple[float, TaskState]]
 
 async def planned(conn: Connection, found: Sequence[Due] | None = None) -> set[int]:
     """Do what a planner does: decide about `found`, or about all that are due; returns the schedules that moved."""
-    moves: list[Move] = []
+    moves: list[Advance] = []
     fires: list[Fire] = []
     for due in await plans.due(conn, OWNER, 1000) if found is None else found:
         decision = decide(await plans.versions(conn, due), due.cursor, due.now, runs=due.runs)
-        moves.append(Move(due.id, due.number, due.cursor, decision.cursor, decision.look_at))
+        moves.append(Advance(due.id, due.number, due.cursor, decision.cursor, decision.look_at))
         fires += [
             Fire(due.id, one.plan_time, scope, one.due, one.reason)
             for one in decision.plan_times

@@ -60,19 +60,19 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "store/tasks/transitions.py",
-                "where t.id = any (array[given.id]) and t.token = given.token and t.state = 2\n",
-                "where t.id = any (array[given.id]) and t.state = 2\n",
+                "where t.id = any (array[given.id]) and t.token = given.token and t.{START.leaves}\n",
+                "where t.id = any (array[given.id]) and t.{START.leaves}\n",
             ),
             Edit(
                 "store/tasks/transitions.py",
-                "         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)\n"
+                "         where t.id = any (array[given.id]) and t.token = given.token and t.{FAIL.leaves}\n"
                 "           -- A daemon ends",
-                "         where t.id = any (array[given.id]) and t.state in (2, 3)\n           -- A daemon ends",
+                "         where t.id = any (array[given.id]) and t.{FAIL.leaves}\n           -- A daemon ends",
             ),
             Edit(
                 "store/tasks/transitions.py",
-                "where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)",
-                "where t.id = any (array[was.id]) and t.state in (2, 3)",
+                "where t.id = any (array[was.id]) and t.token = was.token and t.{RETRY.leaves}",
+                "where t.id = any (array[was.id]) and t.{RETRY.leaves}",
             ),
         ),
         AWAY,

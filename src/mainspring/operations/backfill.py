@@ -16,7 +16,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_name
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import backfill, schedules
-from mainspring.store.schedules.backfill import Slot, check_range
+from mainspring.store.schedules.backfill import FireKey, check_range
 from mainspring.store.schedules.schedules import Stored
 from mainspring.store.tasks import tasks
 
@@ -43,7 +43,7 @@ async def plan(conn: Connection, name: str, start: datetime, end: datetime, scop
 class Backfill:
     """A backfill under way: what is left to submit, what runs, and the outcome so far."""
 
-    def __init__(self, stored: Stored, total: int, to_run: list[Slot]) -> None:
+    def __init__(self, stored: Stored, total: int, to_run: list[FireKey]) -> None:
         zone = timing(stored.schedule).zone
         first, last = (to_run[end][0].astimezone(zone) if to_run else None for end in (0, -1))
         self.plan = BackfillPlan(stored.schedule.name, total, total - len(to_run), len(to_run), first, last)

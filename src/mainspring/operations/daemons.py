@@ -12,9 +12,9 @@ from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import registry
 from mainspring.store.daemons import daemon_views, daemons
 from mainspring.store.daemons.daemon_views import Daemon
+from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import schedules
 from mainspring.store.schedules.schedules import Stored
@@ -33,7 +33,7 @@ async def show(conn: Connection, name: str) -> Daemon:
 
 async def why_not_up(conn: Connection, daemon: Daemon) -> dict[int, str]:
     """Replica number → why it is not up, where that is known."""
-    waits = await registry.waits(conn, [replica.task for replica in daemon.replicas])
+    waits = await find_waits(conn, [replica.task for replica in daemon.replicas])
     reasons = {}
     for replica in daemon.replicas:
         if (wait := waits.get(replica.task)) is not None:

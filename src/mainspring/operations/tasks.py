@@ -12,7 +12,7 @@ import msgspec
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.waits import Wait
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import registry
+from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import schedules
 from mainspring.store.tasks import broadcasts, control, enqueue, jobs, tasks
@@ -60,7 +60,7 @@ async def listing(
         conn, job=job, states=states, before=before, limit=limit, schedule=schedule, parent=parent
     )
     pending = [view.id for view in found if view.state == TaskState.PENDING.label]
-    waits = await registry.waits(conn, pending) if pending else {}
+    waits = await find_waits(conn, pending) if pending else {}
     return [ListedTask(view, waits.get(view.id)) for view in found]
 
 
@@ -72,7 +72,7 @@ async def status(conn: Connection, id: int) -> TaskView:
 async def show(conn: Connection, id: int) -> TaskDetail:
     return TaskDetail(
         await tasks.get(conn, id),
-        (await registry.waits(conn, [id])).get(id),
+        (await find_waits(conn, [id])).get(id),
         await tasks.attempts(conn, id),
         await broadcasts.children(conn, id),
     )

@@ -16,7 +16,7 @@ from tests.agent.commands import Make, Recording, eventually
 from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.executors import prewarm
 from mainspring.agent.executors.command import CommandExecutor
-from mainspring.model.tasks.jobs import Limits
+from mainspring.model.tasks.jobs import ProcessLimits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -269,7 +269,7 @@ async def test_one_that_might_not_find_its_gate_is_not_started_ahead(
     executor: CommandExecutor, attempt_of: Make, recording: Recording, script: Path
 ) -> None:
     script.write_text("print('ran')")
-    attempt = attempt_of(str(script), python=True, limits=Limits(files=16))
+    attempt = attempt_of(str(script), python=True, limits=ProcessLimits(files=16))
     attempt.lead = LEAD
     executor.prepare(attempt)
     assert await executor.run(attempt_of("true"))

@@ -1,4 +1,4 @@
-"""Daemons: when a replica that has ended runs again, and which agent it goes to."""
+"""Daemons: when a replica whose attempt has ended runs again, and on which agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.model.daemons.daemons import MOST, PATIENCE, Able, Waiting, next_life, place
+from mainspring.model.daemons.daemons import MOST, PATIENCE, Able, Unplaced, next_life, place
 from mainspring.model.messages import Ending
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.schedules.schedules import Policies
@@ -80,8 +80,8 @@ def test_nothing_that_is_counted_outgrows_its_column() -> None:
     assert MOST < 2**15
 
 
-def waiting(task: int, *, schedule: int = 1, overdue: float = 0.0, **requirements: str) -> Waiting:
-    return Waiting(task, schedule, Requirements(requirements), overdue)
+def waiting(task: int, *, schedule: int = 1, overdue: float = 0.0, **requirements: str) -> Unplaced:
+    return Unplaced(task, schedule, Requirements(requirements), overdue)
 
 
 ALL = {session: Able({"zone": zone}, {}) for session, zone in ((10, "eu"), (20, "us"), (30, "eu"))}

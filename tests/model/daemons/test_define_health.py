@@ -1,4 +1,4 @@
-"""Health checks from what people give."""
+"""Define health: health checks from options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits from what people give: every option is checked, and says what is wrong."""
+"""Define limits: every option is checked, and its error says what is wrong."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from mainspring.errors import ValidationError
-from mainspring.model.limits.limits import Gate, Rate, in_words, plain_key
+from mainspring.model.limits.limits import Limits, Rate, in_words, plain_key
 from mainspring.model.tasks.define_job import define
 from mainspring.model.tasks.jobs import Definition, Python
 
 
-def defined(**options: Any) -> Gate | None:
+def defined(**options: Any) -> Limits | None:
     return define(Python("job"), options).gate  # type: ignore[arg-type]
 
 
@@ -25,20 +25,20 @@ def test_a_job_without_limits_says_nothing_of_them() -> None:
 @pytest.mark.parametrize(
     ("options", "gate"),
     [
-        ({"max_running": 5}, Gate(max_running=5)),
-        ({"concurrency_key": "shop:{shop}"}, Gate(key="shop:{shop}")),
-        ({"concurrency_key": "k", "concurrency_limit": 3}, Gate(key="k", key_limit=3)),
-        ({"rate": "100/minute"}, Gate(rate=Rate(100, 60.0))),
-        ({"rate": " 5 / s ", "burst": 20}, Gate(rate=Rate(5, 1.0, 20))),
-        ({"rate": "1000/second"}, Gate(rate=Rate(1000, 1.0, 100))),
-        ({"rate": "1/day"}, Gate(rate=Rate(1, 86400.0))),
+        ({"max_running": 5}, Limits(max_running=5)),
+        ({"concurrency_key": "shop:{shop}"}, Limits(key="shop:{shop}")),
+        ({"concurrency_key": "k", "concurrency_limit": 3}, Limits(key="k", key_limit=3)),
+        ({"rate": "100/minute"}, Limits(rate=Rate(100, 60.0))),
+        ({"rate": " 5 / s ", "burst": 20}, Limits(rate=Rate(5, 1.0, 20))),
+        ({"rate": "1000/second"}, Limits(rate=Rate(1000, 1.0, 100))),
+        ({"rate": "1/day"}, Limits(rate=Rate(1, 86400.0))),
         (
             {"rate": "10/second", "rate_per": "key", "concurrency_key": "{c}", "concurrency_limit": None},
-            Gate(key="{c}", key_limit=None, rate=Rate(10, 1.0, 1, per_key=True)),
+            Limits(key="{c}", key_limit=None, rate=Rate(10, 1.0, 1, per_key=True)),
         ),
     ],
 )
-def test_limits_are_taken_as_they_are_written(options: dict[str, Any], gate: Gate) -> None:
+def test_limits_are_taken_as_they_are_written(options: dict[str, Any], gate: Limits) -> None:
     definition = define(Python("job"), options)  # type: ignore[arg-type]
     assert definition.gate == gate
     assert msgspec.json.decode(msgspec.json.encode(definition), type=Definition) == definition

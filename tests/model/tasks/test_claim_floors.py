@@ -1,4 +1,4 @@
-"""Floors: tip, mark, stragglers."""
+"""Claim floors: tip, mark, stragglers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP jobs: what they take, and what they refuse by name."""
+"""Define HTTP: what is accepted, and what is refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions from what people give."""
+"""Define job: definitions from options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mainspring.model.tasks.define_job import (
     define,
     priority_level,
 )
-from mainspring.model.tasks.jobs import Command, Definition, Limits, Placement, Python, Run
+from mainspring.model.tasks.jobs import Command, Definition, Placement, ProcessLimits, Python, Run
 from mainspring.model.tasks.retry import Retry
 
 RUN = Python("report")
@@ -116,7 +116,7 @@ BAD: dict[str, list[Any]] = {
 }
 
 
-def test_a_broadcast_that_needs_amounts_is_refused_as_nobody_would_count_them() -> None:
+def test_a_broadcast_that_needs_amounts_is_refused_because_they_would_not_be_counted() -> None:
     with pytest.raises(ValidationError, match=r"^needs: a broadcast"):
         define(RUN, {"broadcast": True, "needs": {"gpu": 1}})
 
@@ -168,7 +168,7 @@ def test_a_priority_is_a_word_or_a_digit(given: str | int, level: int) -> None:
 
 def test_limits_are_written_as_people_do() -> None:
     run = command(["true"], limits={"memory": "1.5GB", "cpu": "1m30s", "files": "256"})
-    assert run.limits == Limits(memory=3 << 29, cpu=90.0, files=256)
+    assert run.limits == ProcessLimits(memory=3 << 29, cpu=90.0, files=256)
     assert in_words(run.limits) == {"memory": "1536 MB", "cpu": "90 s", "files": "256"}
 
 

@@ -1,4 +1,4 @@
-"""Payloads: JSON that every language and PostgreSQL can hold, or a clear error."""
+"""Payload: JSON that every language and PostgreSQL can hold, or a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retry: which failure is followed by another attempt, and when."""
+"""Retry: after which failure another attempt follows, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts: every branch of what becomes of a task after an attempt, or after its agent."""
+"""Verdict: every branch of what follows an attempt, or the death of its agent."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_crash_of_the_last_attempt_fails_the_task() -> None:
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_a_task_without_a_definition_fails_for_nobody_can_tell_whether_it_may_run_twice(started: bool) -> None:
+def test_a_task_without_a_definition_fails_because_it_may_not_be_safe_to_repeat(started: bool) -> None:
     verdict = crashed(None, started=started)
     assert isinstance(verdict, Ending)
     assert verdict.state is TaskState.FAILED

@@ -1,4 +1,4 @@
-"""Waits: each reason why a task is not taken is told apart from the others."""
+"""Waits: each reason why no agent takes a task."""
 
 from __future__ import annotations
 

@@ -424,7 +424,7 @@ async def test_an_order_to_stop_is_forgotten_only_after_it_was_passed_on(
         raise StoreUnavailable("the answer was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rescue, "told", lost)
+        patch.setattr(rescue, "stops_sent", lost)
         with pytest.raises(StoreUnavailable):
             await server.gateway.cancel()
     assert await agent.hear() == [Cancel([Held(taken.task, taken.token)], kill=True)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mainspring.model.messages import Cancel, Held, Hello, Holding, Pause, Recall
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.server.agents.session import AgentSession, stop_message
-from mainspring.store.cluster.agents import Wanted
+from mainspring.store.tasks.session_tasks import CancelRequest
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 
@@ -49,10 +49,10 @@ def test_what_an_agent_brings_from_another_server_is_told_to_go_on_unless_it_is_
     ("mode", "message"),
     [
         (None, Cancel([Held(7, 70)])),
-        (1, Recall([Held(7, 70)])),
-        (2, Cancel([Held(7, 70)], kill=True)),
-        (3, Cancel([Held(7, 70)], restart=True)),
+        (CancelMode.RECALL, Recall([Held(7, 70)])),
+        (CancelMode.KILL, Cancel([Held(7, 70)], kill=True)),
+        (CancelMode.RESTART, Cancel([Held(7, 70)], restart=True)),
     ],
 )
-def test_each_way_to_stop_has_its_message(mode: int | None, message: object) -> None:
-    assert stop_message(Wanted(1, 7, 70, mode)) == message
+def test_each_way_to_stop_has_its_message(mode: CancelMode | None, message: object) -> None:
+    assert stop_message(CancelRequest(1, 7, 70, mode)) == message

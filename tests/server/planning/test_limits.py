@@ -14,12 +14,12 @@ from tests.schedules import set_clock
 
 import mainspring
 from mainspring import App
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Python
 from mainspring.server.planning.limits import LimitsLoop
 from mainspring.store.limits import parked
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules.overlap import Released
 from mainspring.store.tasks import jobs
 
 Eventually = Callable[..., Awaitable[Any]]

@@ -30,6 +30,7 @@ from mainspring.errors import ScheduleNotFound
 from mainspring.model.schedules.planning import AHEAD
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.states import CancelMode
 from mainspring.server.planning import scopes as scopes_module
 from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Connection, Database
@@ -522,7 +523,7 @@ class World:
         )
         held = {(row["id"], row["token"]): row["cancel_mode"] for row in rows}
         self.armed = [armed for armed in self.armed if (armed.task, armed.token) in held]
-        asked_back = [armed for armed in self.armed if held[armed.task, armed.token] == revoke.RECALL]
+        asked_back = [armed for armed in self.armed if held[armed.task, armed.token] == CancelMode.RECALL]
         given_back = [armed for armed in asked_back if self.dice.random() < 0.8]
         for armed in given_back:
             assert await revoke.confirm(conn, [armed.task], [armed.token]) == [armed.task]

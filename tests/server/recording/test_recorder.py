@@ -33,7 +33,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import jobs, output, ownership, tasks, transitions
+from mainspring.store.tasks import jobs, output, session_tasks, tasks, transitions
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 
@@ -306,7 +306,7 @@ async def test_a_report_on_an_attempt_of_an_earlier_session_outlives_a_lost_conn
     async def broken(*_: object) -> set[tuple[int, int]]:
         raise StoreUnavailable("gone for a moment")
 
-    monkeypatch.setattr(ownership, "own", broken)
+    monkeypatch.setattr(session_tasks, "own", broken)
     with pytest.raises(StoreUnavailable):
         await recorder.flush()
     monkeypatch.undo()

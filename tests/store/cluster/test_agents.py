@@ -11,7 +11,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, rescue
+from mainspring.store.tasks import claims, rescue, session_tasks
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -63,7 +63,7 @@ async def test_a_buried_session_is_neither_gone_nor_renewed(conn: Connection) ->
     session = await begin(conn, -1.0)
     await conn.execute("insert into mainspring.claim (session, batch, tasks) values ($1, 1, '{1,2}')", session)
     assert await rescue.gone(conn) == [session]
-    await rescue.bury(conn, session)
+    await rescue.forget(conn, session)
     assert await rescue.gone(conn) == []
     assert await renew(conn, session) == set()
     assert await conn.fetchval("select count(*) from mainspring.claim") == 0
@@ -71,7 +71,7 @@ async def test_a_buried_session_is_neither_gone_nor_renewed(conn: Connection) ->
 
 async def test_a_living_session_is_not_buried(conn: Connection) -> None:
     session = await begin(conn)
-    await rescue.bury(conn, session)
+    await rescue.forget(conn, session)
     assert await renew(conn, session) == {session}
 
 
@@ -109,12 +109,12 @@ async def test_a_claim_made_for_a_session_while_it_is_buried_is_still_found(
     async with claimer.transaction():
         claim = await claims.claim(claimer, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=0.0)
         assert await rescue.held(conn, session, 100) == []
-        await rescue.bury(conn, session)
+        await rescue.forget(conn, session)
     await claimer.close()
     assert await rescue.gone(conn) == [session]
     assert [h.task for h in await rescue.held(conn, session, 100)] == [claim.tasks[session][0].task]
     await conn.execute("delete from mainspring.task")
-    await rescue.bury(conn, session)
+    await rescue.forget(conn, session)
     assert await rescue.gone(conn) == []
 
 
@@ -127,7 +127,7 @@ async def test_a_claim_made_between_the_look_and_the_burial_is_not_thrown_away(
     await conn.execute("update mainspring.task set run_at = run_at - interval '1 s'")
     assert await rescue.held(conn, session, 100) == []
     await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=0.0)
-    await rescue.bury(conn, session)
+    await rescue.forget(conn, session)
     assert await rescue.gone(conn) == [session]
     assert len(await rescue.held(conn, session, 100)) == 1
 
@@ -142,8 +142,8 @@ async def test_who_is_to_be_cancelled_is_found_by_session(conn: Connection, make
     await conn.execute(
         "update mainspring.task set cancel_at = mainspring.now() where id = any($1)", [wanted, other, pending]
     )
-    assert await agents.cancelled(conn, [1, 3]) == [(1, wanted, 5, None)]
-    assert await agents.cancelled(conn, []) == []
+    assert await session_tasks.cancelled(conn, [1, 3]) == [(1, wanted, 5, None)]
+    assert await session_tasks.cancelled(conn, []) == []
 
 
 async def test_a_lease_is_renewed_or_ended_but_not_both(dsn: str) -> None:

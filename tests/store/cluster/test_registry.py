@@ -13,6 +13,7 @@ from mainspring.errors import NotFound
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.store.cluster import registry, settings
+from mainspring.store.limits import waits
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs
 
@@ -154,12 +155,12 @@ async def test_due_tasks_say_what_they_wait_for(conn: Connection) -> None:
     [able] = await enqueue(conn, "job")
     [unable] = await enqueue(conn, "train")
     [later] = await enqueue(conn, "train", delay="1 h")
-    found = await registry.waits(conn, [able, unable, later])
+    found = await waits.waits(conn, [able, unable, later])
     assert {id: wait.code for id, wait in found.items()} == {unable: "no_labels"}
     await enqueue(conn, "job", 2)
     await claim(conn, alpha, "job", 2)
     [last] = await enqueue(conn, "job")
-    assert (await registry.waits(conn, [last]))[last].code == "all_busy"
+    assert (await waits.waits(conn, [last]))[last].code == "all_busy"
 
 
 async def test_what_is_armed_ahead_does_not_make_an_agent_busy(conn: Connection) -> None:
@@ -169,7 +170,7 @@ async def test_what_is_armed_ahead_does_not_make_an_agent_busy(conn: Connection)
     pool = await conn.fetchval("select pool from mainspring.job")
     assert (await claims.claim(conn, OWNER, pool, [alpha], 5, [BOTTOM] * 10, ahead=7200.0)).size == 5
     [task] = await enqueue(conn, "job")
-    assert await registry.waits(conn, [task]) == {}
+    assert await waits.waits(conn, [task]) == {}
 
 
 async def test_pools_with_waiting_tasks_are_counted(conn: Connection) -> None:
@@ -184,10 +185,10 @@ async def test_pools_with_waiting_tasks_are_counted(conn: Connection) -> None:
     await enqueue(conn, "a", 2)
     await enqueue(conn, "b", 1)
     await enqueue(conn, "c", 1, delay="1 h")
-    [waiting] = await registry.waiting(conn)
+    [waiting] = await waits.waiting_pools(conn)
     assert (waiting.tasks, waiting.jobs, waiting.requirements.labels) == (3, ["a", "b"], {"gpu": "a100"})
-    assert await registry.waiting(conn, [waiting.pool]) == [waiting]
-    assert await registry.waiting(conn, [waiting.pool + 100]) == []
+    assert await waits.waiting_pools(conn, [waiting.pool]) == [waiting]
+    assert await waits.waiting_pools(conn, [waiting.pool + 100]) == []
 
 
 # ── settings, pools ─────────────────────────────────────────────────────────────────────────────

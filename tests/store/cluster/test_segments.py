@@ -14,7 +14,7 @@ from mainspring.store.cluster import servers
 from mainspring.store.cluster.servers import Newcomer
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, plans
-from mainspring.store.schedules.plans import Fire, Move
+from mainspring.store.schedules.plans import Advance, Fire
 from mainspring.store.tasks import claims, jobs, sticky
 from mainspring.store.tasks.sticky import Contest
 
@@ -78,10 +78,10 @@ async def test_a_server_that_nobody_knows_opens_nothing(conn: Connection, pool: 
 
 async def test_a_sticky_claim_takes_tasks_of_owned_segments_only(conn: Connection, pool: int, other: UUID) -> None:
     contest = Contest("customer", [("a", 1, 1000)], 1.0)
-    assert len(await sticky.left(conn, other, pool, FROM_BOTTOM)) == 1
+    assert len(await claims.left(conn, other, pool, FROM_BOTTOM)) == 1
     claim = await sticky.claim(conn, OWNER, pool, contest, 1000, FROM_BOTTOM, ahead=60.0)
     assert {armed.task % 2 for armed in claim.tasks[1]} == {0}
-    assert await sticky.left(conn, OWNER, pool, FROM_BOTTOM) == []
+    assert await claims.left(conn, OWNER, pool, FROM_BOTTOM) == []
 
 
 async def test_stragglers_of_others_are_not_looked_for(conn: Connection, pool: int, other: UUID) -> None:
@@ -106,7 +106,7 @@ async def test_a_planner_that_lost_the_segment_meanwhile_writes_nothing(conn: Co
     await create(conn, every=5)
     await conn.execute("update mainspring.segment set owner = $1", OWNER)
     [due] = await plans.due(conn, OWNER, 10)
-    move = Move(due.id, due.number, due.cursor, at(60), at(60), due.epoch)
+    move = Advance(due.id, due.number, due.cursor, at(60), at(60), due.epoch)
     fires = [Fire(due.id, at(5), "", at(5), None)]
     await conn.execute("update mainspring.segment set owner = $1", other)
     assert await plans.plan(conn, OWNER, [move], fires) == set()
@@ -122,6 +122,6 @@ async def test_lanes_are_those_of_owned_segments(conn: Connection) -> None:
     report = await create(conn, every=5, overlap="queue_all")
     [due] = await plans.due(conn, OWNER, 10)
     fires = [Fire(report, at(second), "", at(second), None) for second in (5, 10)]
-    await plans.plan(conn, OWNER, [Move(report, due.number, due.cursor, at(60), at(60), due.epoch)], fires)
-    assert len(await overlap.lanes(conn, OWNER, within=60.0)) == 1
-    assert await overlap.lanes(conn, uuid4(), within=60.0) == []
+    await plans.plan(conn, OWNER, [Advance(report, due.number, due.cursor, at(60), at(60), due.epoch)], fires)
+    assert len(await overlap.groups(conn, OWNER, within=60.0)) == 1
+    assert await overlap.groups(conn, uuid4(), within=60.0) == []

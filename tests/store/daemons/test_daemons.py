@@ -1,4 +1,4 @@
-"""Daemons in the database: as many replicas as are wanted, never two of one, renewed one after another."""
+"""Daemons: as many replicas as are wanted, never one of them twice, restarted one by one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from mainspring.model.tasks.jobs import Definition, Health, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.cluster import agents
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
-from mainspring.store.tasks import claims, jobs, output, partitions, tasks, transitions
+from mainspring.store.tasks import claims, jobs, output, partitions, session_tasks, tasks, transitions
 
 
 async def rows(conn: Connection) -> list[Any]:
@@ -344,7 +343,7 @@ async def test_with_a_health_check_the_next_waits_until_the_one_before_is_well(
     assert await restarting(conn) == ["2"]
 
 
-async def test_scaling_restarts_nobody(conn: Connection) -> None:
+async def test_scaling_restarts_no_replica(conn: Connection) -> None:
     await create(conn, daemon=2)
     await daemons.make(conn)
     await placed(conn)
@@ -372,7 +371,7 @@ async def test_one_that_is_to_restart_and_has_not_started_is_given_back(conn: Co
     [armed] = claim.tasks[1]
     await daemons.renew(conn, id)
     await daemons.roll(conn)
-    [wanted] = await agents.cancelled(conn, [1])
+    [wanted] = await session_tasks.cancelled(conn, [1])
     assert wanted.mode == 3
     assert await claims.give_back(conn, [armed.task], [armed.token]) == 1
     [row] = await rows(conn)

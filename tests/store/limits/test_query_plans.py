@@ -1,4 +1,4 @@
-"""Query plans of gates and lanes: what is looked at grows with what can move, not with what waits."""
+"""Query plans of release and parked: the cost grows with the tasks that can move, not with those that wait."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_full_job_with_many_waiting_keys_costs_nothing(conn: Connection)
 async def test_a_busy_key_with_many_tasks_is_walked_once(conn: Connection) -> None:
     gate = await define_job(conn, {"concurrency_key": "{k}"})
     await submit(conn, MANY, "'hot'")
-    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).aside:
+    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).parked:
         pass
     await conn.execute("vacuum mainspring.task")
     await submit(conn, 1, "'cold'")
@@ -115,12 +115,12 @@ async def test_a_busy_key_with_many_tasks_is_walked_once(conn: Connection) -> No
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
 @pytest.mark.parametrize("analysed", [False, True])
-async def test_the_end_of_a_task_touches_the_first_of_its_lane_alone(
+async def test_the_end_of_a_task_touches_only_the_first_task_parked_for_its_key(
     conn: Connection, mode: str, analysed: bool
 ) -> None:
     gate = await define_job(conn, {"concurrency_key": "{k}"})
     await submit(conn, 5000, "n % 2")
-    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).aside:
+    while (await release.release(conn, gate, 1000, ahead=0.0, beyond=1000)).parked:
         pass
     if analysed:
         await conn.execute("analyze mainspring.task")

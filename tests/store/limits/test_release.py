@@ -1,4 +1,4 @@
-"""Gates: limits that the database holds, by hand: who goes on, who stands aside, and who comes back."""
+"""Release: which tasks get slots, which are parked, and which return; each step called by hand."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mainspring.model.messages import Armed, Ending
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
+from mainspring.model.tasks.pools import PARKED
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.limits import parked, release
@@ -83,7 +84,7 @@ async def slots(conn: Connection) -> dict[int, tuple[int | None, int | None]]:
 
 
 async def in_lanes(conn: Connection) -> list[int]:
-    rows = await conn.fetch(f"select id from mainspring.task where pool = {release.LANE} order by id")
+    rows = await conn.fetch(f"select id from mainspring.task where pool = {PARKED} order by id")
     return [row["id"] for row in rows]
 
 
@@ -273,7 +274,7 @@ async def test_jobs_of_a_namespace_share_their_keys_and_others_do_not(conn: Conn
     assert await settle(conn) == [second]
 
 
-async def test_two_gatekeepers_that_give_one_key_at_the_same_moment_give_it_once(dsn: str, conn: Connection) -> None:
+async def test_two_concurrent_releases_give_one_key_once(dsn: str, conn: Connection) -> None:
     await define_job(conn, "one", concurrency_key="k")
     await define_job(conn, "two", concurrency_key="k")
     [first] = await submit(conn, "one")
@@ -290,7 +291,7 @@ async def test_two_gatekeepers_that_give_one_key_at_the_same_moment_give_it_once
     await other.close()
 
 
-async def test_nobody_stands_aside_for_a_task_that_is_ending(dsn: str, conn: Connection) -> None:
+async def test_no_task_is_parked_for_one_that_is_ending(dsn: str, conn: Connection) -> None:
     """Its end has looked for somebody in the lane, and will not look again."""
     await define_job(conn, concurrency_key="k")
     [first] = await submit(conn)
@@ -306,7 +307,7 @@ async def test_nobody_stands_aside_for_a_task_that_is_ending(dsn: str, conn: Con
     await other.close()
 
 
-async def test_who_ends_a_task_waits_for_one_who_stands_aside_for_it(dsn: str, conn: Connection) -> None:
+async def test_the_end_of_a_task_waits_for_a_release_that_parks_another_for_it(dsn: str, conn: Connection) -> None:
     await define_job(conn, concurrency_key="k")
     [first] = await submit(conn)
     await step(conn)
@@ -324,7 +325,7 @@ async def test_who_ends_a_task_waits_for_one_who_stands_aside_for_it(dsn: str, c
     await other.close()
 
 
-async def test_a_busy_key_with_thousands_of_tasks_hides_nobody(conn: Connection) -> None:
+async def test_a_busy_key_with_thousands_of_tasks_hides_no_other_task(conn: Connection) -> None:
     await define_job(conn, concurrency_key="{k}", max_running=2)
     [first, *_] = await submit(conn, count=5000, args='{"k": "hot"}')
     [other] = await submit(conn, args='{"k": "cold"}')
@@ -340,7 +341,7 @@ async def test_a_busy_key_with_thousands_of_tasks_hides_nobody(conn: Connection)
     assert len(await in_lanes(conn)) > 4000
 
 
-async def test_a_lane_that_nobody_woke_is_found_by_a_sweep(conn: Connection) -> None:
+async def test_a_sweep_finds_parked_tasks_that_were_not_woken(conn: Connection) -> None:
     await define_job(conn, concurrency_key="{k}")
     for k in "abc":
         await submit(conn, count=3, args=f'{{"k": "{k}"}}')
@@ -381,7 +382,7 @@ async def test_what_waits_can_be_cancelled_wherever_it_is(conn: Connection) -> N
     await define_job(conn, max_running=1, concurrency_key="k")
     released, aside, waiting = await submit(conn, count=3)
     await step(conn)
-    await conn.execute(f"update mainspring.task set pool = {release.LANE}, gate = pool where id = $1", aside)
+    await conn.execute(f"update mainspring.task set pool = {PARKED}, gate = pool where id = $1", aside)
     await conn.execute("update mainspring.task set concurrency_key = 'k' where id = $1", aside)
     assert await tasks.cancel(conn, waiting) is TaskState.CANCELLED
     assert await tasks.cancel(conn, released) is TaskState.CANCELLED
@@ -545,7 +546,7 @@ async def test_a_rate_holds_over_two_gates_of_one_job(conn: Connection) -> None:
     assert len(await settle(conn)) == 3
 
 
-async def test_rates_that_nobody_uses_are_forgotten(conn: Connection) -> None:
+async def test_unused_rates_are_deleted(conn: Connection) -> None:
     await set_clock(conn, 0)
     await define_job(conn, rate="1/second", burst=5)
     await submit(conn, count=3)

@@ -43,7 +43,7 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1, '{OWNER}'",
         {BY_TIME, BY_PLACE},
     ),
-    "sticky_left": (sticky._LEFT, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
+    "sticky_left": (claims._LEFT, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "give_back": (claims._GIVE_BACK, f"{_MANY}, {_MANY}", {BY_NUMBER}),
     "start": (transitions._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),

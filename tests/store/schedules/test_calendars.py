@@ -34,7 +34,7 @@ async def test_a_calendar_that_is_not_there(conn: Connection) -> None:
         await create(conn, every=5, calendars=["nope"])
 
 
-async def test_a_change_of_days_is_a_change_of_all_who_use_them(conn: Connection) -> None:
+async def test_a_change_of_days_changes_all_schedules_that_use_them(conn: Connection) -> None:
     await put_calendars(conn, {"work": ["2031-12-25"], "other": ["sun"]})
     users = [await create(conn, name, every=4, calendars=["work"]) for name in ("a", "b")]
     await create(conn, "c", every=4, calendars=["other"])

@@ -1,4 +1,4 @@
-"""The ledger read back: stories of plan times, what is missing, the past filled. The clock is the test's own."""
+"""Fires, explain, missed, backfill: the ledger read back, under a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -511,7 +511,7 @@ async def test_a_long_check_is_bounded_and_says_so(conn: Connection, monkeypatch
 # ── backfill ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def slots(conn: Connection, start: datetime, end: datetime, scopes: Any = ()) -> list[backfill.Slot]:
+async def slots(conn: Connection, start: datetime, end: datetime, scopes: Any = ()) -> list[backfill.FireKey]:
     stored = await schedules.find(conn, "s")
     return backfill.plan_backfill(stored.schedule, start, end, stored.now, scopes)
 
@@ -567,7 +567,7 @@ async def test_many_backfills_at_once_make_each_task_once_and_keep_one_limit(dsn
     await asyncio.gather(*(line.close() for line in lines))
 
 
-async def test_filling_goes_on_as_tasks_end(conn: Connection) -> None:
+async def test_a_backfill_continues_as_tasks_end(conn: Connection) -> None:
     await make(conn, every="1m")
     stored = await schedules.find(conn, "s")
     await schedules.run_now(conn, "s")  # is no part of it
@@ -593,9 +593,9 @@ async def test_a_backfill_takes_no_part_in_overlap(conn: Connection, planner: Pl
     assert [row["state"] for row in states] == [1], "it does not wait for them"
     await set_clock(conn, NOON + 20 * MINUTE)
     await plan(planner)
-    [lane] = await schedules_overlap.lanes(conn, OWNER, within=0.0)
-    assert len(lane.turns) == 2, "the two of the plan"
-    first, second = lane.turns
+    [group] = await schedules_overlap.groups(conn, OWNER, within=0.0)
+    assert len(group.turns) == 2, "the two of the plan"
+    first, second = group.turns
     await conn.execute("delete from mainspring.task where id = $1", first.task)
     assert len(await schedules_overlap.release(conn, [second.task])) == 1
 
@@ -629,7 +629,7 @@ async def test_the_limit_counts_scopes(conn: Connection, monkeypatch: pytest.Mon
         await slots(conn, NOON - HOUR, NOON)
 
 
-async def test_scopes_that_nobody_knows_are_refused(conn: Connection) -> None:
+async def test_unknown_scopes_are_refused(conn: Connection) -> None:
     await make(conn, every="10m", scopes=["eu", "us"])
     assert {scope for _, scope in await slots(conn, NOON - HOUR, NOON, ["us", "us"])} == {"us"}
     with pytest.raises(Conflict, match="has no scope 'asia'; it has: eu, us"):

@@ -1,4 +1,4 @@
-"""Turns: who waits in which lane, and the guarded moves of those whose turn comes or passes."""
+"""Overlap: which tasks of a group wait, and the guarded moves that release or skip them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from tests.schedules import Entry, at, claimed, create, finished, ledger, planne
 
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.overlap import Turn
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap, revoke
-from mainspring.store.schedules.revoke import KILL
 from mainspring.store.tasks import partitions, transitions
 
 
@@ -39,57 +38,57 @@ async def states(conn: Connection) -> list[int]:
 # ── lanes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_lane_holds_those_that_run_and_those_that_wait_in_order(conn: Connection, report: int) -> None:
+async def test_a_group_has_released_and_waiting_tasks_in_order(conn: Connection, report: int) -> None:
     first, second = await ids(conn)
-    assert await overlap.lanes(conn, OWNER, within=5.0) == []
+    assert await overlap.groups(conn, OWNER, within=5.0) == []
     await set_clock(conn, 5)
-    assert await overlap.lanes(conn, OWNER, within=5.0) == [
-        overlap.Lane("queue_all", [Turn(first, False, True), Turn(second, True, False)], 5.0)
+    assert await overlap.groups(conn, OWNER, within=5.0) == [
+        overlap.Group("queue_all", [Turn(first, False, True), Turn(second, True, False)], 5.0)
     ]
     await set_clock(conn, 10)
-    [lane] = await overlap.lanes(conn, OWNER, within=0.0)
-    assert [turn.is_due for turn in lane.turns] == [True, True]
+    [group] = await overlap.groups(conn, OWNER, within=0.0)
+    assert [turn.is_due for turn in group.turns] == [True, True]
 
 
-async def test_each_scope_is_a_lane_and_a_lane_without_a_waiting_task_is_none(conn: Connection) -> None:
+async def test_each_scope_is_a_group_and_a_group_without_a_waiting_task_is_none(conn: Connection) -> None:
     await set_clock(conn, 0)
     await create(conn, "a", every=5, overlap="skip", scopes=["x", "y"])
     await create(conn, "b", every=9, overlap="queue")
     await create(conn, "c", every=5)
     await planned(conn)
     await set_clock(conn, 5)
-    found = await overlap.lanes(conn, OWNER, within=5.0)
-    assert [(lane.overlap, [turn.waits for turn in lane.turns]) for lane in found] == [("skip", [False, True])] * 2
+    found = await overlap.groups(conn, OWNER, within=5.0)
+    assert [(group.overlap, [turn.waits for turn in group.turns]) for group in found] == [("skip", [False, True])] * 2
 
 
 async def test_the_policy_is_the_one_in_force_now(conn: Connection, report: int) -> None:
     await conn.execute("""update mainspring.schedule set policies = '{"overlap": "skip"}'""")
-    [lane] = await overlap.lanes(conn, OWNER, within=60.0)
-    assert lane.overlap == "skip"
+    [group] = await overlap.groups(conn, OWNER, within=60.0)
+    assert group.overlap == "skip"
     await conn.execute("update mainspring.schedule set policies = '{}'")
-    [lane] = await overlap.lanes(conn, OWNER, within=60.0)
-    assert lane.overlap == "allow"
+    [group] = await overlap.groups(conn, OWNER, within=60.0)
+    assert group.overlap == "allow"
 
 
-async def test_a_task_that_depends_on_another_is_in_no_lane(conn: Connection, report: int) -> None:
+async def test_a_task_that_depends_on_another_is_in_no_group(conn: Connection, report: int) -> None:
     """It is blocked too, and has no schedule."""
     await conn.execute("update mainspring.task set schedule_id = null, scope = null where state = 0")
-    assert await overlap.lanes(conn, OWNER, within=60.0) == []
+    assert await overlap.groups(conn, OWNER, within=60.0) == []
 
 
-async def test_a_long_queue_hides_no_other_lane(conn: Connection) -> None:
+async def test_a_long_queue_hides_no_other_group(conn: Connection) -> None:
     await set_clock(conn, 0)
     for name in ("a", "b"):
         await create(conn, name, every=1, overlap="queue_all", catch_up="all", max_per_tick=1000)
     await set_clock(conn, 300)
     await planned(conn)
-    found = await overlap.lanes(conn, OWNER, within=5.0)
-    assert [len(lane.turns) for lane in found] == [1 + overlap.WAITING_OF_A_LANE] * 2
+    found = await overlap.groups(conn, OWNER, within=5.0)
+    assert [len(group.turns) for group in found] == [1 + overlap.WAITING_OF_A_GROUP] * 2
 
 
 async def stopping(conn: Connection) -> list[bool]:
-    [lane] = await overlap.lanes(conn, OWNER, within=60.0)
-    return [turn.is_stopping for turn in lane.turns]
+    [group] = await overlap.groups(conn, OWNER, within=60.0)
+    return [turn.is_stopping for turn in group.turns]
 
 
 async def test_one_that_was_asked_to_stop_is_seen_so(conn: Connection, report: int) -> None:
@@ -102,7 +101,7 @@ async def test_one_that_was_asked_to_stop_is_seen_so(conn: Connection, report: i
 # ── moves ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_task_is_released_when_its_lane_is_free(conn: Connection, report: int) -> None:
+async def test_a_task_is_released_when_its_group_is_free(conn: Connection, report: int) -> None:
     _, second = await ids(conn)
     assert len(await overlap.release(conn, [second])) == 0, "the first is there"
     assert await states(conn) == [1, 0]
@@ -116,7 +115,7 @@ async def test_a_task_is_released_when_its_lane_is_free(conn: Connection, report
     assert [armed.task for armed in await claimed(conn, ahead=20)] == [second]
 
 
-async def test_one_that_waits_for_its_retry_keeps_its_lane(conn: Connection, report: int) -> None:
+async def test_a_task_that_waits_for_its_retry_keeps_its_group_busy(conn: Connection, report: int) -> None:
     _, second = await ids(conn)
     [armed] = await claimed(conn)
     failed = Ending(armed.task, armed.token, armed.job, 1, TaskState.FAILED, 1.0, 2.0)
@@ -124,7 +123,7 @@ async def test_one_that_waits_for_its_retry_keeps_its_lane(conn: Connection, rep
     assert len(await overlap.release(conn, [second])) == 0
 
 
-async def test_another_scope_or_schedule_does_not_keep_a_lane(conn: Connection) -> None:
+async def test_another_scope_or_schedule_does_not_keep_a_group_busy(conn: Connection) -> None:
     await set_clock(conn, 0)
     await create(conn, "a", every=5, overlap="skip", scopes=["x", "y"])
     await planned(conn)
@@ -138,7 +137,7 @@ async def test_where_overlap_is_allowed_now_all_are_released(conn: Connection, r
     assert await states(conn) == [1, 1]
 
 
-async def test_many_who_release_at_once_let_one_pass(dsn: str, conn: Connection) -> None:
+async def test_concurrent_releases_of_one_group_release_one_task(dsn: str, conn: Connection) -> None:
     await set_clock(conn, 0)
     await create(conn, every=2, overlap="queue_all")
     await planned(conn)
@@ -178,7 +177,7 @@ async def test_those_that_run_are_asked_to_stop(conn: Connection, report: int, k
     await started(conn, [armed])
     assert await overlap.stop(conn, await ids(conn), kill=kill) == 1
     rows = await conn.fetch("select cancel_at, cancel_mode from mainspring.task order by plan_time")
-    assert [tuple(row) for row in rows] == [(at(0), KILL if kill else None), (None, None)], (
+    assert [tuple(row) for row in rows] == [(at(0), CancelMode.KILL if kill else None), (None, None)], (
         "not one that waits its turn"
     )
     assert await overlap.stop(conn, [armed.task], kill=kill) == 0, "once"
@@ -209,5 +208,5 @@ async def test_one_that_was_asked_back_in_vain_can_still_be_stopped(conn: Connec
     assert await stopping(conn) == [False, False]
     assert await overlap.stop(conn, [armed.task], kill=kill) == 1
     row = await conn.fetchrow("select cancel_at, cancel_mode from mainspring.task where id = $1", armed.task)
-    assert (row["cancel_at"] is not None, row["cancel_mode"]) == (True, KILL if kill else None)
+    assert (row["cancel_at"] is not None, row["cancel_mode"]) == (True, CancelMode.KILL if kill else None)
     assert await stopping(conn) == [True, False]

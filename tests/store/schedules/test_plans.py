@@ -1,4 +1,4 @@
-"""The planner's statement: each plan time decided once, by whoever comes first; nothing written by who comes late."""
+"""Plans: each plan time is decided once, by the first planner; a planner that comes late writes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.schedules import Entry, at, claimed, create, ledger, live, planned, s
 
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap, plans, revoke, schedules
-from mainspring.store.schedules.plans import Fire, Move
+from mainspring.store.schedules.plans import Advance, Fire
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_who_computed_from_what_is_no_more_writes_nothing(conn: Connection, report: int, change: str) -> None:
+async def test_a_plan_of_an_outdated_schedule_writes_nothing(conn: Connection, report: int, change: str) -> None:
     found = await plans.due(conn, OWNER, 10)
     await conn.execute(CHANGES[change])
     before = await written(conn)
@@ -147,7 +147,7 @@ async def test_a_skip_that_is_in_the_ledger_stays_one(conn: Connection, report: 
 
 async def test_a_reason_makes_no_task_and_no_run(conn: Connection, report: int) -> None:
     [due] = await plans.due(conn, OWNER, 10)
-    move = Move(due.id, due.number, due.cursor, at(40), at(35))
+    move = Advance(due.id, due.number, due.cursor, at(40), at(35))
     fires = [Fire(report, at(20), "", at(20), "coalesced"), Fire(report, at(30), "", at(30), None)]
     assert await plans.plan(conn, OWNER, [move], fires) == {report}
     assert await ledger(conn, report) == [Entry(20, "", "coalesced"), Entry(30, "", None)]
@@ -181,7 +181,7 @@ async def test_trouble_keeps_the_cursor_and_is_over_when_it_is_planned(conn: Con
 # ── who takes turns ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_task_whose_lane_is_free_is_pending_and_all_behind_it_wait(conn: Connection) -> None:
+async def test_a_task_whose_group_is_free_is_pending_and_all_behind_it_wait(conn: Connection) -> None:
     await set_clock(conn, 0)
     report = await create(conn, every=5, overlap="queue_all", scopes=["a", "b"])
     await planned(conn)
@@ -223,7 +223,7 @@ HOT = {
     ),
     "confirm": (revoke._CONFIRM, "array_fill(7::bigint, array[100]), array_fill(7::bigint, array[100])"),
     "versions": (plans._VERSIONS, "7, '2031-03-29 12:00Z'"),
-    "lanes": (overlap._LANES, f"5, 100, '{OWNER}'"),
+    "groups": (overlap._GROUPS, f"5, 100, '{OWNER}'"),
     "release": (overlap._RELEASE, "array_fill(7::bigint, array[100]), false"),
 }
 
@@ -246,7 +246,7 @@ def walks(plan: dict[str, Any]) -> list[str]:
 
 
 def _is_bounded(node: dict[str, Any]) -> bool:
-    # The first lane is where the index begins; it holds only those that wait.
+    # The first group is where the index begins; it holds only those that wait.
     return bool(node.get("Index Cond")) or node.get("Index Name") == "task_turn"
 
 
@@ -281,7 +281,7 @@ async def fill(conn: Connection) -> None:
         """
         insert into mainspring.task (run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time,
                                      scope)
-        select $1, $1, 1, case when n % 2 = 0 then 1 else -1 end, n % 2, 5, '{}', n, $1, ''
+        select $1, $1, 1, case when n % 2 = 1 then 1 else -1 end, n % 2, 5, '{}', n, $1, ''
           from generate_series(1, $2::int) n
         """,
         at(86400),
@@ -359,5 +359,5 @@ async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Conne
         IDLE,
         report,
     )
-    [lane] = await overlap.lanes(conn, OWNER, within=5.0)
-    assert len(lane.turns) == overlap.WAITING_OF_A_LANE
+    [group] = await overlap.groups(conn, OWNER, within=5.0)
+    assert len(group.turns) == overlap.WAITING_OF_A_GROUP

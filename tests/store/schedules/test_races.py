@@ -1,4 +1,4 @@
-"""What several people do to schedules and calendars at the same moment, and what large schedules cost."""
+"""Races: concurrent changes of schedules and calendars, and what large schedules cost."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_schedule_made_while_its_calendar_changes_gets_the_new_days(dsn:
     await other.close()
 
 
-async def test_who_was_interrupted_while_a_calendar_spread_leaves_the_rest_to_the_next(conn: Connection) -> None:
+async def test_an_interrupted_spread_of_a_calendar_is_completed_by_the_next(conn: Connection) -> None:
     await jobs.register(conn, {"job": Definition(Command(("true",)))})
     await put_calendars(conn, {"rest": ("sun",)})
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Recalls: what becomes of planned tasks when their schedule is edited, paused or deleted."""
+"""Revoke: what becomes of planned tasks when their schedule is edited, paused or deleted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.schedules import Entry, at, claimed, create, finished, ledger, live, 
 
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.schedules import Schedule
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
@@ -21,7 +21,7 @@ from mainspring.server.recovery.rescuer import Rescuer
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import plans, revoke, schedules
-from mainspring.store.schedules.revoke import RECALL, Recalled
+from mainspring.store.schedules.revoke import Recalled
 from mainspring.store.tasks import claims, partitions, tasks, transitions
 from mainspring.wire.clock import Clock
 
@@ -82,7 +82,7 @@ async def test_after_an_edit_the_new_version_is_planned(conn: Connection, report
     assert (await schedules.find(conn, "report")).runs == 2
 
 
-async def test_one_that_waits_for_its_turn_is_taken_back_too(conn: Connection, report: int) -> None:
+async def test_a_blocked_task_is_revoked_too(conn: Connection, report: int) -> None:
     await schedules.change(
         conn, "report", lambda schedule: replace(schedule, policies=replace(schedule.policies, overlap="skip"))
     )
@@ -132,7 +132,7 @@ async def test_what_is_armed_is_asked_back(conn: Connection, report: int, change
     [armed] = await claimed(conn)
     assert await CHANGES[change](conn) == Recalled(taken_back=1, asked_back=1, running=0)
     row = await conn.fetchrow("select state, cancel_at, cancel_mode from mainspring.task")
-    assert tuple(row) == (2, at(0), RECALL)
+    assert tuple(row) == (2, at(0), CancelMode.RECALL)
     assert await ledger(conn, report) == [Entry(5, "", None)], "it may start yet"
     assert await revoke.confirm(conn, [armed.task], [armed.token]) == [armed.task]
     assert await live(conn, report) == []
@@ -159,7 +159,7 @@ async def test_one_that_is_given_back_is_planned_anew_and_once(conn: Connection,
     assert (stored.next_plan_at, stored.runs) == (at(15), 2)
 
 
-async def test_a_schedule_that_has_ended_goes_on_with_what_is_given_back(conn: Connection) -> None:
+async def test_a_schedule_that_has_ended_continues_with_revoked_plan_times(conn: Connection) -> None:
     await set_clock(conn, 0)
     await partitions.make_ahead(conn, days=1)
     report = await create(conn, once=at(5))
@@ -282,7 +282,7 @@ async def test_what_was_only_armed_when_its_agent_died_is_taken_back(
     await pause(conn)
     waiting = await conn.fetchrow("select state, cancel_mode from mainspring.task where id = $1", armed.task)
     if is_taken_back:
-        assert (waiting and tuple(waiting)) == ((2, RECALL) if rearmed else None)
+        assert (waiting and tuple(waiting)) == ((2, CancelMode.RECALL) if rearmed else None)
     else:
         assert tuple(waiting) == (2 if rearmed else 1, None)
 

@@ -1,4 +1,4 @@
-"""Schedules as people handle them: made, found, changed, paused, deleted, run now."""
+"""Schedules: created, found, changed, paused, deleted, run now."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_an_edit_makes_a_version_that_counts_from_now_on(conn: Connection)
     )
 
 
-async def test_who_changes_nothing_makes_no_version(conn: Connection) -> None:
+async def test_an_unchanged_schedule_keeps_its_version(conn: Connection) -> None:
     await create(conn, every=5)
     for enabled in (None, True):
         assert (await schedules.change(conn, "report", same, enabled=enabled)).recalled is None
@@ -182,7 +182,7 @@ async def test_edits_at_once_are_made_one_after_another(dsn: str, conn: Connecti
         await hand.close()
 
 
-async def test_who_waited_for_the_row_counts_from_when_it_was_free(dsn: str, conn: Connection) -> None:
+async def test_a_change_that_waited_for_the_row_is_in_force_from_when_it_got_it(dsn: str, conn: Connection) -> None:
     # A function that is replaced in another's transaction is not seen in time: this clock is a row.
     await conn.execute("create table mainspring.test_clock (at timestamptz)")
     await conn.execute("insert into mainspring.test_clock values ($1)", at(0))

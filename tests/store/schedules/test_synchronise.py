@@ -1,4 +1,4 @@
-"""The schedules of an application's code: additive, versioned, from many replicas at once, beside people's own."""
+"""Synchronise: schedules of an application's code: additive, versioned, from many replicas at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims: who gets which task, in which order, and never two the same."""
+"""Claims: which session gets which task, in which order, and never the same task twice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.cluster import OWNER
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.claim_floors import BOTTOM, Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
+from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs
@@ -90,8 +91,9 @@ async def test_only_what_is_due_is_claimed_or_due_within_the_lead(conn: Connecti
 @pytest.mark.parametrize("state", [TaskState.BLOCKED, TaskState.ASSIGNED, TaskState.RUNNING])
 async def test_only_pending_tasks_are_claimed(conn: Connection, pool: int, state: TaskState) -> None:
     [task] = await enqueue(conn)
-    await conn.execute("update mainspring.task set state = $2 where id = $1", task, int(state))
-    assert ids(await claim(conn, pool)) == []
+    own = blocked(str(pool)) if state is TaskState.BLOCKED else str(pool)
+    await conn.execute(f"update mainspring.task set state = $2, pool = {own} where id = $1", task, int(state))
+    assert ids(await claim(conn, (await row(conn, task))["pool"])) == []
 
 
 async def test_one_claim_serves_one_pool(conn: Connection, pool: int) -> None:

@@ -1,4 +1,4 @@
-"""Control: who may be paused and restarted, and what the wish leaves on the row."""
+"""Control: which tasks can be paused and restarted, and what the request leaves in the row."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from mainspring.model.tasks.jobs import Command, Definition, Placement, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
-from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap
-from mainspring.store.tasks import broadcast_ends, broadcasts, control, jobs, rescue, tasks, transitions
+from mainspring.store.tasks import broadcast_ends, broadcasts, control, jobs, rescue, session_tasks, tasks, transitions
 
 Act = Callable[[Connection, int], Awaitable[None]]
 COMMAND = Definition(Command(("sleep", "600")), retry=Retry(retries=0))
@@ -46,10 +45,10 @@ async def test_a_paused_task_runs_and_says_since_when_it_stands_still(conn: Conn
     assert view.paused_at is not None
     await control.pause(conn, running)
     assert (await tasks.get(conn, running)).paused_at == view.paused_at, "paused once"
-    assert await agents.paused(conn, [1]) == {1: {1: running}}
+    assert await session_tasks.paused(conn, [1]) == {1: {1: running}}
     await control.resume(conn, running)
     assert (await tasks.get(conn, running)).paused_at is None
-    assert await agents.paused(conn, [1]) == {}
+    assert await session_tasks.paused(conn, [1]) == {}
 
 
 async def test_the_next_attempt_of_a_paused_task_is_not_paused(conn: Connection, running: int) -> None:
@@ -62,7 +61,7 @@ async def test_the_next_attempt_of_a_paused_task_is_not_paused(conn: Connection,
 async def test_a_paused_task_can_be_cancelled(conn: Connection, running: int, kill: bool) -> None:
     await control.pause(conn, running)
     assert await tasks.cancel(conn, running, kill=kill) is TaskState.RUNNING
-    assert [wanted.mode for wanted in await agents.cancelled(conn, [1])] == [2 if kill else None]
+    assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [2 if kill else None]
 
 
 async def test_a_handler_is_not_paused_and_the_error_says_why(conn: Connection, make_task: MakeTask) -> None:
@@ -131,7 +130,7 @@ async def test_a_broadcast_is_paused_and_restarted_run_by_run(conn: Connection, 
 
 async def test_a_restarted_task_runs_again_at_once_and_pays_no_attempt(conn: Connection, running: int) -> None:
     await control.restart(conn, running)
-    assert [wanted.mode for wanted in await agents.cancelled(conn, [1])] == [3]
+    assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [3]
     verdict = after_attempt(COMMAND, restarted(running), 0.5)
     assert isinstance(verdict, Again)
     assert await transitions.retry(conn, [verdict]) == 1
@@ -148,17 +147,17 @@ async def test_an_at_most_once_task_is_not_restarted(conn: Connection, make_task
         await control.restart(conn, task)
 
 
-async def test_who_cancels_a_task_that_is_being_restarted_wins(conn: Connection, running: int) -> None:
+async def test_a_cancel_overrides_a_restart(conn: Connection, running: int) -> None:
     await control.restart(conn, running)
     await tasks.cancel(conn, running)
-    assert [wanted.mode for wanted in await agents.cancelled(conn, [1])] == [None]
+    assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [None]
     assert await transitions.retry(conn, [Again(restarted(running), 0.0, costs=False)]) == 0, "it does not run again"
 
 
 async def test_a_cancel_does_not_soften_a_kill(conn: Connection, running: int) -> None:
     await tasks.cancel(conn, running, kill=True)
     await tasks.cancel(conn, running)
-    assert [wanted.mode for wanted in await agents.cancelled(conn, [1])] == [2]
+    assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [2]
 
 
 async def test_a_task_whose_agent_dies_while_it_is_restarted_is_rescued_and_not_cancelled(
@@ -174,7 +173,7 @@ async def test_a_task_whose_agent_dies_while_it_is_restarted_is_rescued_and_not_
 async def test_the_next_task_of_a_schedule_stops_one_that_is_being_restarted(conn: Connection, running: int) -> None:
     await control.restart(conn, running)
     assert await overlap.stop(conn, [running], kill=False) == 1
-    assert [wanted.mode for wanted in await agents.cancelled(conn, [1])] == [None]
+    assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [None]
 
 
 # ── plans ───────────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +183,7 @@ async def test_the_next_task_of_a_schedule_stops_one_that_is_being_restarted(con
 @pytest.mark.parametrize(
     ("query", "arguments", "index"),
     [
-        (agents._PAUSED, ([1],), "task_paused"),
+        (session_tasks._PAUSED, ([1],), "task_paused"),
         (broadcasts._PASS_ON, (), "task_cancel"),
         (broadcasts._PASS_ON, (), "task_parent"),
         (broadcasts._ASSIGN, (5.0,), "task_parent"),

@@ -1,4 +1,4 @@
-"""Dependencies: children go on when their parents succeed, and are skipped when one does not."""
+"""Dependencies: children become pending when their parents succeed, and are skipped when one does not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_child_waits_out_of_every_claims_way(conn: Connection) -> None:
     assert await conn.fetchval("select pool < 0 from mainspring.task where id = $1", child)
 
 
-async def test_a_child_goes_on_when_the_last_of_its_parents_has_succeeded(conn: Connection) -> None:
+async def test_a_child_becomes_pending_when_its_last_parent_has_succeeded(conn: Connection) -> None:
     first, second = await enqueue(conn), await enqueue(conn)
     child = await enqueue(conn, first, second, first)
     await end(conn, first)
@@ -108,7 +108,7 @@ async def test_a_parent_that_still_lives_settles_nothing(conn: Connection) -> No
     assert await dependencies.left_over(conn, 10) == []
 
 
-async def test_what_nobody_settled_is_found(conn: Connection) -> None:
+async def test_unsettled_dependencies_are_found(conn: Connection) -> None:
     parents = [await enqueue(conn) for _ in range(3)]
     for parent in parents:
         await enqueue(conn, parent)

@@ -1,4 +1,4 @@
-"""Submission: the SQL functions as any language calls them, and the drivers that call them for us."""
+"""Enqueue: the SQL functions as any language calls them, and the drivers that call them."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def test_many_with_one_key_at_once_make_one_task(dsn: str, conn: Connectio
         await connection.close()
 
 
-async def test_who_waits_for_a_key_gets_it_when_the_first_gives_up(dsn: str, conn: Connection) -> None:
+async def test_a_submission_that_waits_for_a_key_gets_it_when_the_first_rolls_back(dsn: str, conn: Connection) -> None:
     other = await Database(dsn).connect()
     with pytest.raises(ZeroDivisionError):
         async with conn.transaction():

@@ -62,7 +62,7 @@ async def test_the_day_is_that_of_utc_whatever_the_sessions_timezone(conn: Conne
     assert "2031-05-01 00:00:00+00" in await conn.fetchval(at)
 
 
-async def test_many_who_make_them_at_once_make_each_once(dsn: str, conn: Connection) -> None:
+async def test_concurrent_processes_make_each_partition_once(dsn: str, conn: Connection) -> None:
     await set_clock(conn, datetime(2031, 5, 1, tzinfo=UTC))
     connections = [await Database(dsn).connect() for _ in range(5)]
     await asyncio.gather(*(partitions.make_ahead(connection, 3) for connection in connections))

@@ -182,7 +182,7 @@ async def test_what_lives_or_succeeded_cannot_be_run_again(
     assert (await tasks.get(conn, task)).state == state.label
 
 
-async def test_two_who_run_it_again_at_once_run_it_once(dsn: str, conn: Connection, make_task: MakeTask) -> None:
+async def test_two_concurrent_retries_by_hand_run_a_task_once(dsn: str, conn: Connection, make_task: MakeTask) -> None:
     task = await ended(conn, make_task, TaskState.FAILED)
     connections = [await Database(dsn).connect() for _ in range(4)]
     outcome = await asyncio.gather(*(tasks.run_again(c, task) for c in connections), return_exceptions=True)
@@ -212,7 +212,7 @@ async def test_attempts_come_in_order_with_the_one_that_runs_last(conn: Connecti
     assert [(a.number, a.state) for a in await tasks.attempts(conn, task)] == [(1, "timed_out"), (2, "succeeded")]
 
 
-async def test_output_goes_on_from_a_piece(conn: Connection) -> None:
+async def test_output_continues_after_a_chunk(conn: Connection) -> None:
     pieces = [Chunk(1, token, number, 1, 1.0, b"x") for token in (5, 9) for number in range(1, 131)]
     await transitions.output(conn, pieces)
     first = await output.read(conn, 1)
@@ -222,13 +222,13 @@ async def test_output_goes_on_from_a_piece(conn: Connection) -> None:
     assert [(p.token, p.number) for p in first + rest] == [(c.token, c.number) for c in pieces]
 
 
-async def test_what_has_ended_is_told_to_who_waits(conn: Connection, make_task: MakeTask) -> None:
+async def test_waiters_see_tasks_that_have_ended(conn: Connection, make_task: MakeTask) -> None:
     done, lives = await ended(conn, make_task, TaskState.FAILED, code="c", error="e", result="1"), await make_task()
     assert await tasks.ended(conn, [done, lives, 10**9]) == {done: tasks.Ended(TaskState.FAILED, "1", "c", "e")}
     assert await tasks.still_open(conn, [done, lives, 10**9]) == {lives}
 
 
-async def test_counts_cover_what_lives_what_ended_and_who_works(conn: Connection, make_task: MakeTask) -> None:
+async def test_counts_cover_live_tasks_ended_tasks_and_agents(conn: Connection, make_task: MakeTask) -> None:
     session = await agents.begin(conn, agents.Newcomer("worker-1", 10, {}, None), 60.0)
     await agents.begin(conn, agents.Newcomer("gone", 10, {}, None), -1.0)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Outcomes: every move is guarded by state and token, and can be repeated."""
+"""Transitions: every move is guarded by state and token, and can be repeated."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ async def test_output_is_kept_byte_for_byte_and_once(conn: Connection) -> None:
 # ── in the handler's own transaction ────────────────────────────────────────────────────────────
 
 
-async def test_who_is_stopped_between_its_completion_and_the_commit_loses_the_transaction(
+async def test_a_handler_that_hangs_before_its_commit_loses_the_transaction(
     dsn: str, conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the row stays locked for as long as the process is stopped, and the task cannot be rescued."""

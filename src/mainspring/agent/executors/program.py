@@ -17,7 +17,7 @@ import msgspec
 
 from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.model.limits.process_limits import in_words
-from mainspring.model.tasks.jobs import NO_LIMITS, Command, Limits
+from mainspring.model.tasks.jobs import NO_LIMITS, Command, ProcessLimits
 
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL")
 LONGEST_VARIABLE = 128 << 10  # Linux: the name, the value, "=" and the NUL at the end
@@ -92,7 +92,7 @@ def not_startable(program: Program, error: OSError) -> AttemptFailed:
     return AttemptFailed("not_startable", f"cannot start {what}: {error.strerror}", final=error.errno in HOPELESS)
 
 
-def failure(exit_code: int, stderr: bytes, limits: Limits) -> AttemptFailed:
+def failure(exit_code: int, stderr: bytes, limits: ProcessLimits) -> AttemptFailed:
     """The failure of a command, by its exit code (negative: a signal) and the end of its stderr."""
     text = stderr.decode(errors="replace").replace("\0", "").strip()[-LONGEST_MESSAGE:]
     last = text.rpartition("\n")[2].strip()  # most programs print the cause in their last line

@@ -1,8 +1,8 @@
-"""Daemons: when a replica that has ended runs again, and on which agent it goes.
+"""Daemons: when a replica whose attempt has ended runs again, and on which agent.
 
-Pure. A replica never ends by itself: whatever its attempt came to, another follows, after a wait that grows while its
-lives are short. What is no fault of its own costs nothing.
-Next: store/daemons/replicas.py, server/dispatch/daemons.py
+A replica never ends by itself: another attempt follows each one, after a backoff that grows while attempts are short.
+An attempt that was stopped through no fault of the replica does not count.
+Next: store/daemons/daemons.py
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from mainspring.model.messages import Ending
 from mainspring.model.placement.placement import Requirements, fits
 from mainspring.model.schedules.schedules import Policies
 
-MOST = 30_000  # that is counted: a smallint holds it
-PATIENCE = 2.0  # seconds that a replica waits for an agent that has fewer of its kind: each keeper looks twice by then
+MOST = 30_000  # of a count: a smallint holds it
+PATIENCE = 2.0  # seconds that a replica waits for an agent of another server with fewer replicas: two of its rounds
 
-_FREE = ("shutdown", "restarted", "lease_over")  # somebody else's wish
-_GONE = ("lost", "quarantined")  # its agent went, or could not renew its lease
+_FREE = ("shutdown", "restarted", "lease_over")  # stopped from outside
+_GONE = ("lost", "quarantined")  # its agent died or could not renew its lease
 
 
 def limits_of_a_daemon(job: str) -> ValidationError:
@@ -32,7 +32,7 @@ def limits_of_a_daemon(job: str) -> ValidationError:
 
 
 def check_can_stay_up(job: str, kind: str, *, broadcast: bool, limited: bool = False) -> None:
-    """A daemon is a process or a handler that goes on, on an agent that is chosen for it."""
+    """Refuse a job that ends by itself, or whose agents cannot be chosen one by one."""
     if limited:
         raise limits_of_a_daemon(job)
     if broadcast:
@@ -48,21 +48,21 @@ def check_can_stay_up(job: str, kind: str, *, broadcast: bool, limited: bool = F
 
 
 class Next(NamedTuple):
-    """The next life of a replica begins after `delay` seconds; the rest is what is remembered of those before."""
+    """The next attempt of a replica starts after `delay` seconds; the counts are of attempts in a row."""
 
     delay: float
-    failures: int
-    crashes: int
+    failures: int  # short attempts
+    crashes: int  # attempts whose agent was lost
 
 
 def next_life(ending: Ending, failures: int, crashes: int, policies: Policies, random: float) -> Next:
-    """What follows an attempt of a daemon, with so many short lives and lost agents in a row before it."""
+    """What follows an attempt of a replica, after so many short attempts and lost agents in a row."""
     if ending.started_at and ending.finished_at - ending.started_at >= policies.stable:
         failures = crashes = 0
     if ending.code in _FREE:
         return Next(0.0, failures, crashes)
     if ending.code in _GONE:
-        # Starts are recorded with a small delay, so the first loss counts in any case: see verdict.after_crash.
+        # Starts are recorded with a small delay, so the first loss counts in any case: see `verdict.after_crash`.
         if ending.started_at or not crashes:
             crashes = min(crashes + 1, MOST)
         return Next(_backoff(crashes - 1, policies, random), failures, crashes)
@@ -74,40 +74,40 @@ def next_life(ending: Ending, failures: int, crashes: int, policies: Policies, r
 
 
 def _backoff(count: int, policies: Policies, random: float) -> float:
-    """Seconds; none for the zeroth. Half of the wait is certain, half is spread."""
+    """Seconds to wait, half of them fixed and half random; 0 for a count of 0."""
     if count <= 0:
         return 0.0
     wait = min(policies.restart_delay * 2.0 ** min(count - 1, 60), policies.max_restart_delay)
     return wait * (0.5 + random / 2)
 
 
-class Waiting(NamedTuple):
-    """A replica that is due, and for how many seconds it has been."""
+class Unplaced(NamedTuple):
+    """A replica that has been due for `overdue` seconds."""
 
     task: int
     schedule: int
     requirements: Requirements
     overdue: float
-    full: frozenset[int] = frozenset()  # sessions that have not what it needs left, though room for others
+    full: frozenset[int] = frozenset()  # sessions with free slots, but without the amounts that it needs
 
 
 class Able(NamedTuple):
-    """What an agent has and offers."""
+    """The labels and amounts of an agent."""
 
     labels: Mapping[str, str]
     offers: Mapping[str, float]
 
 
 def place(
-    waiting: Sequence[Waiting],
+    waiting: Sequence[Unplaced],
     room: Mapping[int, int],
     sessions: Mapping[int, Able],
     replicas: Mapping[tuple[int, int], int],
 ) -> dict[int, int]:
-    """The sessions that replicas go to, by task: of those with room, the one with the fewest of its kind.
+    """The session for each replica, by task: of those with room, the one with the fewest replicas of its schedule.
 
-    `room` has the free places of the sessions here, `sessions` are all that live anywhere, `replicas` tells how
-    many of a schedule a session has. A session elsewhere that has fewer is given a moment to take the replica.
+    `room` has the free slots of this server's sessions, `sessions` has all live sessions of all servers, `replicas` is
+    how many replicas of a schedule a session holds. A session of another server with fewer gets a moment to claim it.
     """
     free = dict(room)
     has = Counter(replicas)

@@ -1,4 +1,4 @@
-"""Health checks from what people give: {"command": ["pg_isready"]} or {"http": "http://127.0.0.1:8080/healthz"}.
+"""Define health: a health check from {"command": ["pg_isready"]} or {"http": "http://127.0.0.1:8080/healthz"}.
 
 Next: agent/run/health.py
 """

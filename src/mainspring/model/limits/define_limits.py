@@ -1,6 +1,6 @@
-"""Limits from what people give: how many run at once, of a job or of a key, and how often they start.
+"""Define limits: checks the options of a job that limit how many tasks run at once and how often they start.
 
-Next: model/limits/limits.py
+Next: model/tasks/define_job.py
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from mainspring.errors import ValidationError
-from mainspring.model.limits.limits import PLACEHOLDER, Gate, Rate
+from mainspring.model.limits.limits import PLACEHOLDER, Limits, Rate
 from mainspring.model.words.names import check_name
 
 MAX_RUNNING = 10_000
 MAX_OF_A_KEY = 1_000
 MAX_BURST = 10_000
-MAX_RATE = 10_000.0  # per second: a start takes some microseconds of the database's time
-BATCH = 0.1  # seconds whose starts may come together, where no burst is given
+MAX_RATE = 10_000.0  # per second: a start costs the database some microseconds
+BATCH = 0.1  # seconds whose starts form the default burst
 
 RatePer = Literal["job", "key"]
 OPTIONS = ("max_running", "concurrency_key", "concurrency_limit", "rate", "burst", "rate_per")
@@ -27,8 +27,8 @@ _RATE = re.compile(r"(\d{1,9})\s*/\s*(s|second|sec|m|min|minute|h|hour|d|day)", 
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def define_gate(options: Mapping[str, Any], *, broadcast: bool) -> Gate | None:
-    """The gate from the options of a job, if there are limits among them."""
+def define_limits(options: Mapping[str, Any], *, broadcast: bool) -> Limits | None:
+    """The limits among the options of a job, if there are any."""
     given = [name for name in OPTIONS if options.get(name) is not None]
     if broadcast and given:
         raise ValidationError(
@@ -48,13 +48,13 @@ def define_gate(options: Mapping[str, Any], *, broadcast: bool) -> Gate | None:
             field="concurrency_limit",
         )
     running = options.get("max_running")
-    gate = Gate(
+    limits = Limits(
         max_running=None if running is None else _count(running, "max_running", MAX_RUNNING),
         key=None if key is None else _template(key),
         key_limit=None if limit is None else _count(limit, "concurrency_limit", MAX_OF_A_KEY),
         rate=_rate(options, has_key=key is not None),
     )
-    return None if gate == Gate() else gate
+    return None if limits == Limits() else limits
 
 
 def check_concurrency_key(key: object) -> str:

@@ -1,4 +1,4 @@
-"""Limits of a command from what people give, and back in words.
+"""Process limits: what one process of a command may use, from the option `limits`, and back in words.
 
 Next: model/tasks/define_job.py
 """
@@ -8,41 +8,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mainspring.errors import ValidationError
-from mainspring.model.tasks.jobs import NO_LIMITS, Limits
+from mainspring.model.tasks.jobs import NO_LIMITS, ProcessLimits
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.sizes import Size, size, size_in_words
 
-LEAST_MEMORY = 1 << 20  # less than any program needs only to start
-LEAST_FILES = 4  # the three that every program has, and one to load itself from
+LEAST_MEMORY = 1 << 20  # no program starts with less
+LEAST_FILES = 4  # stdin, stdout, stderr and the program itself
 MOST_FILES = 1 << 20
 
 
-def limits_of(given: Mapping[str, Size | Duration] | None) -> Limits:
+def define_process_limits(given: Mapping[str, Size | Duration] | None) -> ProcessLimits:
     """{"memory": "512MB", "cpu": "60s", "files": 256}; ValidationError names what is wrong."""
     if given is None:
         return NO_LIMITS
     if not isinstance(given, Mapping):
         raise ValidationError(f"limits: {given!r}; give them as {{'memory': '512MB', 'cpu': '60s'}}", field="limits")
-    unknown = sorted(map(str, given.keys() - set(Limits.__struct_fields__)))
+    unknown = sorted(map(str, given.keys() - set(ProcessLimits.__struct_fields__)))
     if unknown:
         raise ValidationError(f"limits: {unknown[0]!r} cannot be limited; memory, cpu and files can", field="limits")
     memory, cpu, files = given.get("memory"), given.get("cpu"), given.get("files")
-    limits = Limits(
+    limits = ProcessLimits(
         memory=None if memory is None else size(memory, field="limits", at_least=LEAST_MEMORY),  # type: ignore[arg-type]
         cpu=None if cpu is None else seconds(cpu, field="limits", at_least=0.001),
         files=None if files is None else _files(files),
     )
-    return NO_LIMITS if limits == NO_LIMITS else limits  # the default itself is left out of JSON
+    return NO_LIMITS if limits == NO_LIMITS else limits  # JSON leaves out the default by identity
 
 
-def in_words(limits: Limits) -> dict[str, str]:
-    """Those that there are."""
-    told = {
+def in_words(limits: ProcessLimits) -> dict[str, str]:
+    """The limits that are set."""
+    words = {
         "memory": None if limits.memory is None else size_in_words(limits.memory),
         "cpu": None if limits.cpu is None else f"{limits.cpu:g} s",
         "files": None if limits.files is None else str(limits.files),
     }
-    return {name: words for name, words in told.items() if words is not None}
+    return {name: limit for name, limit in words.items() if limit is not None}
 
 
 def _files(given: object) -> int:

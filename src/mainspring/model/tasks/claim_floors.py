@@ -1,13 +1,15 @@
-"""Floors: where a claim starts to look, so that it never walks the dead entries of what was claimed before.
+"""Claim floors: where a claim starts its scan, so that it never reads the dead entries of earlier claims.
 
-Per priority level there is the tip (the last position claimed) and the mark (the tip of a moment ago). A
-claim in full flow starts at the tip. One that may be the first after a pause starts at the mark, because
-a transaction that began before the tip may have committed after it. What lies below the mark is a
-straggler: a slow look of its own finds it and lowers the floor.
+Each priority level has a tip (the last position claimed) and a mark (the tip of a moment ago). A claim in full flow
+starts at the tip. One that may be the first after a pause starts at the mark, because a transaction that began before
+the tip may have committed after it. A task below the mark is a straggler: a separate, slower scan finds it and lowers
+the floor.
 Next: store/tasks/claims.py
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 
@@ -15,6 +17,14 @@ Floor = tuple[float, int]  # (run_at, id)
 
 BOTTOM: Floor = (0.0, 0)
 _LEVEL_INDEX = {priority: index for index, priority in enumerate(PRIORITY_LEVELS)}
+
+
+class Released(NamedTuple):
+    """Where a claim finds a task that overlap or limits have released: if it waited, that lies below the floor."""
+
+    pool: int
+    priority: int
+    position: Floor
 
 
 class Floors:

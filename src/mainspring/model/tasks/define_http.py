@@ -1,4 +1,4 @@
-"""HTTP jobs from what people give: every part checked, with an error that names it.
+"""Define HTTP: a request from the options of an HTTP job; every error names its option.
 
 Next: agent/executors/http.py
 """
@@ -15,13 +15,13 @@ from mainspring.model.tasks.jobs import Http
 from mainspring.model.tasks.payload import encode
 from mainspring.model.words.names import check_text
 
-MAX_URL = 8000  # characters; many servers take no longer request line
+MAX_URL = 8000  # characters; many servers refuse longer request lines
 MAX_HEADERS = 100
 MAX_HEADER_BYTES = 16 * 1024  # of all of them together
 MAX_BODY_BYTES = 1024 * 1024
 MAX_REDIRECTS = 20
 
-# What the client says itself, and what could make one request into two.
+# Headers that the client sets itself, and those that could split one request into two.
 RESERVED_HEADERS = frozenset(
     {
         *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection"),
@@ -46,7 +46,7 @@ def http(
     expect: str | int | Sequence[str | int] = (),
     redirects: int = 5,
 ) -> Http:
-    """A request. `body` is text, or `json` what can be written as JSON; `expect` says which answers are good."""
+    """A request. The body is the text `body` or the value `json`; `expect` has the statuses of success."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method.upper()) or method.upper() == "CONNECT":
         raise ValidationError(f"method: {method!r}; give one such as GET or POST", field="method")
     checked = _headers(headers or {})
@@ -71,7 +71,7 @@ def http(
 def check_url(url: object, *, field: str = "url") -> str:
     """An absolute http or https URL without credentials in it."""
     text = check_text(url, field=field, limit=MAX_URL)
-    if "\\" in text or not text.isprintable() or " " in text:  # programs differ in what they make of these
+    if "\\" in text or not text.isprintable() or " " in text:  # programs differ in how they read these
         raise ValidationError(
             f"{field}: holds a space, a control character or a backslash; write it as %20", field=field
         )
@@ -82,7 +82,7 @@ def check_url(url: object, *, field: str = "url") -> str:
         raise ValidationError(f"{field}: not a URL ({error})", field=field) from None
     if parts.scheme not in ("http", "https") or not host or port == 0:
         raise ValidationError(f"{field}: write http://HOST/PATH or https://HOST/PATH", field=field)
-    if "@" in parts.netloc:  # it would be shown wherever the URL is
+    if "@" in parts.netloc:  # it would be shown with the URL
         raise ValidationError(
             f"{field}: holds credentials; leave them out and give an Authorization header", field=field
         )
@@ -119,7 +119,7 @@ def _body(body: object) -> str:
 
 
 def _expect(given: str | int | Sequence[str | int]) -> tuple[str, ...]:
-    """Statuses ("204"), classes ("2xx") and ranges ("200-299"); one, or several, also with commas between them."""
+    """Statuses ("204"), classes ("2xx") and ranges ("200-299"); one or several, also separated by commas."""
     items = [given] if isinstance(given, (str, int)) else given
     if not isinstance(items, (list, tuple)):
         raise ValidationError(f"expect: {given!r}; give statuses such as 204, 2xx or 200-299", field="expect")
@@ -132,7 +132,7 @@ def _expect(given: str | int | Sequence[str | int]) -> tuple[str, ...]:
 
 
 def is_expected(expect: Sequence[str], status: int) -> bool:
-    """Whether an answer with this status is a good one; where nothing is said, any 2xx is."""
+    """Whether a response with this status is a success; by default any 2xx is."""
     for word in expect or ("2xx",):
         first, _, last = word.replace("x", "0").partition("-")
         end = last or (str(int(first) + 99) if "x" in word else first)

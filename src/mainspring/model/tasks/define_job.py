@@ -1,6 +1,6 @@
-"""Definitions from what people give: every option checked, with an error that names it.
+"""Define job: a definition from the options of a job; every error names its option.
 
-Next: sdk/app.py
+Next: store/tasks/jobs.py
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.daemons.define_health import define_health
-from mainspring.model.limits.define_limits import RatePer, define_gate
-from mainspring.model.limits.process_limits import limits_of
+from mainspring.model.limits.define_limits import RatePer, define_limits
+from mainspring.model.limits.process_limits import define_process_limits
 from mainspring.model.placement.define_placement import check_labels, define_placement
 from mainspring.model.tasks.jobs import (
     DEFAULT_PRIORITY,
@@ -32,7 +32,7 @@ from mainspring.model.words.names import check_name, check_text
 from mainspring.model.words.sizes import Size
 
 MAX_ARGV = 1000
-MAX_ARGV_BYTES = 128 * 1024  # of one argument, as Linux has it
+MAX_ARGV_BYTES = 128 * 1024  # of one argument: the limit of Linux
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
 MAX_WARM = 100
 
@@ -106,14 +106,14 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
             options.get("sticky"),
             options.get("broadcast", False),
         ),
-        gate=define_gate(options, broadcast=options.get("broadcast", False) is True),
+        gate=define_limits(options, broadcast=options.get("broadcast", False) is True),
         description=check_text(options.get("description", ""), field="description"),
     )
 
 
 def _unknown_option(name: str) -> ValidationError:
-    """With what may have been meant: of a job or, where a job is defined in code, of its schedule."""
-    from mainspring.model.schedules.define_schedule import When  # only here: it loads all that has to do with time
+    """With a suggestion: an option of a job or, where a job is defined in code, of its schedule."""
+    from mainspring.model.schedules.define_schedule import When  # only here: it is slow to import
 
     known = [*Options.__annotations__, *When.__annotations__]
     close = [_OTHER_NAMES[name]] if name in _OTHER_NAMES else get_close_matches(name, known, 1)
@@ -167,7 +167,7 @@ def _labels(given: Sequence[type[BaseException] | str | int], field: str) -> tup
 
 
 def priority_level(priority: str | int) -> int:
-    """low, normal, high, critical, or 0 to 9; a higher one goes first."""
+    """low, normal, high, critical, or 0 to 9; higher ones run first."""
     if isinstance(priority, str) and priority in PRIORITIES:
         return PRIORITIES[priority]
     if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 9:
@@ -209,7 +209,7 @@ def command(
         env=_environment(env),
         stdin=None if stdin is None else check_text(stdin, field="stdin", limit=1024 * 1024),
         user=None if user is None else check_name(user, field="user"),
-        limits=limits_of(limits),
+        limits=define_process_limits(limits),
         python=python,
         warm=_modules(arguments, shell=shell, python=python, warm=warm),
     )
@@ -229,7 +229,7 @@ def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _modules(argv: tuple[str, ...], *, shell: bool, python: bool, warm: Sequence[str]) -> tuple[str, ...]:
-    """The modules that are imported ahead."""
+    """The modules to import before the instant."""
     if not python:
         if warm:
             raise ValidationError("warm: only a Python script imports modules; it needs python", field="warm")

@@ -1,6 +1,6 @@
-"""What a job is: what to run, and the policies it runs under.
+"""Jobs: what to run, and the policies it runs under.
 
-The definition is stored as JSON in `job.definition`; `Job` adds what the database gave it.
+The definition is stored as JSON in `job.definition`: its field names never change.
 Next: model/messages.py
 """
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from mainspring.model.limits.limits import Gate
+from mainspring.model.limits.limits import Limits
 from mainspring.model.tasks.retry import Retry
 
 Delivery = Literal["at_least_once", "at_most_once", "effectively_once"]
@@ -21,19 +21,19 @@ PRIORITY_LEVELS = tuple(range(9, -1, -1))  # in the order in which they are clai
 DEFAULT_PRIORITY = PRIORITIES["normal"]
 
 
-class Limits(Struct, frozen=True, omit_defaults=True):
-    """What one process of a command may use at most."""
+class ProcessLimits(Struct, frozen=True, omit_defaults=True):
+    """The most that one process of a command may use."""
 
     memory: int | None = None  # bytes of address space
     cpu: float | None = None  # seconds of CPU time
     files: int | None = None  # open at the same time
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = ProcessLimits()
 
 
 class Command(Struct, frozen=True, tag="command", omit_defaults=True):
-    """A program and its arguments; a shell only when asked for."""
+    """A program and its arguments; a shell only on request."""
 
     argv: tuple[str, ...]
     shell: bool = False
@@ -41,20 +41,20 @@ class Command(Struct, frozen=True, tag="command", omit_defaults=True):
     env: dict[str, str] = {}
     stdin: str | None = None
     user: str | None = None  # to run as, if the agent allows it
-    limits: Limits = NO_LIMITS
-    python: bool = False  # argv is a script, or -m and a module: its interpreter is started before the instant
+    limits: ProcessLimits = NO_LIMITS
+    python: bool = False  # argv is a script, or -m and a module: its interpreter starts before the instant
     warm: tuple[str, ...] = ()  # modules that the interpreter imports before the instant
 
 
 class Python(Struct, frozen=True, tag="python", omit_defaults=True):
-    """A handler that the agent's application registered under this name."""
+    """A handler that the agent's application has registered."""
 
     handler: str
-    takes: tuple[str, ...] = ()  # which of schedules.FILLED are parameters of its
+    takes: tuple[str, ...] = ()  # those of schedules.FILLED that are its parameters
 
 
 class Http(Struct, frozen=True, tag="http", omit_defaults=True):
-    """A request, and which answers count as success."""
+    """A request, and which responses count as success."""
 
     method: str
     url: str
@@ -68,29 +68,29 @@ Run = Command | Python | Http
 
 
 def kind_of(run: Run) -> str:
-    """command, python or http: what JSON has as its type."""
+    """command, python or http: its `type` in JSON."""
     return str(run.__struct_config__.tag)
 
 
 class Placement(Struct, frozen=True, omit_defaults=True):
-    """Which of the agents that could run a task is to do so."""
+    """Which of the agents that could run a task gets it."""
 
-    strategy: str | None = None  # None: the strategy of the whole
+    strategy: str | None = None  # None: the strategy of the cluster
     needs: dict[str, float] = {}  # amounts that an agent must have free
-    prefer: dict[str, str] = {}  # labels that are taken first
+    prefer: dict[str, str] = {}  # labels of the agents that come first
     sticky: str | None = None  # name of an argument: tasks with equal values go to the same agent
     broadcast: bool = False  # one run on every agent that matches
 
 
 class Health(Struct, frozen=True, omit_defaults=True):
-    """How a daemon is asked whether it is well: a command that exits with 0, or a URL that answers with 2xx."""
+    """The health check of a daemon: a command that exits with 0, or a URL that responds with 2xx."""
 
     argv: tuple[str, ...] = ()
     url: str | None = None
     every: float = 10.0
     timeout: float = 5.0
     failures: int = 3  # in a row, before it is restarted
-    start: float = 0.0  # seconds after its start in which failures do not count
+    start: float = 0.0  # seconds after its start during which failures do not count
 
 
 class Definition(Struct, frozen=True, omit_defaults=True):
@@ -105,7 +105,7 @@ class Definition(Struct, frozen=True, omit_defaults=True):
     requires: dict[str, str] = field(default_factory=dict)  # labels an agent must have
     placement: Placement = Placement()
     health: Health | None = None
-    gate: Gate | None = None  # limits across the cluster
+    gate: Limits | None = None
     description: str = ""
 
 

@@ -1,6 +1,6 @@
-"""Payloads: JSON that every language and PostgreSQL can hold, or a clear error.
+"""Payload: JSON of arguments, results, progress and checkpoints, within what every language and PostgreSQL can hold.
 
-Used for arguments, results, progress and checkpoints. Next: sdk/signature.py
+Next: sdk/signature.py
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def encode(value: Any, what: str) -> str:
-    """The value as JSON text; a ValidationError that begins with `what` if it cannot be."""
+    """The value as JSON text; a ValidationError that begins with `what` if that is impossible."""
     if value is None:
         return "null"
     try:
@@ -44,7 +44,7 @@ def encode(value: Any, what: str) -> str:
 
 
 def _foreign(value: Any) -> Any:
-    """What msgspec knows nothing of. Pydantic's own say how they become JSON, with all that makes them again."""
+    """A type that msgspec does not know: Pydantic's types convert themselves, so that they can be read back."""
     pydantic = sys.modules.get("pydantic_core")
     root = type(value).__module__.partition(".")[0]
     if pydantic is not None and (hasattr(type(value), "__pydantic_serializer__") or root.startswith("pydantic")):
@@ -75,7 +75,7 @@ def _check(value: Any, what: str, depth: int) -> None:
 
 
 def decode(text: str, what: str) -> Any:
-    """JSON that a person typed, under the same rules; duplicate keys are refused too."""
+    """JSON that a person typed, under the same rules and without duplicate keys."""
     import json
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def decode(text: str, what: str) -> Any:
 
 
 def cut(text: str) -> str:
-    """An error message that PostgreSQL can hold; a long one loses its middle, and says so."""
+    """An error message that PostgreSQL can store; a long one is cut in its middle."""
     text = text.replace("\x00", "\ufffd").encode(errors="replace").decode()
     if len(text) <= MAX_ERROR:
         return text

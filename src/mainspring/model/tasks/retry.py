@@ -1,6 +1,6 @@
-"""Retry policy: whether a failed attempt is followed by another, and after how long.
+"""Retry: whether another attempt follows a failed one, and after how long. The caller gives the random number.
 
-Pure: the caller gives the random number. Next: model/tasks/verdict.py
+Next: model/tasks/verdict.py
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Backoff = Literal["fixed", "linear", "exponential", "jitter"]
 MAX_RETRIES = 1000
 MAX_DELAYS = 100
 
-# Further attempts if nothing is said, by the kind of job. Handlers are written to run again, and a call carries an
-# idempotency key; of a command nobody knows whether it may run twice, and cron would not run it again either.
+# Default retries by the kind of job. Handlers are written to run again, and a call carries an idempotency key; a
+# command may not be safe to repeat, and cron would not repeat it either.
 DEFAULT_RETRIES = {"python": 3, "http": 3, "command": 0}
 
 
@@ -36,7 +36,7 @@ class Retry(Struct, frozen=True, omit_defaults=True):
     abort_on: tuple[str, ...] = ()
 
     def allows(self, attempt: int, labels: Sequence[str]) -> bool:
-        """True if attempt number `attempt` (from 1), which failed with `labels`, may be followed."""
+        """Whether another attempt may follow attempt number `attempt` (from 1), which failed with `labels`."""
         if attempt > self.retries:
             return False
         if any(label in self.abort_on for label in labels):
@@ -45,7 +45,7 @@ class Retry(Struct, frozen=True, omit_defaults=True):
 
     def delay_after(self, attempt: int, random: float) -> float:
         """Seconds to wait after failed attempt number `attempt`; `random` is in [0, 1)."""
-        attempt = max(1, attempt)  # an agent told it
+        attempt = max(1, attempt)  # an agent reported it
         if self.delays:
             return self.delays[min(attempt, len(self.delays)) - 1]
         match self.backoff:
@@ -56,5 +56,5 @@ class Retry(Struct, frozen=True, omit_defaults=True):
             case "exponential" | "jitter":
                 wait = self.delay * 2.0 ** min(attempt - 1, 60)
         wait = min(wait, self.max_delay)
-        # Half of the wait is certain, so that a retry never comes at once; half is spread.
+        # Half of the wait is fixed, so that a retry never comes at once; half is random.
         return wait * (0.5 + random / 2) if self.backoff == "jitter" else wait

@@ -1,15 +1,17 @@
-"""The states of a task and the moves between them, told once; what can be derived is derived.
+"""States of a task, the moves between them, and the ways to cancel one.
 
     blocked → pending → assigned → running → succeeded | failed | timed_out | cancelled
                  ↑__________|__________|         skipped (never started) · lost (outcome unknown)
                   retry, recall, rescue
 
-Each move is one guarded statement in `store/`: the states it leaves are in its WHERE.
-Next: store/postgres/migrations/0001_schema.sql
+Each move is one guarded statement in `store/`. The statement takes both ends from the move: `set {START.enters}` and
+`where {START.leaves}`. tests/store/test_moves.py runs every statement against every state.
+Next: model/tasks/pools.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -38,10 +40,36 @@ class TaskState(IntEnum):
         return cls[label.upper()]
 
 
+class CancelMode(IntEnum):
+    """How a task that an agent holds is asked to stop: `task.cancel_mode`. NULL there: stop it, with its grace."""
+
+    RECALL = 1  # only if it has not started
+    KILL = 2  # without grace
+    RESTART = 3  # then run it again, which costs no attempt
+
+
+def among(values: Iterable[IntEnum]) -> str:
+    """`(2, 3)`, for SQL."""
+    return f"({', '.join(str(int(value)) for value in sorted(values))})"
+
+
+RUNS_AGAIN = among((CancelMode.RECALL, CancelMode.RESTART))  # a task whose attempt ends under these modes stays live
+
+
 @dataclass(frozen=True, slots=True)
 class Move:
     sources: frozenset[TaskState]
     target: TaskState
+
+    @property
+    def leaves(self) -> str:
+        """The guard, for a WHERE: `state in (2, 3)`."""
+        return f"state in {among(self.sources)}" if len(self.sources) > 1 else f"state = {min(self.sources):d}"
+
+    @property
+    def enters(self) -> str:
+        """For a SET: `state = 1`."""
+        return f"state = {self.target:d}"
 
 
 def move(*sources: TaskState, to: TaskState) -> Move:
@@ -57,19 +85,27 @@ BLOCKED, PENDING, ASSIGNED, RUNNING = (
 
 UNBLOCK = move(BLOCKED, to=PENDING)
 ARM = move(PENDING, to=ASSIGNED)
+EXPAND = move(PENDING, to=RUNNING)  # a broadcast, whose runs are armed with it
 START = move(ASSIGNED, to=RUNNING)
-RECALL = move(ASSIGNED, to=PENDING)  # taken back before it started: costs no attempt
-RETRY = move(ASSIGNED, RUNNING, to=PENDING)  # the attempt failed, another follows
-RESCUE = move(ASSIGNED, RUNNING, to=PENDING)  # its agent is gone
+RECALL = move(ASSIGNED, to=PENDING)  # given back before it started: costs no attempt
+RETRY = move(ASSIGNED, RUNNING, to=PENDING)  # the attempt failed, or its agent is gone: another attempt follows
 SUCCEED = move(ASSIGNED, RUNNING, to=TaskState.SUCCEEDED)
 FAIL = move(ASSIGNED, RUNNING, to=TaskState.FAILED)
 TIME_OUT = move(ASSIGNED, RUNNING, to=TaskState.TIMED_OUT)
+LOSE = move(ASSIGNED, RUNNING, to=TaskState.LOST)
 CANCEL = move(BLOCKED, PENDING, ASSIGNED, RUNNING, to=TaskState.CANCELLED)
 SKIP = move(BLOCKED, PENDING, to=TaskState.SKIPPED)
-LOSE = move(ASSIGNED, RUNNING, to=TaskState.LOST)
+FAIL_UNSENT = move(PENDING, to=TaskState.FAILED)  # a broadcast that found no agent at its instant
+LOSE_UNSENT = move(PENDING, to=TaskState.LOST)  # a run of a broadcast whose agent is gone before the next attempt
 
-MOVES = (UNBLOCK, ARM, START, RECALL, RETRY, RESCUE, SUCCEED, FAIL, TIME_OUT, CANCEL, SKIP, LOSE)
+MOVES = (
+    *(UNBLOCK, ARM, EXPAND, START, RECALL, RETRY),
+    *(SUCCEED, FAIL, TIME_OUT, LOSE, CANCEL, SKIP, FAIL_UNSENT, LOSE_UNSENT),
+)
 
 TERMINAL = frozenset(TaskState) - {source for m in MOVES for source in m.sources}
 ACTIVE = FAIL.sources  # an agent holds the task
 LIVE = frozenset(TaskState) - TERMINAL
+
+IS_ACTIVE = f"state in {among(ACTIVE)}"  # for the WHERE of SQL
+IS_WAITING = f"state in {among(LIVE - ACTIVE)}"  # no agent holds it

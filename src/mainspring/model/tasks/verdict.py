@@ -1,6 +1,5 @@
-"""Verdict: what becomes of a task when one of its attempts has ended.
+"""Verdict: what follows an attempt that has ended: a terminal state, or pending again after a delay.
 
-Pure: (job, ending) → the task ends in a state, or goes back to pending after a delay.
 Next: server/recording/recorder.py
 """
 
@@ -18,21 +17,21 @@ MAX_CRASHES = 3
 
 
 class Again(NamedTuple):
-    """The attempt is followed by another one `delay` seconds from now."""
+    """Another attempt follows after `delay` seconds."""
 
     ending: Ending
     delay: float
     costs: bool  # whether the attempt counts
-    crash: bool = False  # whether it ended with its agent
+    crash: bool = False  # whether its agent died
 
 
 def after_attempt(definition: Definition | None, ending: Ending, random: float) -> Ending | Again:
-    """The verdict on an attempt that its agent reported. Without a definition there is no second try."""
+    """The verdict on an attempt that its agent reported. Without a definition there is no retry."""
     if ending.snooze is not None:
         return Again(ending, ending.snooze, costs=False)
-    if ending.code == "restarted":  # somebody's wish, whatever its delivery
+    if ending.code == "restarted":  # on request, whatever its delivery
         return Again(ending, 0.0, costs=False)
-    if ending.code in ("shutdown", "lost", "lease_over"):  # its agent had to stop it: no fault of its own
+    if ending.code in ("shutdown", "lost", "lease_over"):  # its agent had to stop it
         if definition is not None and definition.delivery == "at_most_once":
             return replace(ending, state=TaskState.LOST)
         return Again(ending, 0.0, costs=False)
@@ -45,7 +44,7 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
 
 
 def at_least_after(seconds: float, verdict: Ending | Again) -> Ending | Again:
-    """The same verdict; another attempt follows not before so many seconds."""
+    """The same verdict, with a delay of at least so many seconds."""
     return verdict._replace(delay=max(verdict.delay, seconds)) if isinstance(verdict, Again) else verdict
 
 
@@ -60,13 +59,13 @@ def after_crash(
     scheduled: bool = False,
     handed_on: bool = False,
 ) -> Ending | Again:
-    """The verdict on an attempt whose agent is gone; `crashes` counts those before it.
+    """The verdict on an attempt whose agent is gone, after `crashes` earlier ones.
 
-    What is `scheduled` stands for a plan time and goes back to pending whatever attempts remain; any other retries
-    while they do. What was `handed_on` never came to its agent, which lives on: that is nobody's crash.
+    A `scheduled` task has a plan time and is requeued whatever attempts remain; any other retries while some remain. A
+    task that was `handed_on` never reached its agent, which lives on: that is no crash.
 
-    `started` is what the database knows. Starts are recorded with a small delay, so the first crash counts
-    in any case; after it the task runs carefully, each start durable before it begins, and is known exactly.
+    `started` is what the database knows. Starts are recorded with a small delay, so the first crash counts in any case;
+    after it each start of the task is durable before it begins, and is known exactly.
     """
     if cancelled:
         return replace(ending, state=TaskState.CANCELLED, code="cancelled")

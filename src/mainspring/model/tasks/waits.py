@@ -1,6 +1,6 @@
-"""Waits: why a task that could run is not taken by anybody, in words that say what to do about it.
+"""Waits: why no agent takes a task that is due, in words that say what to do about it.
 
-Next: store/cluster/registry.py
+Next: cli/tasks/tasks.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PASSING = {"all_busy", "concurrency_key", "max_running", "rate"}
 
 
 class Known(Struct, frozen=True):
-    """A living agent, as anybody can see it."""
+    """A live agent, as the database knows it."""
 
     session: int
     name: str
@@ -25,7 +25,7 @@ class Known(Struct, frozen=True):
     labels: dict[str, str]
     offers: dict[str, float]
     draining: bool = False
-    due: int = 0  # tasks it holds whose time has come
+    due: int = 0  # due tasks that it holds
     used: dict[str, float] = {}  # of what it offers
 
     def is_free_for(self, needs: Mapping[str, float]) -> bool:
@@ -47,12 +47,12 @@ class Wait(Struct, frozen=True):
 
     @property
     def is_unrunnable(self) -> bool:
-        """Whether it waits for more than for others to end."""
+        """Whether it would wait even if all others ended."""
         return self.code not in _PASSING
 
 
 def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
-    """Why none of these agents, which are all there are, takes a due task; None if one of them can at once."""
+    """Why none of `agents`, which are all live ones, takes a due task; None if one of them can at once."""
     if not agents:
         start = "start one with `mainspring up`, `worker` or `agent`, and see that a server runs"
         return Wait("no_agents", "no agent is connected", start)
@@ -79,11 +79,11 @@ def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
 
 
 class Limited(Struct, frozen=True):
-    """A task that has not passed its gate, and the limits there as they are now."""
+    """A task that waits for its limits, and their present use."""
 
     key: str | None = None
     key_limit: int | None = None
-    holders: Sequence[int] = ()  # tasks that have slots of the key, the first of them
+    holders: Sequence[int] = ()  # tasks that hold slots of the key
     max_running: int | None = None
     running: int = 0
     rate: Rate | None = None
@@ -91,7 +91,7 @@ class Limited(Struct, frozen=True):
 
 
 def why_limited(task: Limited) -> Wait | None:
-    """Which limit holds it back; None if it is about to go on."""
+    """The limit that it waits for; None if it is about to be released."""
     if task.key is not None and task.key_limit is not None and len(task.holders) >= task.key_limit:
         named = "task" if len(task.holders) == 1 else "tasks"
         verb = "has" if len(task.holders) == 1 else "have"

@@ -24,7 +24,7 @@ from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import broadcasts, claims, rescue
+from mainspring.store.tasks import broadcasts, claims, rescue, session_tasks
 from mainspring.store.tasks.claims import Claim
 from mainspring.wire.clock import Clock, boottime
 
@@ -219,8 +219,8 @@ class Gateway:
         async with self._line as conn:
             if self._catalogue.broadcast_pools:
                 await broadcasts.pass_on_cancels(conn)
-            paused = await agents.paused(conn, list(self._sessions))
-            wanted = await agents.cancelled(conn, list(self._sessions))
+            paused = await session_tasks.paused(conn, list(self._sessions))
+            wanted = await session_tasks.cancelled(conn, list(self._sessions))
             await self._send_stop_orders(conn)
         for session in list(self._sessions.values()):
             if messages := session.pause(paused.get(session.id, {})):
@@ -246,7 +246,7 @@ class Gateway:
             if session is not None:  # else its agent learns on reconnect which attempts it may keep
                 session.link.post([Cancel([Held(order.task, order.token)], kill=True)])
         if orders:
-            await rescue.told(conn, orders)
+            await rescue.stops_sent(conn, orders)
 
     async def drain(self) -> None:
         """Claim nothing more. The local agent gives back what has not started; remote ones reconnect elsewhere."""

@@ -17,6 +17,7 @@ from mainspring.store.cluster import agents, tokens
 from mainspring.store.cluster.agents import Newcomer
 from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks.session_tasks import take_over
 
 MAX_SLOTS = 100_000
 MAX_LABELS = 100
@@ -56,7 +57,7 @@ async def open_session(
     if hello.session is None:
         return Accepted(await agents.begin(conn, newcomer, lease), instance, [], 0, credential, database)
     held = [h for h in hello.held if 0 < h.task < 2**63 and 0 < h.token < 2**63]
-    taken = await agents.go_on(conn, newcomer, lease, [h.task for h in held], [h.token for h in held])
+    taken = await take_over(conn, newcomer, lease, [h.task for h in held], [h.token for h in held])
     return Accepted(taken.session, instance, taken.tasks, taken.batch, credential, database)
 
 

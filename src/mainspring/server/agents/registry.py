@@ -18,6 +18,7 @@ from mainspring.server.agents.session import AgentSession
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.cluster import registry
 from mainspring.store.daemons import replicas
+from mainspring.store.limits.waits import COUNTED, WaitingPool, waiting_pools
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import boottime
 
@@ -84,14 +85,14 @@ class Registry:
         due = [pool for pool, at in self._warn_at.items() if at <= boottime()]
         if due:
             async with self._database.acquire() as conn:
-                for waiting in await registry.waiting(conn, due):
+                for waiting in await waiting_pools(conn, due):
                     self._warn_at[waiting.pool] = boottime() + WARN_EVERY
                     _warn(waiting, waits[waiting.pool])
         return 0
 
 
-def _warn(waiting: registry.Waiting, wait: Wait) -> None:
-    more = " or more" if waiting.tasks == registry.COUNTED else ""
+def _warn(waiting: WaitingPool, wait: Wait) -> None:
+    more = " or more" if waiting.tasks == COUNTED else ""
     count = "1 task" if waiting.tasks == 1 else f"{waiting.tasks}{more} tasks"
     verb = "waits" if waiting.tasks == 1 else "wait"
     log.warning("%s of %s %s: %s", count, ", ".join(waiting.jobs), verb, wait.reason)

@@ -28,10 +28,10 @@ from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import copies
 from mainspring.model.placement.strategies import Candidate
 from mainspring.model.reports import Report, about, items
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.store.cluster.agents import Vital, Wanted
-from mainspring.store.schedules.revoke import KILL, RECALL, RESTART
+from mainspring.store.cluster.agents import Vital
+from mainspring.store.tasks.session_tasks import CancelRequest
 from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 
@@ -258,9 +258,9 @@ def _within(low: Number, value: Number, high: Number) -> Number:
     return min(high, max(low, value))
 
 
-def stop_message(attempt: Wanted) -> ServerMessage:
+def stop_message(attempt: CancelRequest) -> ServerMessage:
     """The message that cancels or recalls an attempt."""
     held = [Held(attempt.task, attempt.token)]
-    if attempt.mode == RECALL:
+    if attempt.mode == CancelMode.RECALL:
         return Recall(held)
-    return Cancel(held, kill=attempt.mode == KILL, restart=attempt.mode == RESTART)
+    return Cancel(held, kill=attempt.mode == CancelMode.KILL, restart=attempt.mode == CancelMode.RESTART)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 
 from mainspring.loops import Alarm, Signal
-from mainspring.model.daemons.daemons import Waiting, place
+from mainspring.model.daemons.daemons import Unplaced, place
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.daemons import daemons, replicas
@@ -66,12 +66,12 @@ class DaemonsLoop:
             if not room:
                 return 0
             full = {pool: frozenset(room.keys() - its.keys()) for pool, its in rooms.items()}
-            waiting = [Waiting(one.task, one.schedule, pools[one.pool], -one.due_in, full[one.pool]) for one in known]
+            waiting = [Unplaced(one.task, one.schedule, pools[one.pool], -one.due_in, full[one.pool]) for one in known]
             with self._gateway.claiming():
                 async with self._line as conn:
                     return await self._claim(conn, waiting, room)
 
-    async def _claim(self, conn: Connection, waiting: list[Waiting], room: dict[int, int]) -> int:
+    async def _claim(self, conn: Connection, waiting: list[Unplaced], room: dict[int, int]) -> int:
         placed = place(waiting, room, await replicas.sessions(conn), await replicas.held(conn))
         if not placed:
             return 0

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from mainspring.model.messages import Armed
 from mainspring.model.placement.placement import Requirements
-from mainspring.model.tasks.claim_floors import Floor, Floors
+from mainspring.model.tasks.claim_floors import Floor, Floors, Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
@@ -22,7 +22,6 @@ from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.dispatch.placement import AgentPlacement
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database, Line
-from mainspring.store.schedules.overlap import Released
 from mainspring.store.tasks import claims, sticky
 from mainspring.store.tasks.enqueue import Submission, submit_and_claim
 from mainspring.wire.clock import Clock, boottime
@@ -129,7 +128,7 @@ class Dispatcher:
     async def _lower_floors(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim skips tasks between those it takes: the next one must find them."""
         async with self._line as conn:
-            for priority, position in await sticky.left(conn, self._server_lease.id, pool, start):
+            for priority, position in await claims.left(conn, self._server_lease.id, pool, start):
                 floors.lower(priority, position)
 
     async def _claim_ahead(self, pool: int, requirements: Requirements) -> int:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 
 from mainspring.loops import Alarm, Signal
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.store.limits import parked, release
 from mainspring.store.limits.release import Passed
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.schedules.overlap import Released
 
 LOOK_EVERY = 1.0  # seconds between steps where nothing wakes it
 SWEEP_EVERY = 10.0  # seconds between searches for parked tasks that may run and were not woken
@@ -51,7 +51,7 @@ class LimitsLoop:
                     soonest.append(due_in - self._ahead)
                     continue
                 passed = await self._release(conn, gate)
-                moved += len(passed.released) + passed.aside
+                moved += len(passed.released) + passed.parked
                 soonest += self._retry_in(passed, due_in)
         self._beyond = {gate: beyond for gate, beyond in self._beyond.items() if gate in waiting}
         self._alarm.set(min(soonest, default=None))
@@ -63,10 +63,10 @@ class LimitsLoop:
         """Release due tasks; if none moved and there is room left, those that are due soon."""
         beyond = self._beyond.get(gate, 0)
         passed = await release.release(conn, gate, BATCH, ahead=0.0, beyond=beyond)
-        if passed.has_room and not passed.released and not passed.aside:
+        if passed.has_room and not passed.released and not passed.parked:
             passed = await release.release(conn, gate, BATCH, ahead=self._ahead)
         # Growing steps pass a busy key at the head of the queue quickly, however many tasks it has.
-        is_blocked_by_key = passed.aside > len(passed.released)
+        is_blocked_by_key = passed.parked > len(passed.released)
         self._beyond[gate] = min(BATCH, max(8, 4 * beyond)) if is_blocked_by_key else 0
         if passed.released:
             self.on_released.send(passed.released)

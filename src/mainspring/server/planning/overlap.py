@@ -13,10 +13,10 @@ import asyncio
 from mainspring.loops import Alarm, Signal
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.overlap import decide
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import overlap
-from mainspring.store.schedules.overlap import Released
 
 
 class OverlapLoop:
@@ -40,22 +40,22 @@ class OverlapLoop:
         if not self._server_lease.may_act:
             return 0
         async with self._line as conn:
-            waiting = await overlap.lanes(conn, self._server_lease.id, within=self._lead)
+            waiting = await overlap.groups(conn, self._server_lease.id, within=self._lead)
             self._any = bool(waiting)
             moved = await self._move(conn, waiting) if waiting else 0
-        self._alarm.set(min((lane.due_in for lane in waiting if lane.due_in is not None), default=None))
+        self._alarm.set(min((group.due_in for group in waiting if group.due_in is not None), default=None))
         return moved
 
-    async def _move(self, conn: Connection, waiting: list[overlap.Lane]) -> int:
+    async def _move(self, conn: Connection, waiting: list[overlap.Group]) -> int:
         skip: list[int] = []
         stop: dict[bool, list[int]] = {False: [], True: []}  # True: killed, without grace
         release: dict[bool, list[int]] = {False: [], True: []}  # True: while others of the schedule run
-        for lane in waiting:
-            verdicts = decide(lane.turns, lane.overlap)
+        for group in waiting:
+            verdicts = decide(group.turns, group.overlap)
             skip += verdicts.skip
             stop[False] += verdicts.cancel
             stop[True] += verdicts.kill
-            release[lane.overlap == "allow"] += verdicts.release
+            release[group.overlap == "allow"] += verdicts.release
         moved = await overlap.skip(conn, skip) if skip else 0
         stopping = 0
         released: list[Released] = []

@@ -20,7 +20,7 @@ from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import Provider, Providers
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import plans
-from mainspring.store.schedules.plans import Due, Fire, Move
+from mainspring.store.schedules.plans import Advance, Due, Fire
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -97,8 +97,10 @@ class Planner:
             return None
 
     async def _write(self, conn: Connection, decisions: list[tuple[Due, Decision]], fires: list[Fire]) -> int:
-        moves = [Move(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch) for due, made in decisions]
-        moved = await plans.plan(conn, self._server_lease.id, moves, fires) if moves else set()
+        advances = [
+            Advance(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch) for due, made in decisions
+        ]
+        moved = await plans.plan(conn, self._server_lease.id, advances, fires) if advances else set()
         for due, decision in decisions:
             if due.id in moved:  # else another server decided, and logs
                 self._server_lease.tally.planned += len(decision.plan_times)

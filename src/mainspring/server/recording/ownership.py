@@ -14,7 +14,7 @@ from mainspring.model.messages import Refused
 from mainspring.model.reports import Report, about, items
 from mainspring.server.recording.batch import Batch, Reporter
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks import ownership
+from mainspring.store.tasks import session_tasks
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -31,7 +31,7 @@ class Ownership:
         found: list[Report] = []
         for reporter, report in batch.foreign:
             attempts = [(item.task, item.token) for item in items(report)]
-            own = await ownership.own(conn, reporter.instance, attempts)
+            own = await session_tasks.own(conn, reporter.instance, attempts)
             if kept := [item for item in items(report) if (item.task, item.token) in own]:
                 found.append(about(report, kept))
             others = [attempt for attempt in attempts if attempt not in own]
@@ -52,4 +52,6 @@ class Ownership:
         kind = type(report).__name__.lower()
         log.warning("agent %s reported (%s) on task %d, which it does not own; refused", reporter.name, kind, task)
         detail = {"report": kind, "tasks": [str(task) for task, _ in others[:20]], "count": len(others)}
-        await ownership.audit(conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail)
+        await session_tasks.audit(
+            conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail
+        )

@@ -110,7 +110,7 @@ class Rescuer:
         holder = (await rescue.holders(conn, [session])).get(session)
         found, moved = await self._move(conn, partial(self._held, session), partial(self._after_crash, holder))
         if found < BATCH:
-            await rescue.bury(conn, session)
+            await rescue.forget(conn, session)
         if not found:
             self._skip(session)
         return replanned + moved
@@ -126,7 +126,7 @@ class Rescuer:
 
         In a separate transaction: `revoke` locks the schedule before the task, the rest of a rescue only tasks.
         """
-        asked = await rescue.asked_back(conn, session, BATCH)
+        asked = await rescue.recalled(conn, session, BATCH)
         back = {
             task: token for task, token, job in asked if self._may_run_twice(job) and token not in self._unplannable
         }

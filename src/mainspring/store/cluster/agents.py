@@ -1,6 +1,6 @@
 """Agent sessions and their leases: one row per session, however many tasks it holds.
 
-Next: store/tasks/rescue.py for what becomes of those that are gone
+Next: store/tasks/session_tasks.py
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.model.messages import Armed
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks.claims import ARMED_COLUMNS, as_armed
 
 _NEW = """
     insert into mainspring.agent
@@ -47,53 +45,6 @@ class Newcomer(NamedTuple):
 async def begin(conn: Connection, agent: Newcomer, lease: float) -> int:
     """Open a session; returns its number."""
     return int(await conn.fetchval(_NEW, *agent.values(lease)))
-
-
-# The session before ends here and now, if its lease is not over: what the agent still has of it, by task and token,
-# is the new session's. What it has not got is left to the rescuer. One statement: whichever server the agent comes to,
-# and however often, each attempt is of one session. It may not know the last one, if the welcome was lost.
-_GO_ON = f"""
-    with old as (
-        update mainspring.agent set ended_at = mainspring.now(), successor = $12
-         where instance = $6 and ended_at is null and lease_until > mainspring.now()
-        returning session
-    ), given as (
-        select * from unnest($13::bigint[], $14::bigint[]) as given(id, token)
-    ), taken as (
-        update mainspring.task t set session = $12
-          from given
-         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
-           and t.session in (select session from old)
-        returning t.*
-    ), noted as (
-        insert into mainspring.claim (session, batch, tasks)
-        select $12, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
-        returning batch
-    ), new as (
-        insert into mainspring.agent
-            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
-             heard_at)
-        values ($12, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11,
-                mainspring.now())
-    )
-    select (select batch from noted) as batch, {ARMED_COLUMNS} from taken t
-"""
-
-
-class Taken(NamedTuple):
-    """A session that goes on from another: its number, what it took over, and the batch that is noted for it."""
-
-    session: int
-    tasks: list[Armed]
-    batch: int
-
-
-async def go_on(conn: Connection, agent: Newcomer, lease: float, tasks: Sequence[int], tokens: Sequence[int]) -> Taken:
-    """Open a session that takes over from the one before what the agent process still has of it."""
-    session: int = await conn.fetchval("select nextval('mainspring.session')")
-    rows = await conn.fetch(_GO_ON, *agent.values(lease), session, tasks, tokens)
-    batch = rows[0]["batch"] if rows else 0
-    return Taken(session, [as_armed(row) for row in rows], batch)
 
 
 # One index probe per session, whatever the statistics say.
@@ -171,38 +122,3 @@ async def any_lives(conn: Connection) -> bool:
         "select exists (select from mainspring.agent where ended_at is null and lease_until > mainspring.now())"
     )
     return lives
-
-
-_CANCELLED = """
-    select session, id, token, cancel_mode from mainspring.task
-     where session = any($1::bigint[]) and cancel_at is not null and state in (2, 3)
-"""
-
-
-class Wanted(NamedTuple):
-    """An attempt that somebody wants stopped: any way, only if it has not started (RECALL), at once (KILL), or to run
-    again (RESTART)."""
-
-    session: int
-    task: int
-    token: int
-    mode: int | None
-
-
-async def cancelled(conn: Connection, sessions: Sequence[int]) -> list[Wanted]:
-    """What these sessions hold and somebody wants cancelled."""
-    return [Wanted(*row) for row in await conn.fetch(_CANCELLED, sessions)]
-
-
-_PAUSED = """
-    select session, id, token from mainspring.task
-     where session = any($1::bigint[]) and paused_at is not null and state = 3
-"""
-
-
-async def paused(conn: Connection, sessions: Sequence[int]) -> dict[int, dict[int, int]]:
-    """What these sessions run and somebody wants to stand still: by session, the task of each token."""
-    found: dict[int, dict[int, int]] = {}
-    for row in await conn.fetch(_PAUSED, sessions):
-        found.setdefault(row["session"], {})[row["token"]] = row["id"]
-    return found

@@ -1,25 +1,21 @@
-"""Roster: who is there to run tasks, who takes nothing new, and what waits for whom.
+"""Registry: the agents that live, what they hold, and which of them drain.
 
-Next: model/tasks/waits.py, server/agents/registry.py
+Next: store/limits/waits.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from mainspring.errors import NotFound
-from mainspring.model.placement.placement import Requirements, decode
-from mainspring.model.tasks.waits import Known, Wait, why
-from mainspring.store.limits import waits as limit_waits
+from mainspring.model.tasks.states import IS_ACTIVE, RUNNING
+from mainspring.model.tasks.waits import Known
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import views
-
-COUNTED = 1000  # waiting tasks of one pool at most
 
 _LIVES = "(a.ended_at is null and a.successor is null and a.lease_until > (select mainspring.now()))"
 
@@ -48,14 +44,14 @@ async def drained(conn: Connection) -> frozenset[str]:
 
 
 # A task that was returned and claimed again may be in two claims.
-_HELD = """
+_HELD = f"""
     select t.session, j.definition->'placement'->'needs' as needs,
            count(distinct t.id) as held,
-           count(distinct t.id) filter (where t.state = 3 or t.run_at <= mainspring.now()) as due,
-           count(distinct t.id) filter (where t.state = 3) as running
+           count(distinct t.id) filter (where t.state = {RUNNING:d} or t.run_at <= mainspring.now()) as due,
+           count(distinct t.id) filter (where t.state = {RUNNING:d}) as running
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state in (2, 3)
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.{IS_ACTIVE}
       left join mainspring.job j on j.id = t.job_id
      group by t.session, j.id
 """
@@ -94,64 +90,6 @@ async def loaded(conn: Connection) -> list[Known]:
         for row in await conn.fetch(_LIVING)
         for load in (loads.get(row["session"], nothing),)
     ]
-
-
-# ── what waits ──────────────────────────────────────────────────────────────────────────────────
-
-
-_PENDING = """
-    select t.id, p.requirements
-      from mainspring.task t join mainspring.job j on j.id = t.job_id
-      join mainspring.pool p on p.id = case t.pool when 0 then j.pool else t.pool end      -- 0: a daemon's
-       and p.target is null                             -- who waits at a gate: see store/limits/waits.py
-     where t.id = any($1::bigint[]) and t.state = 1 and t.run_at <= mainspring.now()
-"""
-
-
-async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
-    """Of those of `tasks` that are due and that nobody has taken: what they wait for."""
-    rows = await conn.fetch(_PENDING, tasks)
-    agents = await loaded(conn) if rows else []
-    by_pool: dict[str, Wait | None] = {}
-    found = {}
-    for row in rows:
-        if row["requirements"] not in by_pool:
-            by_pool[row["requirements"]] = why(decode(row["requirements"]), agents)
-        wait = by_pool[row["requirements"]]
-        if wait is not None:
-            found[row["id"]] = wait
-    return found | await limit_waits.waits(conn, tasks)
-
-
-class Waiting(NamedTuple):
-    """Due tasks of one pool that nobody has taken."""
-
-    pool: int
-    requirements: Requirements
-    tasks: int  # counted up to COUNTED
-    jobs: list[str]
-
-
-_WAITING = f"""
-    select p.id, p.requirements, found.tasks, found.jobs
-      from mainspring.pool p
-     cross join lateral (
-         select count(*)::integer as tasks,
-                array(select j.name from mainspring.job j
-                       where j.id = any (array_agg(t.job_id)) order by j.name limit 5) as jobs
-           from (select job_id from mainspring.task
-                  where pool = p.id and state = 1 and run_at <= (select mainspring.now())
-                  limit {COUNTED}) t
-     ) found
-     where p.target is null and found.tasks > 0 and ($1::integer[] is null or p.id = any ($1))
-     order by p.id
-"""
-
-
-async def waiting(conn: Connection, pools: Sequence[int] | None = None) -> list[Waiting]:
-    """Pools with due tasks that nobody has taken, all or these."""
-    rows = await conn.fetch(_WAITING, pools)
-    return [Waiting(row["id"], decode(row["requirements"]), row["tasks"], row["jobs"]) for row in rows]
 
 
 # ── draining ────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,7 @@
-"""Daemons as people see them: what is wanted, and what each replica is doing.
+"""Daemon views: daemons as people see them, with the state of each replica.
 
-Next: cli/daemon_client.py
+Reads   mainspring.schedule, mainspring.task
+Next:   cli/fleet/daemons.py
 """
 
 from __future__ import annotations
@@ -12,39 +13,40 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import InvalidTransition
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import PENDING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import views
 from mainspring.store.schedules import schedules
 from mainspring.store.schedules.schedules import Stored
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """One replica; `since` is when its present life began, or when the next is to begin."""
+    """One replica; `since` is when its attempt started, or when the next one is due."""
 
     number: int
     task: int
-    state: str  # running, starting, waiting (for its next life), restarting, stopping
+    state: str  # running, starting, waiting (for its next attempt), restarting, stopping
     agent: str | None
     since: datetime
     restarts: int
     healthy: bool | None
-    outdated: bool  # it runs what its job or its schedule was before
+    outdated: bool  # its job or schedule has changed since it started
 
 
 class Daemon(msgspec.Struct, frozen=True):
     name: str
     job: str
     enabled: bool
-    wanted: int  # replicas; none while it is stopped
+    wanted: int  # replicas; 0 while it is stopped
     up: int
     replicas: list[Replica]
 
 
 _DAEMONS = """
-    select s.name, j.name as job, s.enabled, s.expression::integer as replicas, t.id, t.scope::integer as number,
-           t.state, agent.name as agent, coalesce(t.started_at, t.run_at) as since, coalesce(t.restarts, 0) as restarts,
-           t.healthy, t.generation < s.generation as outdated, t.cancel_at, t.cancel_mode,
-           j.definition ? 'health' as is_asked
+    select s.name, j.name as job, s.enabled, s.expression::integer as replicas, t.id as task,
+           t.scope::integer as number, t.state, agent.name as agent, coalesce(t.started_at, t.run_at) as since,
+           coalesce(t.restarts, 0) as restarts, t.healthy, t.generation < s.generation as outdated, t.cancel_at,
+           t.cancel_mode, j.definition ? 'health' as is_checked
       from mainspring.schedule s
       join mainspring.job j on j.id = s.job_id
       left join mainspring.task t on t.schedule_id = s.id and t.origin = 'daemon'
@@ -64,10 +66,10 @@ def _daemon(rows: list[Any]) -> Daemon:
     first = rows[0]
 
     def is_up(replica: Replica) -> bool:
-        """With a health check, it is up once that says so."""
-        return bool(replica.healthy) if first["is_asked"] else True
+        """With a health check, it is up once that succeeds."""
+        return bool(replica.healthy) if first["is_checked"] else True
 
-    replicas = [_replica(row) for row in rows if row["id"] is not None]
+    replicas = views(Replica, [{**row, "state": _state(row)} for row in rows if row["task"] is not None])
     return Daemon(
         name=first["name"],
         job=first["job"],
@@ -78,25 +80,12 @@ def _daemon(rows: list[Any]) -> Daemon:
     )
 
 
-def _replica(row: Any) -> Replica:
-    return Replica(
-        number=row["number"],
-        task=row["id"],
-        state=_state(row),
-        agent=row["agent"],
-        since=row["since"],
-        restarts=row["restarts"],
-        healthy=row["healthy"],
-        outdated=row["outdated"],
-    )
-
-
 def _state(row: Any) -> str:
-    if row["state"] == TaskState.PENDING:
+    if row["state"] == PENDING:
         return "waiting"
     if row["cancel_at"] is not None:
-        return "restarting" if row["cancel_mode"] == 3 else "stopping"
-    return "running" if row["state"] == TaskState.RUNNING else "starting"
+        return "restarting" if row["cancel_mode"] == CancelMode.RESTART else "stopping"
+    return "running" if row["state"] == RUNNING else "starting"
 
 
 async def exists(conn: Connection, name: str) -> bool:

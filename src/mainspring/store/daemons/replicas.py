@@ -1,9 +1,9 @@
-"""Replicas: the lives of a daemon's task. Placed on a session chosen for it, and pending again whatever it came to.
+"""Replicas: claim a daemon's task for a chosen session, and requeue it whatever its attempt came to.
 
-The same discipline as store/tasks/claims.py and store/tasks/transitions.py: a claim takes a new token and is noted
-under a batch, and an ending moves only what has its token and is still held. A replica goes back to pending by an
-ending of its own agent, or when that agent's lease is over: never are there two.
-Next: server/dispatch/daemons.py, server/recording/recorder.py
+The rules of store/tasks/claims.py and store/tasks/transitions.py hold: a claim takes a new token and is noted under a
+batch, and an ending moves only a task that has its token and is still held. A replica returns to pending by a report of
+its own agent or when that agent's lease has expired, so it never runs twice at once.
+Next: server/dispatch/daemons.py
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from mainspring.errors import ValidationError
 from mainspring.model.daemons.daemons import Able, next_life
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.schedules import Policies
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.pools import IS_DAEMON
+from mainspring.model.tasks.states import ARM, IS_ACTIVE, RETRY, RUNS_AGAIN, CancelMode, TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.plans import policies
-from mainspring.store.schedules.revoke import RESTART
 from mainspring.store.tasks import partitions, transitions
 from mainspring.store.tasks.claims import BATCH_TOKENS, COLUMNS, NOTED, Claim, as_claim
 
-MOST_ATTEMPTS = 32_000  # then they are numbered from one again: a smallint holds no more
+MOST_ATTEMPTS = 32_000  # then the numbers start from one again: a smallint holds no more
 
 
 class Due(NamedTuple):
     task: int
     schedule: int
-    pool: int  # of its job, which says what it requires
+    pool: int  # of its job, for the requirements
     due_in: float  # seconds; negative once it is due
 
 
-_DUE = """
+_DUE = f"""
     select t.id, t.schedule_id, j.pool, date_part('epoch', t.run_at - (select mainspring.now())) as due_in
       from mainspring.task t
       join mainspring.schedule s on s.id = any (array[t.schedule_id])
       join mainspring.job j on j.id = any (array[s.job_id])
-     where t.pool = 0 and t.state = 1 and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
+     where t.{IS_DAEMON} and t.{ARM.leaves} and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
        and s.enabled and s.kind = 'daemon'
      order by t.run_at, t.id
      limit $2
@@ -49,7 +49,7 @@ _DUE = """
 
 
 async def due(conn: Connection, *, within: float, limit: int) -> list[Due]:
-    """Replicas that are to be placed now, or within so many seconds."""
+    """Replicas that are due within so many seconds."""
     return [Due(*row) for row in await conn.fetch(_DUE, within, limit)]
 
 
@@ -58,14 +58,14 @@ _SESSIONS = """
      where ended_at is null and lease_until > mainspring.now()
        and not exists (select from mainspring.draining d where d.name = a.name)
 """
-_HELD = """
+_HELD = f"""
     select schedule_id, session, count(*) from mainspring.task
-     where pool = 0 and state in (2, 3) group by schedule_id, session
+     where {IS_DAEMON} and {IS_ACTIVE} group by schedule_id, session
 """
 
 
 async def sessions(conn: Connection) -> dict[int, Able]:
-    """All sessions that live and take tasks, on whatever server."""
+    """All live sessions that do not drain, of all servers."""
     return {
         row["session"]: Able(msgspec.json.decode(row["labels"]), msgspec.json.decode(row["offers"]))
         for row in await conn.fetch(_SESSIONS)
@@ -77,7 +77,7 @@ async def held(conn: Connection) -> dict[tuple[int, int], int]:
     return {(schedule, session): count for schedule, session, count in await conn.fetch(_HELD)}
 
 
-# What it runs is what its schedule and job say now; the job's version tells whether the claimer knows it.
+# A replica runs what its schedule and job define now; the job's version shows whether the claimer knows it.
 _CLAIM = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, session)), due as materialized (
         select t.id, given.session, s.generation, s.policies, j.id as job_id, j.priority, j.version
@@ -85,25 +85,25 @@ _CLAIM = f"""
           join mainspring.task t on t.id = any (array[given.id])
           join mainspring.schedule s on s.id = any (array[t.schedule_id])
           join mainspring.job j on j.id = any (array[s.job_id])
-         where t.pool = 0 and t.state = 1 and t.run_at <= (select mainspring.now())
+         where t.{IS_DAEMON} and t.{ARM.leaves} and t.run_at <= (select mainspring.now())
            and s.enabled and case when s.kind = 'daemon' then t.scope::integer <= s.expression::integer end
            for update of t skip locked
     ), placed as materialized (
         select *, row_number() over () - 1 as turn from due
     ), {NOTED}
     update mainspring.task t
-       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn,
+       set {ARM.enters}, token = (select batch from number) * {BATCH_TOKENS} + placed.turn,
            attempt = t.attempt % {MOST_ATTEMPTS} + 1, session = placed.session, healthy = null,
            generation = placed.generation, job_id = placed.job_id, priority = placed.priority,
            args = coalesce(placed.policies->'args', '{{}}')
       from placed
-     where t.id = any (array[placed.id]) and t.state = 1
+     where t.id = any (array[placed.id]) and t.{ARM.leaves}
     returning {COLUMNS}, placed.version
 """
 
 
 async def claim(conn: Connection, placed: dict[int, int]) -> tuple[Claim, dict[int, int]]:
-    """pending → assigned for replicas, each to its session; and the versions of the jobs they run, by job."""
+    """pending → assigned for replicas, each to its session; returns also the versions of their jobs."""
     assert len(placed) <= BATCH_TOKENS
     rows = await conn.fetch(_CLAIM, list(placed), list(placed.values()))
     return as_claim([tuple(row)[:-1] for row in rows]), {row["job_id"]: row["version"] for row in rows}
@@ -115,15 +115,15 @@ class _Life(NamedTuple):
     policies: Policies
 
 
-_LIVES = """
-    select t.token, coalesce(t.failures, 0) as failures, t.crashes, coalesce(s.policies, '{}') as policies
+_LIVES = f"""
+    select t.token, coalesce(t.failures, 0) as failures, t.crashes, coalesce(s.policies, '{{}}') as policies
       from unnest($1::bigint[], $2::bigint[]) as given(id, token)
       join mainspring.task t on t.id = any (array[given.id])
       left join mainspring.schedule s on s.id = any (array[t.schedule_id])
-     where t.pool = 0 and t.token = given.token and t.state in (2, 3)
+     where t.{IS_DAEMON} and t.token = given.token and t.{IS_ACTIVE}
 """
 
-_AGAIN = """
+_AGAIN = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
                              $6::text[], $7::text[], $8::float8[], $9::smallint[], $10::smallint[])
@@ -133,29 +133,25 @@ _AGAIN = """
           from given join mainspring.task t on t.id = any (array[given.id])
     ), moved as (
         update mainspring.task t
-           set state = 1, session = null, started_at = null, healthy = null, cancel_at = null, cancel_mode = null,
+           set {RETRY.enters}, session = null, started_at = null, healthy = null, cancel_at = null, cancel_mode = null,
                paused_at = null,
                run_at = (select mainspring.now()) + make_interval(secs => was.delay),
                failures = nullif(was.failures, 0), crashes = was.crashes, restarts = coalesce(t.restarts, 0) + 1
           from was
-         where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3) and t.pool = 0
-           and (t.cancel_at is null or t.cancel_mode in (1, 3))     -- else it is to end
+         where t.id = any (array[was.id]) and t.token = was.token and t.{RETRY.leaves} and t.{IS_DAEMON}
+           and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})     -- else it ends
         returning was.*
     ), kept as (
-        insert into mainspring.attempt
-            (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
-        select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished),
-               (select mainspring.now()), run_at, code, error
-          from moved
+        {transitions.INTO_ATTEMPTS}
     )
     select token from moved
 """
 
 
 async def restart(conn: Connection, endings: Sequence[Ending]) -> list[Ending]:
-    """assigned, running → pending for those of `endings` that are a daemon's, or cancelled if that is wanted.
+    """assigned, running → pending for those of `endings` that are a replica's, or → cancelled on request.
 
-    Returns the others, and those that moved nothing: they are no replica's, or of a life that is over.
+    Returns the others: endings of other tasks, or of attempts that no longer hold their replica.
     """
     rows = await conn.fetch(_LIVES, [e.task for e in endings], [e.token for e in endings])
     lives = {row["token"]: _Life(row["failures"], row["crashes"], _policies(row["policies"])) for row in rows}
@@ -171,7 +167,7 @@ async def restart(conn: Connection, endings: Sequence[Ending]) -> list[Ending]:
 
 
 def _policies(text: str) -> Policies:
-    """What a newer version wrote and this one cannot read must not keep a replica down."""
+    """Policies that a newer version wrote and this one cannot read must not keep a replica down."""
     try:
         return policies(text)
     except ValidationError:
@@ -182,13 +178,7 @@ async def _again(conn: Connection, endings: Sequence[Ending], lives: dict[int, _
     following = [next_life(ending, *lives[ending.token], random.random()) for ending in endings]
     rows = await conn.fetch(
         _AGAIN,
-        [e.task for e in endings],
-        [e.token for e in endings],
-        [e.state for e in endings],
-        [e.started_at or None for e in endings],
-        [e.finished_at for e in endings],
-        [e.code for e in endings],
-        [e.error for e in endings],
+        *transitions.attempt_columns(endings),
         [life.delay for life in following],
         [life.failures for life in following],
         [life.crashes for life in following],
@@ -196,16 +186,12 @@ async def _again(conn: Connection, endings: Sequence[Ending], lives: dict[int, _
     return {row["token"] for row in rows}
 
 
-_LEAVE = f"""
-    with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RESTART}
-         where t.pool = 0 and t.session = any($1::bigint[]) and t.state in (2, 3) and t.cancel_at is null
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_LEAVE = transitions.asking_agents(f"""
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
+     where t.{IS_DAEMON} and t.session = any($1::bigint[]) and t.{IS_ACTIVE} and t.cancel_at is null
+""")
 
 
 async def leave(conn: Connection, sessions: Sequence[int]) -> int:
-    """Replicas on these sessions are to go elsewhere; returns how many were asked."""
+    """Restart the replicas of these sessions elsewhere; returns how many."""
     return len(await conn.fetch(_LEAVE, sessions))

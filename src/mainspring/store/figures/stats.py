@@ -10,6 +10,7 @@ from typing import Any
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.waits import why
 from mainspring.store.cluster import cluster_views, registry
+from mainspring.store.limits.waits import waiting_pools
 from mainspring.store.maintenance import chore_log, vacuum
 from mainspring.store.postgres.database import Connection
 
@@ -53,6 +54,6 @@ async def _waiting(conn: Connection) -> list[dict[str, Any]]:
     there = await registry.loaded(conn)
     return [
         {"jobs": waiting.jobs, "tasks": waiting.tasks, "code": wait.code, "reason": wait.reason}
-        for waiting in await registry.waiting(conn)
+        for waiting in await waiting_pools(conn)
         if (wait := why(waiting.requirements, there)) is not None
     ]

@@ -1,8 +1,8 @@
-"""Lanes: where tasks stand aside whose key is busy, and how they come back to their gate.
+"""Parked: tasks whose concurrency key is busy, and how they return to their gate.
 
-The end of a task that had the key brings the first of its lane back in the same transaction (trigger `free_slots`), a
-retry does so too (store/tasks/transitions.py), and so does time, where the key has a rate. Whatever else there may be,
-such as limits that were raised, `sweep` finds: it looks at the lanes one after another.
+The end of a holder returns the first parked task of its key in the same transaction (trigger `free_slots`), and so does
+its retry (store/tasks/transitions.py). Where the key has a rate, `wake_ripe` returns tasks in time. `sweep` finds all
+other cases, such as limits that were raised: it checks the keys one after another.
 Next: server/planning/limits.py
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mainspring.store.limits.release import LANE, LIMITS
+from mainspring.model.tasks.pools import IS_PARKED
+from mainspring.store.limits.release import LIMITS
 from mainspring.store.postgres.database import Connection
 
 _RIPE = """
@@ -19,7 +20,7 @@ _RIPE = """
          where th.wake_at <= (select mainspring.now())
          order by th.wake_at limit $1
            for update skip locked
-    ), told as (
+    ), cleared as (
         update mainspring.throttle th set wake_at = null from ripe
          where th.job_id = any (array[ripe.job_id]) and th.key = any (array[ripe.key])
     )
@@ -32,28 +33,28 @@ _RIPE = """
 
 
 async def wake_ripe(conn: Connection, limit: int) -> tuple[int, float | None]:
-    """Bring back those whose rate allows a start again; returns how many, and in how many seconds the next may be."""
+    """Return tasks whose rate allows a start again; returns how many, and in how many seconds the next may be due."""
     row = await conn.fetchrow(_RIPE, limit)
     return row["moved"], row["next_in"]
 
 
 class Swept(NamedTuple):
     moved: int
-    last: str | None  # the key to go on from; None: all lanes were looked at
+    last: str | None  # the key to continue from; None: all keys were checked
 
 
-# Hops from key to key along the index. Of each lane the limits of its first task count; where keys have a rate, one
-# comes back, to see.
+# A recursive query hops from key to key along the index. The limits of the first task of each key count; where keys
+# have a rate, one task returns, and the release decides.
 _SWEEP = f"""
-    with recursive lane as (
+    with recursive keys as (
         (select t.concurrency_key as key from mainspring.task t
-          where t.pool = {LANE} and t.concurrency_key > $1 order by t.concurrency_key limit 1)
+          where t.{IS_PARKED} and t.concurrency_key > $1 order by t.concurrency_key limit 1)
         union all
-        select next.key from lane cross join lateral (
+        select next.key from keys cross join lateral (
             select t.concurrency_key as key from mainspring.task t
-             where t.pool = {LANE} and t.concurrency_key > lane.key order by t.concurrency_key limit 1) next
+             where t.{IS_PARKED} and t.concurrency_key > keys.key order by t.concurrency_key limit 1) next
     ), part as materialized (
-        select key from lane limit $2
+        select key from keys limit $2
     ), judged as materialized (
         select part.key,
                case when first.key_given or limits.template is not null then limits.key_limit end as key_limit,
@@ -63,7 +64,7 @@ _SWEEP = f"""
           from part
          cross join lateral (
              select t.job_id, t.key_given from mainspring.task t
-              where t.pool = {LANE} and t.concurrency_key = part.key
+              where t.{IS_PARKED} and t.concurrency_key = part.key
               order by t.priority desc, t.run_at, t.id limit 1) first
           join mainspring.job j on j.id = any (array[first.job_id])
          cross join lateral (
@@ -72,12 +73,12 @@ _SWEEP = f"""
     select coalesce(sum(mainspring.wake_lane(
                         key, case when is_paced then 1 else coalesce(key_limit - held, $2) end::integer))
                     filter (where key_limit is null or held < key_limit), 0) as moved,
-           max(key) as last, count(*) as lanes
+           max(key) as last, count(*) as keys
       from judged
 """
 
 
 async def sweep(conn: Connection, after: str, limit: int) -> Swept:
-    """Bring back whoever waits in one of the next lanes behind the key `after` without need."""
+    """Return parked tasks of the next keys after `after` that could start."""
     row = await conn.fetchrow(_SWEEP, after, limit)
-    return Swept(row["moved"], row["last"] if row["lanes"] == limit else None)
+    return Swept(row["moved"], row["last"] if row["keys"] == limit else None)

@@ -1,10 +1,10 @@
-"""Gates: tasks of jobs with limits go on to the pool that claims serve, each with its slots, or stand aside in a lane.
+"""Release: tasks of jobs with limits move from their gate to a served pool, each with its slots, or are parked.
 
-A slot is in the row of the task that has it, under a unique index: it is free when the row is gone, whoever ended it,
-and no two gatekeepers can give the same one. A rate is a row of mainspring.throttle, which moves in the same statement.
-What is looked at moves: a task that must wait for its key goes to the lane of that key, where nobody looks until the
-end of one that has the key brings the first of the lane back (trigger `free_slots`).
-Next: server/planning/limits.py; what brings tasks back from lanes is in store/limits/parked.py
+A gate is the pool in which the tasks of one job wait for its limits. A slot is in the row of the task that holds it,
+under a unique index: it is free when the row is gone, however the task ended, and no two servers can give the same one.
+A rate is a row of mainspring.throttle, updated in the same statement. Every task that is read moves: one whose key is
+busy is parked, where no release reads it until the end of a holder returns the first one (trigger `free_slots`).
+Next: store/limits/parked.py
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NamedTuple
 import asyncpg
 
 from mainspring.model.limits.define_limits import MAX_RUNNING
-from mainspring.model.tasks.claim_floors import Floor
+from mainspring.model.tasks.claim_floors import Released
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS
+from mainspring.model.tasks.pools import PARKED
+from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.overlap import Released
 
-LANE = 2147483647  # the pool of all lanes: no pool has this number
-
-_LOOK = """
+_LOOK = f"""
     select g.id, min(date_part('epoch', first.run_at - (select mainspring.now()))) as due_in
       from mainspring.pool g
      cross join generate_series(0, 9) as level(priority)
      cross join lateral (
          select t.run_at from mainspring.task t
-          where t.pool = g.id and t.priority = level.priority and t.state = 1
+          where t.pool = g.id and t.priority = level.priority and t.state = {PENDING:d}
           order by t.run_at, t.id
           limit 1
      ) first
@@ -37,7 +37,7 @@ _LOOK = """
 
 
 async def look(conn: Connection) -> dict[int, float]:
-    """The gates where somebody waits, and in how many seconds the first of them is due."""
+    """The gates at which tasks wait, and in how many seconds the first of each is due."""
     return {row["id"]: row["due_in"] for row in await conn.fetch(_LOOK)}
 
 
@@ -50,24 +50,24 @@ LIMITS = """
     coalesce((l.limits->'rate'->>'burst')::integer, 1) as burst,
     coalesce((l.limits->'rate'->>'per_key')::boolean, false) as per_key
 """
-# Until when the starts so far have used up the rate: a burst ahead at most. What lies further ahead, by more than any
-# statement takes, was written under a slower rate, or by a clock that was set back since: it counts for nothing.
+# Until when the starts so far have used up the rate: at most a burst ahead. A time further ahead, by more than any
+# statement takes, was written under a slower rate or before the clock was set back: it is ignored.
 _SINCE = """
     case when {until} between now and now + make_interval(secs => spacing * burst + 30) then {until} else now end
 """
 # How many starts it allows now.
 _TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::integer + 1"
 
-# When the lane of a key that has used up its rate is looked at again.
+# When the tasks that are parked for a key without rate left are tried again.
 _WAKE_AT = """
     case when is_out then greatest(room.now, spent.until - make_interval(secs => room.spacing * (room.burst - 1))) end
 """
 
-# The release is one statement in six parts, each of which builds on those before it: nobody can die between them, and
-# what one has counted is what the next one writes.
+# The release is one statement in six parts, each of which builds on those before it: no process can die between them,
+# and the counts of one are what the next one writes.
 
-# 1. One gatekeeper at a time for each gate, and how much room the job has. What was released under a rate and is not
-#    claimed yet counts against the burst: when agents come back, a burst starts and not all of an hour.
+# 1. One release at a time for each gate, and how much room the job has. Tasks that were released under a rate and are
+#    not claimed yet count against the burst: when agents return, one burst starts and not a whole hour's.
 _ROOM = f"""
     gate as materialized (
         select id, target from mainspring.pool where id = $1 and target is not null for no key update skip locked
@@ -78,7 +78,7 @@ _ROOM = f"""
           join mainspring.job j on j.id = any (array[first.job_id])
          cross join lateral (select coalesce(j.definition->'gate', '{{}}') as limits) l
     ), held as materialized (
-        select count(*) as slots, count(*) filter (where t.state = 1) as unclaimed,
+        select count(*) as slots, count(*) filter (where t.state = {PENDING:d}) as unclaimed,
                coalesce(array_agg(t.job_slot), '{{}}') as taken
           from mainspring.task t where t.job_id = (select id from job) and t.job_slot is not null
     ), used as materialized (
@@ -99,13 +99,13 @@ _ROOM = f"""
 """
 
 # 2. The first that are due, as many as there is room for and $4 more, with their keys.
-_DUE = """
+_DUE = f"""
     walked as materialized (
         select found.*
-          from unnest('{9,8,7,6,5,4,3,2,1,0}'::smallint[]) as level(priority)
+          from unnest(array[{", ".join(map(str, PRIORITY_LEVELS))}]::smallint[]) as level(priority)
          cross join lateral (
              select t.ctid as place, t.id, t.args, t.concurrency_key, t.key_given from mainspring.task t
-              where t.pool = $1 and t.priority = level.priority and t.state = 1
+              where t.pool = $1 and t.priority = level.priority and t.state = {PENDING:d}
                 and t.run_at <= (select latest from room where places > 0)
               order by t.run_at, t.id
               limit (select places + $4::integer from room)
@@ -125,8 +125,8 @@ _DUE = """
     )
 """
 
-# 3. Of each key, once, who has it, and its rate; then spread over all who want that key. A holder that somebody ends
-#    right now is locked, and so not held `firm`ly: then nobody stands aside for it.
+# 3. The holders and the rate of each key, read once, then copied to all tasks that want the key. A holder that is just
+#    ending is locked and not counted as `firm`: no task is parked for it.
 _KEYS = f"""
     asked as materialized (
         select ranked.*, its.*
@@ -156,7 +156,7 @@ _KEYS = f"""
     )
 """
 
-# 4. Who goes on, who stands aside, and what is left as it was.
+# 4. Which tasks are released, which are parked, and which stay.
 _DECIDED = f"""
     allowed as materialized (
         select s.*, s.key is null or s.rank <= coalesce(least(b.key_limit - s.slots, b.tokens), s.rank) as may_go,
@@ -170,12 +170,12 @@ _DECIDED = f"""
     ), going as materialized (
         select turned.*, may_go and turn <= room.places as goes from turned cross join room
     ), decided as materialized (
-        select tallied.*, not may_go and (firm + gone >= key_limit or gone >= tokens) as stands_aside
+        select tallied.*, not may_go and (firm + gone >= key_limit or gone >= tokens) as parks
           from (select going.*, count(*) filter (where goes) over (partition by key) as gone from going) tallied
     )
 """
 
-# 5. They move, with the first slots that are free. `pool + 0` is for no index: a locked row has its place.
+# 5. The tasks move, with the first free slots. `pool + 0` keeps the planner from an index: a locked row has its ctid.
 _MOVED = f"""
     free as materialized (
         select array(select generate_series(0, max_running - 1) except select unnest(taken)
@@ -190,18 +190,18 @@ _MOVED = f"""
                    (array(select s from generate_series(0, room.key_limit - 1) s where s <> all (d.taken) order by s)
                    )[d.rank::integer] end
           from decided d cross join room
-         where d.goes and t.ctid = d.place and t.pool + 0 = $1 and t.state = 1
+         where d.goes and t.ctid = d.place and t.pool + 0 = $1 and t.state = {PENDING:d}
         returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
-    ), aside as (
-        update mainspring.task t set pool = {LANE}, gate = $1, concurrency_key = d.key
+    ), parked as (
+        update mainspring.task t set pool = {PARKED}, gate = $1, concurrency_key = d.key
           from decided d
-         where d.stands_aside and t.ctid = d.place and t.pool + 0 = $1 and t.state = 1
+         where d.parks and t.ctid = d.place and t.pool + 0 = $1 and t.state = {PENDING:d}
         returning t.id
     )
 """
 
-# 6. What that has used up of the rate, of the job or of each key. Of two who are the first at once, the second fails
-#    and tries again.
+# 6. What this has used up of the rate, of the job or of each key. If two statements insert the first row at once, the
+#    second fails and is tried again.
 _PACED = f"""
     spent as materialized (
         select '' as key, exists (select from used) as was_used, false as is_out,
@@ -229,7 +229,7 @@ _PACED = f"""
 _RELEASE = f"""
     with {_ROOM}, {_DUE}, {_KEYS}, {_DECIDED}, {_MOVED}, {_PACED}
     select exists (select from gate) as was_free, coalesce((select places from room), 0) as places,
-           (select count(*) from aside) as aside,
+           (select count(*) from parked) as parked,
            (select date_part('epoch', coalesce((select until from spent where key = '' limit 1), since) - now)
                    - spacing * (burst - 1)
               from room where spacing is not null and not per_key) as next_in,
@@ -239,29 +239,25 @@ _RELEASE = f"""
 
 
 class Passed(NamedTuple):
-    """What a step at one gate came to."""
+    """The result of one release at one gate."""
 
     released: list[Released]
-    aside: int  # tasks that wait in a lane now
-    has_room: bool  # more could go on, if there were more that may
-    next_in: float | None  # seconds until the rate allows the next start; negative: it does
-    is_busy: bool = False  # somebody else was there: look again soon
+    parked: int
+    has_room: bool  # the limits allow more tasks than are due
+    next_in: float | None  # seconds until the rate allows the next start; negative: it does now
+    is_busy: bool = False  # another server has the gate: try again soon
 
 
-SOMEBODY_ELSE = Passed([], 0, has_room=False, next_in=None, is_busy=True)
+_BUSY = Passed([], 0, has_room=False, next_in=None, is_busy=True)
 
 
 async def release(conn: Connection, gate: int, most: int, *, ahead: float, beyond: int = 0) -> Passed:
-    """Let up to `most` tasks go on that are due within `ahead` seconds; looks at `beyond` more than have room."""
+    """Release up to `most` tasks that are due within `ahead` seconds; reads `beyond` more than have room."""
     try:
         row = await conn.fetchrow(_RELEASE, gate, most, ahead, beyond)
     except (asyncpg.UniqueViolationError, asyncpg.DeadlockDetectedError):
-        return SOMEBODY_ELSE  # who gave the same slot at the same moment; nothing was changed
+        return _BUSY  # another server gave the same slot at the same moment; nothing changed
     if not row["was_free"]:
-        return SOMEBODY_ELSE
-    released = [Released(int(pool), int(priority), _floor(at, id)) for pool, priority, at, id in row["released"] or ()]
-    return Passed(released, row["aside"], row["places"] > len(released), row["next_in"])
-
-
-def _floor(run_at: float, id: float) -> Floor:
-    return run_at, int(id)
+        return _BUSY
+    released = [Released(int(pool), int(priority), (at, int(id))) for pool, priority, at, id in row["released"] or ()]
+    return Passed(released, row["parked"], row["places"] > len(released), row["next_in"])

@@ -32,3 +32,8 @@ def _decoded(row: Any, json: Collection[str]) -> dict[str, Any]:
 def affected(tag: str) -> int:
     """The row count of a command tag such as "UPDATE 3"."""
     return int(tag.rpartition(" ")[2])
+
+
+def columns(kind: type[tuple[Any, ...]], items: Collection[Any]) -> list[list[Any]]:
+    """Named tuples of one kind as arrays for `unnest`, one for each field."""
+    return [[item[field] for item in items] for field in range(len(kind._fields))]  # type: ignore[attr-defined]

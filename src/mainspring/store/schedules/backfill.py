@@ -1,7 +1,7 @@
-"""Backfill: runs for plan times of the past, as many at a time as asked for.
+"""Backfill: runs for plan times in the past, a limited number at a time.
 
-A plan time that has a task is left alone, so a backfill may be repeated, resumed, and made twice at once. The tasks
-run beside the plan: no overlap policy counts them (see store/schedules/overlap.py), and no edit takes them back.
+It skips plan times that have a task, so a backfill can be repeated, resumed, and run twice at once. Its tasks are apart
+from the plan: no overlap policy counts them (store/schedules/overlap.py), and no change of the schedule revokes them.
 Next: cli/schedules/backfill.py
 """
 
@@ -15,25 +15,26 @@ from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, Val
 from mainspring.model.schedules.planning import INSTANT, arguments
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.schedules import Stored
 
 MOST = 100_000  # plan times × scopes in one backfill
 AT_ONCE = 1_000  # submitted in one statement
 
-Slot = tuple[datetime, str]  # a plan time and a scope
+FireKey = tuple[datetime, str]  # plan time and scope: the key of a fire within its schedule
 
 
 def check_range(start: datetime, end: datetime) -> None:
-    """Refuse what is no range, before anything is asked."""
+    """Refuse an empty range."""
     if end <= start:
         raise ValidationError(f"to: {end.isoformat()} is not after {start.isoformat()}, the --from", field="to")
 
 
 def plan_backfill(
     schedule: Schedule, start: datetime, end: datetime, now: datetime, scopes: Sequence[str] = ()
-) -> list[Slot]:
-    """All plan times from `start` up to and with `end`, with each scope; ValidationError if that is too much."""
+) -> list[FireKey]:
+    """All plan times from `start` through `end`, with each scope; ValidationError if there are too many."""
     check_range(start, end)
     if schedule.kind == "daemon":
         raise InvalidTransition(
@@ -83,18 +84,18 @@ _WITH_TASK = """
 """
 
 
-async def still_open(conn: Connection, stored: Stored, slots: Sequence[Slot]) -> list[Slot]:
-    """Those that have no task yet."""
-    if not slots:
+async def still_open(conn: Connection, stored: Stored, fires: Sequence[FireKey]) -> list[FireKey]:
+    """Those without a task."""
+    if not fires:
         return []
-    rows = await conn.fetch(_WITH_TASK, stored.id, slots[0][0], slots[-1][0])
+    rows = await conn.fetch(_WITH_TASK, stored.id, fires[0][0], fires[-1][0])
     taken = {(row["plan_time"], row["scope"]) for row in rows}
-    return [slot for slot in slots if slot not in taken]
+    return [fire for fire in fires if fire not in taken]
 
 
-# In the order of the plan times, so that two backfills wait for each other and never in a circle. Of two at once
-# the second finds a task, and makes none.
-_BACKFILL = """
+# In the order of the plan times, so that two backfills cannot deadlock. The second of the two finds the task of the
+# first and creates none.
+_BACKFILL = f"""
     with given as materialized (
         select g.*, nextval('mainspring.task_id') as task_id
           from unnest($2::timestamptz[], $3::text[], $4::text[]) with ordinality
@@ -110,7 +111,7 @@ _BACKFILL = """
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-    select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, 1, j.priority,
+    select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, {PENDING:d}, j.priority,
            given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
       from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
@@ -118,14 +119,14 @@ _BACKFILL = """
 """
 
 
-async def backfill(conn: Connection, stored: Stored, slots: Sequence[Slot]) -> list[int]:
-    """Tasks that run at once, for those of these plan times and scopes that have none; returns the tasks."""
+async def backfill(conn: Connection, stored: Stored, fires: Sequence[FireKey]) -> list[int]:
+    """Create tasks that are due now for those of `fires` that have none; returns the tasks."""
     rows = await conn.fetch(
         _BACKFILL,
         stored.id,
-        [at for at, _ in slots],
-        [scope for _, scope in slots],
-        [arguments(stored.schedule.policies, stored.schedule.timezone, at, scope) for at, scope in slots],
+        [at for at, _ in fires],
+        [scope for _, scope in fires],
+        [arguments(stored.schedule.policies, stored.schedule.timezone, at, scope) for at, scope in fires],
     )
     return [row["id"] for row in rows]
 
@@ -136,23 +137,23 @@ _LIVE = "select count(*) from mainspring.task where schedule_id = $1 and origin 
 
 
 class Filled(NamedTuple):
-    """What a step found and did."""
+    """The result of one step."""
 
-    tried: int  # slots that have a task now, by this step or by somebody else
+    tried: int  # fires that have a task now, from this step or another backfill
     tasks: list[int]
     live: int  # tasks of the schedule's backfills that have not ended
 
 
-async def fill(conn: Connection, stored: Stored, slots: Sequence[Slot], max_parallel: int) -> Filled:
-    """Submit the first of `slots`, so that at most `max_parallel` tasks of this schedule's backfills are live.
+async def fill(conn: Connection, stored: Stored, fires: Sequence[FireKey], max_parallel: int) -> Filled:
+    """Create tasks for the first of `fires`, so that at most `max_parallel` of this schedule's backfills are live.
 
-    Whoever fills the same schedule waits for us here, so that the limit is one for all of them.
+    Locks the schedule's row, so that concurrent backfills of one schedule share the limit.
     """
     async with conn.transaction():
         if await conn.fetchval(_HOLD, stored.id) is None:
             raise ScheduleNotFound(f"schedule {stored.schedule.name!r} was deleted meanwhile", field="schedule")
         live: int = await conn.fetchval(_LIVE, stored.id)
         room = min(max(0, max_parallel - live), AT_ONCE)
-        chosen = slots[:room]
+        chosen = fires[:room]
         tasks = await backfill(conn, stored, chosen) if chosen else []
     return Filled(len(chosen), tasks, live + len(tasks))

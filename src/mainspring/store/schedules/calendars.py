@@ -1,6 +1,6 @@
-"""Calendars of excluded days, by name. A schedule keeps a copy of the days of its calendars.
+"""Calendars: named lists of excluded days. A schedule keeps a copy of the days of its calendars.
 
-So a planner needs no other table, and an older version of a schedule still tells what it excluded.
+So a planner reads no other table, and an older version of a schedule still has the days that it excluded.
 Next: store/schedules/schedules.py
 """
 
@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import affected
 
 
 async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
-    """The schedule with the days that its calendars exclude now, and until the caller's transaction ends."""
+    """The schedule with the days that its calendars exclude; locks them until the caller's transaction ends."""
     policies = schedule.policies
     if not policies.calendars:
         return schedule if not policies.excluded else replace(schedule, policies=replace(policies, excluded=()))
@@ -46,7 +47,7 @@ _PUT = """
 
 
 async def put(conn: Connection, name: str, days: Sequence[str]) -> bool:
-    """Make a calendar or change its days; returns whether schedules that use it may lack them: see `spread`."""
+    """Create a calendar or change its days; returns whether schedules may still have other days: see `spread`."""
     await conn.execute(_PUT, name, days)
     is_spread = await conn.fetchval(
         "select is_spread from mainspring.calendar where namespace = 'default' and name = $1", name
@@ -55,7 +56,7 @@ async def put(conn: Connection, name: str, days: Sequence[str]) -> bool:
 
 
 async def spread(conn: Connection, name: str, days: Sequence[str]) -> None:
-    """All schedules that use a calendar have these days."""
+    """Note that all schedules that use a calendar have these days."""
     await conn.execute(
         "update mainspring.calendar set is_spread = true where namespace = 'default' and name = $1 and days = $2",
         name,
@@ -81,8 +82,8 @@ async def listing(conn: Connection) -> dict[str, list[str]]:
 async def delete(conn: Connection, name: str) -> None:
     """Remove a calendar that no schedule uses."""
     async with conn.transaction():
-        status = await conn.execute("delete from mainspring.calendar where namespace = 'default' and name = $1", name)
-        if used := await users(conn, name):  # none can come now: they would wait for our row
+        tag = await conn.execute("delete from mainspring.calendar where namespace = 'default' and name = $1", name)
+        if used := await users(conn, name):  # no new one can come: it would wait for our row lock
             raise Conflict(f"calendar {name!r} is used by {', '.join(used[:3])}; change them first", field="calendar")
-    if status.endswith(" 0"):
+    if not affected(tag):
         raise NotFound(f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is")

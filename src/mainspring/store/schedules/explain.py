@@ -1,6 +1,7 @@
-"""Explain: the story of a plan time, from what was expected of it to what came of its tasks.
+"""Explain: the story of a plan time, from whether it was expected to what became of its tasks.
 
-Next: cli/schedules/story.py; sentences that need no database are in model/schedules/story.py
+Reads   the ledger (store/schedules/fires.py), tasks and their attempts
+Next:   model/schedules/story.py, for the sentences that need no database
 """
 
 from __future__ import annotations
@@ -21,15 +22,14 @@ from mainspring.store.schedules.schedules import Stored
 from mainspring.store.tasks import tasks
 from mainspring.store.tasks.tasks import AttemptView, TaskView
 
-SCOPES_TOLD = 20  # scopes whose tasks are told one by one
+SCOPES_SHOWN = 20  # scopes whose tasks are described one by one
 
 
 async def explain(conn: Connection, stored: Stored, at: datetime | None = None) -> list[Story]:
-    """The story of a plan time; without one, of the last that was decided, of one that is overdue, of the next."""
+    """The story of a plan time; by default of the last decided, the overdue and the next plan time."""
     if at is not None:
         return [await _story(conn, stored, at)]
-    told = timing(stored.schedule)
-    found = {await last_decided(conn, stored), told.after(stored.now)}
+    found = {await last_decided(conn, stored), timing(stored.schedule).after(stored.now)}
     if stored.next_plan_at is not None and stored.next_plan_at <= stored.now:
         found.add(stored.next_plan_at)
     return [await _story(conn, stored, one) for one in sorted(one for one in found if one is not None)]
@@ -46,7 +46,7 @@ async def _story(conn: Connection, stored: Stored, at: datetime) -> Story:
     )
     decided = [FireRow(*row) for row in rows]
     past = _in_force(await versions(conn, stored, at), at)
-    shown = [await _fire(conn, stored, past, row) for row in decided[:SCOPES_TOLD]]
+    shown = [await _fire(conn, stored, past, row) for row in decided[:SCOPES_SHOWN]]
     used = None if past is None else await used_up(conn, stored, past.version)
     expected, status, said = _expected(stored, past, at, decided, used)
     timing_then = timing(stored.schedule) if past is None else past.timing
@@ -74,7 +74,7 @@ def _in_force(versions: Sequence[Past], at: datetime) -> Past | None:
 def _expected(
     stored: Stored, past: Past | None, at: datetime, decided: Sequence[FireRow], used: UsedUp | None
 ) -> tuple[bool, story.Status, list[str]]:
-    """Whether a plan time was expected, what is known of it, and the sentences that say so."""
+    """Whether a plan time was expected, its status, and the sentences that say so."""
     is_decided = any(row.origin != "manual" for row in decided)
     status: story.Status = "decided" if decided else "not_expected"
     if past is None:
@@ -131,7 +131,7 @@ async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRo
 
 
 def _due(attempts: Sequence[AttemptView]) -> datetime | None:
-    """The instant of a task's first attempt; that of the task moves on with every other."""
+    """The instant of a task's first attempt: `run_at` of the task moves with every retry."""
     first = attempts[0] if attempts else None
     if first is None or first.started_at is None or first.lateness_ms is None:
         return None
@@ -146,7 +146,7 @@ _RUN_BEFORE = """
 
 
 async def _waited(conn: Connection, stored: Stored, overlap: Overlap, row: FireRow, due: datetime) -> list[str]:
-    """That a task waited for the run before it in its scope, if it did."""
+    """That a task waited for the previous run of its scope, if it did."""
     before = await conn.fetchval(_RUN_BEFORE, stored.id, row.scope, row.plan_time)
     if before is None or row.origin == "backfill":
         return []
@@ -159,7 +159,7 @@ async def _waited(conn: Connection, stored: Stored, overlap: Overlap, row: FireR
 
 
 class _Teller(NamedTuple):
-    """Tells of one fire, with the clock readings short on the day of its plan time."""
+    """Describes one fire; times on the day of its plan time are written without the date."""
 
     row: FireRow
     past: Past | None
@@ -182,7 +182,7 @@ class _Teller(NamedTuple):
         return f"planned at {self.at(self.row.decided_at)}" + (f", to run after {moved}" if moved else "")
 
     def came_of(self, view: TaskView | None, attempts: Sequence[AttemptView]) -> list[str]:
-        """What came of the task."""
+        """What became of the task."""
         if view is None:
             return [f"what came of its task {self.row.task_id} is not kept any longer"]
         task = f"task {view.id}"
@@ -202,7 +202,7 @@ class _Teller(NamedTuple):
         return [f"{task} {self.fired(attempts)}", *self.ended(view, attempts)]
 
     def broadcast(self, view: TaskView) -> list[str]:
-        """What came of a task that ran on many agents, and has ended."""
+        """What became of a broadcast that has ended."""
         report, fired = view.result, "did not start"
         if view.started_at is not None:
             spread = story.span(timedelta(milliseconds=report["spread_ms"]))

@@ -1,6 +1,6 @@
-"""The ledger read back: what was decided about plan times, and by which versions they were to be expected.
+"""Fires: reads the ledger: what was decided about plan times, and which versions of a schedule expected them.
 
-Next: store/schedules/explain.py, which tells the story of a plan time; store/schedules/missed.py, which compares
+Next: store/schedules/explain.py
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class FireRow(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A decided plan time, and what came of its task."""
+    """A decided plan time, and what became of its task."""
 
     fire: FireRow
     state: TaskState | None  # None if there is no task, or retention dropped it
     finished_at: datetime | None
 
 
-# The last plan times of each schedule by the primary key of the ledger, then each task by its id. Of the history only
-# the days since the decision are read, with one more for a clock that was set back. No part grows with what is kept.
+# The last plan times of each schedule by the primary key of the ledger, then each task by its id. Of the history it
+# reads only the days since the decision, and one more in case the clock was set back. No part grows with retention.
 _LAST_RUNS = """
     select given.id, f.plan_time, f.scope, f.task_id, f.reason, f.origin, f.decided_at,
            coalesce(h.state, t.state) as state, h.finished_at
@@ -61,7 +61,7 @@ _LAST_RUNS = """
 async def last_runs(conn: Connection, schedules: Sequence[int], now: datetime, limit: int) -> dict[int, list[Run]]:
     """The last `limit` decided plan times of each schedule up to `now`, the latest first. Begins a transaction."""
     async with conn.transaction():
-        # It only reads, so that what store/tasks/partitions.py says of partitions that are passed over cannot happen.
+        # It only reads: the crash that store/tasks/partitions.py avoids cannot happen.
         await conn.execute("set local enable_partition_pruning = on; set local enable_seqscan = off")
         rows = await conn.fetch(_LAST_RUNS, schedules, now, limit)
     found: dict[int, list[Run]] = {}
@@ -72,22 +72,21 @@ async def last_runs(conn: Connection, schedules: Sequence[int], now: datetime, l
 
 
 async def versions(conn: Connection, stored: Stored, since: datetime) -> list[Past]:
-    """All versions that were in force at `since` or later, in order; the last one is in force."""
-    told = timing(stored.schedule)
+    """All versions that were in force at `since` or later, in order; the last one still is."""
     older: Sequence[Version] = ()
     if since <= stored.since:
         older = await plans.older_versions(conn, stored.id, stored.schedule.name, since)
-    current = Version(told, stored.schedule.policies, stored.enabled, stored.since)
+    current = Version(timing(stored.schedule), stored.schedule.policies, stored.enabled, stored.since)
     return [_past(version) for version in (*older, current)]
 
 
 def _past(version: Version) -> Past:
-    assert isinstance(version.timing, Timing)  # the store makes no other
+    assert isinstance(version.timing, Timing)  # the store creates no other
     return Past(version, version.timing)
 
 
 class UsedUp(NamedTuple):
-    """Of a version of a schedule: its plan times between these two were not planned, for its runs were used up."""
+    """The plan times of a version between these two were not planned: its `max_runs` were used up."""
 
     max_runs: int
     after: datetime
@@ -105,10 +104,10 @@ _LAST_OF_A_VERSION = """
 
 
 async def used_up(conn: Connection, stored: Stored, version: Version) -> UsedUp | None:
-    """Which plan times of a version were not planned because of `max_runs`.
+    """The plan times of a version that were not planned because of `max_runs`.
 
-    How many runs an older version had made is not kept: what lies between its last decided plan time and the
-    cursor was not planned though somebody planned, and that is what `max_runs` does.
+    The number of runs of an older version is not stored. But if a planner passed over the plan times between its last
+    decided one and the cursor, `max_runs` was the reason.
     """
     most = stored.schedule.policies.max_runs
     if most is not None and stored.runs >= most:
@@ -128,6 +127,6 @@ _LAST = """
 
 
 async def last_decided(conn: Connection, stored: Stored) -> datetime | None:
-    """The last plan time up to now about which something was decided."""
+    """The last decided plan time up to now."""
     at: datetime | None = await conn.fetchval(_LAST, stored.id, stored.now)
     return at

@@ -1,6 +1,6 @@
-"""The dead-man's check: plan times that were expected and of which the ledger knows nothing.
+"""Missed: the dead-man's switch: plan times that were expected and are not in the ledger.
 
-It asks no server and no planner, so that it also tells of the time in which nothing was running.
+It needs no server and no planner, so it also covers the time in which none was running.
 Next: cli/schedules/story.py
 """
 
@@ -33,11 +33,11 @@ class Missing(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """What a check of one schedule found: the first that are missing, and how many more there are."""
+    """The result of checking one schedule: the first missing plan times, and how many more there are."""
 
     schedule: str
     since: datetime
-    until: datetime  # what was checked; earlier than asked for if there was too much
+    until: datetime  # earlier than requested if there were too many to check
     expected: int
     missing: list[Missing]
     more: int
@@ -47,14 +47,14 @@ class Checked(Struct, frozen=True):
 
 class _Expected(NamedTuple):
     plan_time: datetime
-    scope_sets: list[tuple[str, ...]]  # any of them does: a late plan time gets the scopes of a later version
-    by_provider: bool  # any scope does
+    scope_sets: list[tuple[str, ...]]  # one of them suffices: a late plan time gets the scopes of a later version
+    by_provider: bool  # any scope suffices
 
 
 async def missing(
     conn: Connection, stored: Stored, since: datetime, until: datetime, *, limit: int = MOST_LISTED
 ) -> Checked:
-    """Compare what was expected between two instants with the ledger; never before the schedule was made."""
+    """Compare the expected plan times between two instants with the ledger; none before the schedule was created."""
     since = max(since, stored.created_at)
     until = max(since, min(until, stored.now - GRACE))
     zone = timing(stored.schedule).zone
@@ -85,7 +85,7 @@ async def missing(
 
 
 def unknown(stored: Stored, problem: str) -> Checked:
-    """What to say of a schedule whose plan times cannot be told here."""
+    """The result for a schedule whose plan times cannot be computed here."""
     return Checked(stored.schedule.name, stored.now, stored.now, 0, [], 0, complete=False, why=problem)
 
 
@@ -113,7 +113,7 @@ def _coming(
         if used is not None and used.has(at):
             continue
         due = at + timedelta(seconds=version.policies.delay)
-        # What came due in the pause that goes on is decided when it ends.
+        # While a schedule is disabled, what became due since then stays undecided.
         waits_for_enable = not stored.enabled and due > stored.since
         if version.enabled and due <= stored.now - GRACE and not waits_for_enable:
             yield _Expected(at, *scopes[id(version)])
@@ -127,7 +127,7 @@ def _gaps(one: _Expected, known: Iterable[str]) -> list[str]:
     return gaps[0] if all(gaps) else []
 
 
-# What was run by hand stands for no plan time.
+# A run by hand has no plan time of the schedule.
 _KNOWN = """
     select plan_time, scope from mainspring.fire
      where schedule_id = $1 and plan_time between $2 and $3 and origin <> 'manual'

@@ -1,7 +1,7 @@
-"""Turns: tasks of schedules that must not overlap wait, blocked, until nothing else of their lane lives.
+"""Overlap: tasks of a schedule that must not overlap are blocked until no other task of their group lives.
 
-A lane is a schedule and scope. Its tasks are found by an index of their own, which holds only those that wait.
-Every move is guarded by the state it leaves: of two servers that decide at once, one finds nothing to move.
+A group is the tasks of one schedule and scope. An index of its own has only those that wait. Every move is guarded by
+the state it leaves: of two servers that decide at once, one finds nothing to move.
 Next: server/planning/overlap.py
 """
 
@@ -14,40 +14,51 @@ from uuid import UUID
 
 from mainspring.model.schedules.overlap import Turn
 from mainspring.model.schedules.schedules import Overlap
-from mainspring.model.tasks.claim_floors import Floor
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.claim_floors import Released
+from mainspring.model.tasks.pools import IS_BLOCKED, IS_RELEASED, unblocked
+from mainspring.model.tasks.states import (
+    ASSIGNED,
+    BLOCKED,
+    CANCEL,
+    IS_ACTIVE,
+    PENDING,
+    RUNNING,
+    RUNS_AGAIN,
+    SKIP,
+    UNBLOCK,
+    CancelMode,
+)
 from mainspring.store.cluster.segments import holds, owned
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.revoke import KILL, RECALL, RESTART
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.history import into_history
+from mainspring.store.tasks.transitions import into_history
 
-WAITING_OF_A_LANE = 100  # looked at in one step
+WAITING_OF_A_GROUP = 100  # read in one step
 
 
-class Lane(NamedTuple):
+class Group(NamedTuple):
     overlap: Overlap
     turns: list[Turn]
-    due_in: float | None  # seconds until the first of those that wait and are not due
+    due_in: float | None  # seconds until the first waiting task that is not due
 
 
-# Hops from lane to lane along the index, so that a long queue in one does not hide the others. Of each lane all
-# that was released, and the first of those that wait.
-_LANES = f"""
-    with recursive {owned(server="$3")}, lane as (
+# A recursive query hops from group to group along the index, so that a long queue in one does not hide the others. It
+# returns all released tasks of each group and the first of those that wait.
+_GROUPS = f"""
+    with recursive {owned(server="$3")}, key as (
         (select schedule_id, scope from mainspring.task
-          where schedule_id is not null and pool < 0 order by schedule_id, scope limit 1)
+          where schedule_id is not null and {IS_BLOCKED} order by schedule_id, scope limit 1)
         union all
-        select next.schedule_id, next.scope from lane cross join lateral (
+        select next.schedule_id, next.scope from key cross join lateral (
             select t.schedule_id, t.scope from mainspring.task t
-             where t.schedule_id is not null and t.pool < 0
-               and (t.schedule_id, t.scope) > (lane.schedule_id, lane.scope)
+             where t.schedule_id is not null and t.{IS_BLOCKED}
+               and (t.schedule_id, t.scope) > (key.schedule_id, key.scope)
              order by t.schedule_id, t.scope limit 1) next
     ), soon as materialized (
-        select lane.*, first.run_at from lane cross join lateral (
+        select key.*, first.run_at from key cross join lateral (
             select t.run_at from mainspring.task t
-             where t.schedule_id = lane.schedule_id and t.schedule_id is not null
-               and t.scope = lane.scope and t.pool < 0
+             where t.schedule_id = key.schedule_id and t.schedule_id is not null
+               and t.scope = key.scope and t.{IS_BLOCKED}
              order by t.plan_time limit 1) first
          where first.run_at <= (select mainspring.now()) + make_interval(secs => $1)
     )
@@ -56,27 +67,29 @@ _LANES = f"""
       join mainspring.schedule s on s.id = any (array[soon.schedule_id]) and {holds("s.segment")}
      cross join lateral (
         (select t.id, false as waits, t.run_at <= (select mainspring.now()) as is_due,
-                t.cancel_at is not null and (t.state = 2 or coalesce(t.cancel_mode, 0) not in (1, 3)) as stopping,
-                t.plan_time, null::float8 as due_in
+                t.cancel_at is not null
+                and (t.state = {ASSIGNED:d} or coalesce(t.cancel_mode, 0) not in {RUNS_AGAIN}) as stopping, t.plan_time,
+                null::float8 as due_in
            from mainspring.task t
-          where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope and t.pool > 0
-            and t.origin is distinct from 'backfill')
+          where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope
+            and t.{IS_RELEASED} and t.origin is distinct from 'backfill')
          union all
         (select t.id, true, t.run_at <= (select mainspring.now()), t.cancel_at is not null, t.plan_time,
                 date_part('epoch', t.run_at - (select mainspring.now()))
            from mainspring.task t
-          where t.schedule_id = soon.schedule_id and t.scope = soon.scope and t.pool < 0 and t.schedule_id is not null
+          where t.schedule_id = soon.schedule_id and t.scope = soon.scope and t.{IS_BLOCKED}
+            and t.schedule_id is not null
           order by t.plan_time limit $2)
      ) turn
      order by soon.schedule_id, soon.scope, turn.plan_time
 """
 
 
-async def lanes(conn: Connection, server: UUID, *, within: float) -> list[Lane]:
-    """The lanes, in segments of `server`, in which a task waits that is due within so many seconds."""
-    rows = await conn.fetch(_LANES, within, WAITING_OF_A_LANE, server)
+async def groups(conn: Connection, server: UUID, *, within: float) -> list[Group]:
+    """The groups in segments of `server` with a waiting task that is due within so many seconds."""
+    rows = await conn.fetch(_GROUPS, within, WAITING_OF_A_GROUP, server)
     return [
-        Lane(
+        Group(
             tasks[0]["overlap"],
             [Turn(t["id"], t["waits"], t["is_due"], t["stopping"]) for t in tasks],
             min((t["due_in"] for t in tasks if t["waits"] and not t["is_due"]), default=None),
@@ -85,30 +98,22 @@ async def lanes(conn: Connection, server: UUID, *, within: float) -> list[Lane]:
     ]
 
 
-# With the lane free as it was when somebody looked: another may have released a task of it since.
-_RELEASE = """
+# Checks again that the group has no released task: another server may have released one since the group was read.
+_RELEASE = f"""
     with given as (select * from unnest($1::bigint[]) as given(id))
-    update mainspring.task t set state = 1, pool = -t.pool
+    update mainspring.task t set {UNBLOCK.enters}, pool = {unblocked("t.pool")}
       from given
-     where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
-       and ($2 or (select true from mainspring.task other         -- a probe per row: EXISTS might read all tasks
+     where t.id = any (array[given.id]) and t.{UNBLOCK.leaves} and t.{IS_BLOCKED}
+       and ($2 or (select true from mainspring.task other         -- one probe per row: EXISTS might scan all tasks
                     where other.schedule_id = t.schedule_id and other.schedule_id is not null
-                      and other.scope = t.scope and other.pool > 0 and other.origin is distinct from 'backfill'
+                      and other.scope = t.scope and other.{IS_RELEASED} and other.origin is distinct from 'backfill'
                     limit 1) is null)
     returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
 """
 
 
-class Released(NamedTuple):
-    """Where a claim finds a task that was released: below what was claimed since, if it has waited."""
-
-    pool: int
-    priority: int
-    position: Floor
-
-
 async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool = False) -> list[Released]:
-    """blocked → pending for tasks whose turn it is, or for all of them where overlap is allowed now."""
+    """blocked → pending for tasks whose group is free; for all of them with `beside_others`, if overlap is allowed."""
     rows = await conn.fetch(_RELEASE, tasks, beside_others)
     return [Released(row["pool"], row["priority"], (row["run_at"], row["id"])) for row in rows]
 
@@ -116,7 +121,7 @@ async def release(conn: Connection, tasks: Sequence[int], *, beside_others: bool
 _SKIP = f"""
     with given as (select * from unnest($1::bigint[]) as given(id)), gone as (
         delete from mainspring.task t using given
-         where t.id = any (array[given.id]) and t.state = 0 and t.pool < 0
+         where t.id = any (array[given.id]) and t.state = {BLOCKED:d} and t.{IS_BLOCKED}
         returning t.*
     ), noted as (
         update mainspring.fire f set task_id = null, reason = 'overlap', decided_at = mainspring.now()
@@ -124,37 +129,35 @@ _SKIP = f"""
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
            and f.task_id = gone.id
     )
-    {into_history("gone", TaskState.SKIPPED, "overlap", "'the task before it was still there at its instant'")}
+    {into_history("gone", SKIP, "overlap", "'the task before it was still there at its instant'")}
 """
 
 
 async def skip(conn: Connection, tasks: Sequence[int]) -> int:
     """blocked → skipped: the ledger keeps the reason."""
-    status = await partitions.write(conn, lambda: conn.execute(_SKIP, tasks))
-    return int(status.rpartition(" ")[2])
+    return await partitions.execute(conn, _SKIP, tasks)
 
 
-# One that waits for a retry is cancelled at once; the others are their agents' to stop. One that was asked back and
-# has started runs on (cancel_mode 1), one that is restarted runs again: they are to stop now all the same.
+# A task that waits for a retry is cancelled at once; agents stop the others, also those that started under a recall and
+# those that are to restart.
 _STOP = f"""
-    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {KILL} end
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = case when $2 then {CancelMode.KILL:d} end
       from unnest($1::bigint[]) as given(id)
-     where t.id = any (array[given.id]) and t.state in (2, 3)
-       and (t.cancel_at is null or t.state = 3 and t.cancel_mode = {RECALL} or t.cancel_mode = {RESTART})
+     where t.id = any (array[given.id]) and t.{IS_ACTIVE}
+       and (t.cancel_at is null or t.state = {RUNNING:d} and t.cancel_mode = {CancelMode.RECALL:d}
+            or t.cancel_mode = {CancelMode.RESTART:d})
     returning t.id
 """
 _END = f"""
     with gone as (
         delete from mainspring.task t using unnest($1::bigint[]) as given(id)
-         where t.id = any (array[given.id]) and t.state = 1
+         where t.id = any (array[given.id]) and t.state = {PENDING:d}
         returning t.*
     )
-    {into_history("gone", TaskState.CANCELLED, "cancelled", "'the next task of its schedule took its place'")}
+    {into_history("gone", CANCEL, "cancelled", "'the next task of its schedule took its place'")}
 """
 
 
 async def stop(conn: Connection, tasks: Sequence[int], *, kill: bool) -> int:
-    """Make room: those that run are to stop, with or without their grace; those that do not are cancelled."""
-    stopping = len(await conn.fetch(_STOP, tasks, kill))
-    status = await partitions.write(conn, lambda: conn.execute(_END, tasks))
-    return stopping + int(status.rpartition(" ")[2])
+    """Make room: stop tasks that agents hold, with or without their grace; cancel those that no agent holds."""
+    return len(await conn.fetch(_STOP, tasks, kill)) + await partitions.execute(conn, _END, tasks)

@@ -1,9 +1,9 @@
-"""Plans: the fires and tasks of schedules, written together with the cursors they move.
+"""Plans: the fires and tasks of schedules, written together with their advanced cursors.
 
-`plan` is one statement. It acts only for schedules whose version and cursor are still what the caller
-computed from, and only for plan times that are not in the ledger yet: any number of planners may do the same
-at once, and each plan time is decided once. A planner looks at the segments that its server owns, and what it writes
-names the epoch in which it has looked: one that lost a segment meanwhile writes nothing for it.
+`plan` is one statement. It acts only for schedules whose version and cursor are still those that the caller computed
+from, and only for plan times that are not in the ledger yet: any number of planners may run it at once, and each plan
+time is decided once. A planner reads the segments that its server owns and writes under the epoch in which it read: if
+its server lost a segment meanwhile, it writes nothing for it.
 Next: server/planning/planner.py
 """
 
@@ -21,12 +21,15 @@ from mainspring.model.schedules.planning import Version
 from mainspring.model.schedules.schedules import Policies, Schedule
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.payload import cut
+from mainspring.model.tasks.pools import blocked
+from mainspring.model.tasks.states import BLOCKED, PENDING
 from mainspring.store.cluster.segments import holds, owned
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import columns
 
 
 class Due(NamedTuple):
-    """A schedule to look at now, as it was when we looked."""
+    """A schedule to plan now, as it was when it was read."""
 
     id: int
     number: int  # of its version
@@ -35,11 +38,11 @@ class Due(NamedTuple):
     since: datetime
     runs: int
     now: datetime
-    epoch: int | None  # of its segment; None: whoever has its application may plan it
-    problem: str | None = None  # it cannot be read: a newer version may have written it
+    epoch: int | None  # of its segment; None: planned by any process of its application
+    problem: str | None = None  # why it cannot be read: a newer version may have written it
 
 
-# The epoch is read by a probe per row: a join might sort all that is due.
+# The epoch is read by one probe per row: a join might sort all that is due.
 _DUE = f"""
     with {owned(server="$4")}
     select s.id, s.version, s.name, s.kind, s.expression, s.timezone, s.policies, s.next_plan_at, s.since, s.runs,
@@ -58,9 +61,9 @@ _DUE = f"""
 async def due(
     conn: Connection, server: UUID, limit: int, *, behind: int = 0, providers: Sequence[str] | None = None
 ) -> list[Due]:
-    """Schedules to look at now, behind the first so many: those in segments of `server`.
+    """Schedules to plan now in segments of `server`, after the first `behind`.
 
-    With `providers` those whose scopes these applications tell, in any segment: its owner may not have their code.
+    With `providers` those whose scopes these applications provide, in any segment: its owner may not have their code.
     """
     return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind, server)]
 
@@ -100,7 +103,7 @@ _VERSIONS = """
 
 
 async def versions(conn: Connection, due: Due) -> list[Version]:
-    """The versions in force at the cursor and since, the current one last. Raises ValidationError for what is none."""
+    """The versions in force at the cursor and since, the current one last. ValidationError if one cannot be read."""
     if due.problem is not None:
         raise ValidationError(due.problem)
     current = Version(timing(due.schedule), due.schedule.policies, True, due.since)
@@ -110,7 +113,7 @@ async def versions(conn: Connection, due: Due) -> list[Version]:
 
 
 async def older_versions(conn: Connection, id: int, name: str, cursor: datetime) -> list[Version]:
-    """Versions that counted at `cursor` or later and count no more."""
+    """Versions that were in force at `cursor` or later and no longer are."""
     return [_version(name, row) for row in await conn.fetch(_VERSIONS, id, cursor)]
 
 
@@ -120,15 +123,15 @@ def _version(name: str, row: Any) -> Version:
     return Version(told, its, row["enabled"], row["since"], row["until"])
 
 
-class Move(NamedTuple):
-    """How far a schedule was decided: from `cursor`, which must still be its cursor, to `next`."""
+class Advance(NamedTuple):
+    """The cursor of a schedule advances from `cursor`, which must still be its value, to `next`."""
 
     schedule_id: int
     version: int
     cursor: datetime
     next: datetime | None
     look_at: datetime | None
-    epoch: int | None = None  # of its segment, which must still be the planner's; None: planned by its application
+    epoch: int | None = None  # of its segment, which must not have changed; None: planned by its application
 
 
 class Fire(NamedTuple):
@@ -142,11 +145,10 @@ class Fire(NamedTuple):
     args: str = "{}"  # JSON
 
 
-# A task of a schedule that must not overlap is born blocked, out of every claim's way (see
-# store/schedules/overlap.py), unless nothing else of its schedule and scope lives. Only planners make such tasks, and
-# they hold the schedule's row. `= any (array[…])` is a probe of an index per row; a plain `=` joins what was given by
-# hashes (see store/postgres/database.py).
-_PLAN = """
+# A task of a schedule that must not overlap is created blocked (store/schedules/overlap.py), unless no other task of
+# its schedule and scope lives. Only planners create such tasks, and they have locked the schedule's row. `= any
+# (array[…])` is one index probe per row; a plain `=` may become a hash join (see store/postgres/database.py).
+_PLAN = f"""
     with given as materialized (
         select * from unnest($1::integer[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[],
                              $12::bigint[])
@@ -159,7 +161,7 @@ _PLAN = """
          where s.version = any (array[given.version]) and s.next_plan_at = any (array[given.cursor]) and s.enabled
            and (given.epoch is null
                 or (select g.owner = $13 and g.epoch = given.epoch from mainspring.segment g where g.id = s.segment))
-         order by given.id                               -- by s.id PostgreSQL might walk all schedules in that order
+         order by given.id                               -- by s.id PostgreSQL might scan all schedules in that order
            for update of s skip locked
     ), fire as materialized (
         select held.*, f.*, case when f.reason is null then nextval('mainspring.task_id') end as task_id
@@ -174,7 +176,7 @@ _PLAN = """
     ), queued as (
         select fire.*, takes_turns and (
                    row_number() over (partition by fire.schedule_id, scope order by fire.plan_time) > 1
-                   or (select true from mainspring.task t         -- a probe per row: EXISTS might read all tasks
+                   or (select true from mainspring.task t         -- one probe per row: EXISTS might scan all tasks
                         where t.schedule_id = fire.schedule_id and t.schedule_id is not null and t.scope = fire.scope
                           and t.origin is distinct from 'backfill'
                         limit 1) is not null) as waits
@@ -182,16 +184,16 @@ _PLAN = """
     ), tasks as (
         insert into mainspring.task
             (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-        select q.task_id, q.run_at, (select mainspring.now()), j.id, case when q.waits then -j.pool else j.pool end,
-               case when q.waits then 0 else 1 end, j.priority,
-               q.args::jsonb,
+        select q.task_id, q.run_at, (select mainspring.now()), j.id,
+               case when q.waits then {blocked("j.pool")} else j.pool end,
+               case when q.waits then {BLOCKED:d} else {PENDING:d} end, j.priority, q.args::jsonb,
                q.schedule_id, q.plan_time, q.scope, 'plan'
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
     ), made as (
         select schedule_id, count(*) as runs
           from (select distinct d.schedule_id, d.plan_time, held.has_scopes
                   from decided d join held on held.id = d.schedule_id where d.task_id is not null) new
-         where not (has_scopes and exists (                      -- another scope of it may have been there before
+         where not (has_scopes and exists (                      -- another scope may have got a task before
                    select from mainspring.fire f
                     where f.schedule_id = new.schedule_id and f.plan_time = new.plan_time
                       and f.task_id is not null offset 0))
@@ -205,27 +207,13 @@ _PLAN = """
 """
 
 
-async def plan(conn: Connection, server: UUID, moves: Sequence[Move], fires: Sequence[Fire]) -> set[int]:
-    """Write what was decided; returns the schedules that moved.
+async def plan(conn: Connection, server: UUID, advances: Sequence[Advance], fires: Sequence[Fire]) -> set[int]:
+    """Write what was decided; returns the schedules that advanced.
 
-    The others changed, or are not the server's any more, or somebody else was quicker.
+    The others changed, or belong to another server now, or another planner was faster.
     """
-    rows = await conn.fetch(
-        _PLAN,
-        [m.schedule_id for m in moves],
-        [m.version for m in moves],
-        [m.cursor for m in moves],
-        [m.next for m in moves],
-        [m.look_at for m in moves],
-        [f.schedule_id for f in fires],
-        [f.plan_time for f in fires],
-        [f.scope for f in fires],
-        [f.run_at for f in fires],
-        [f.reason for f in fires],
-        [f.args for f in fires],
-        [m.epoch for m in moves],
-        server,
-    )
+    *cursors, epochs = columns(Advance, advances)
+    rows = await conn.fetch(_PLAN, *cursors, *columns(Fire, fires), epochs, server)
     return {row["id"] for row in rows}
 
 
@@ -237,7 +225,7 @@ _OVERDUE = """
 
 
 class Overdue(NamedTuple):
-    """A schedule that nobody has looked at though its time has come."""
+    """A schedule that no planner has read though it is due."""
 
     name: str
     since: datetime
@@ -256,5 +244,5 @@ _TROUBLE = """
 
 
 async def trouble(conn: Connection, due: Due, problem: str, *, again_in: float) -> None:
-    """It cannot be planned just now: say why, and look again later. Its cursor stays where it is."""
+    """Record why a schedule cannot be planned now, and try again later. Its cursor stays."""
     await conn.execute(_TROUBLE, due.id, due.number, due.cursor, cut(problem), again_in)

@@ -1,11 +1,11 @@
-"""Recalls: what was planned and has not started is taken back when its schedule is changed, paused or deleted.
+"""Revoke: withdraw planned tasks that have not started when their schedule is changed, paused or deleted.
 
-What no agent has is taken back at once. What an agent holds is asked back (`cancel_mode` 1): the agent gives it
-back if it has not started, and `confirm` takes it back then; one that has started goes on.
+A task that no agent holds is withdrawn at once. Of a task that an agent holds, the agent is asked for a recall: if it
+has not started, the agent gives it back and `confirm` withdraws it; if it has, it keeps running.
 
-A plan time that is taken back is undecided again, and the cursor goes back to it: the planner decides anew, by the
-version that is in force then. A plan time that had passed before the change stays decided, as paused.
-Next: server/recording/recorder.py
+The plan time of a withdrawn task is undecided again and the cursor returns to it: the planner decides it by the version
+that is in force then. A plan time that had passed before the change stays decided, as paused.
+Next: store/schedules/plans.py
 """
 
 from __future__ import annotations
@@ -14,30 +14,28 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import ASSIGNED, CANCEL, IS_WAITING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.history import into_history
-
-RECALL, KILL, RESTART = 1, 2, 3  # task.cancel_mode; null: stop it, with its grace
+from mainspring.store.tasks.transitions import asking_agents, into_history
 
 
 class Recalled(NamedTuple):
-    """What became of the tasks of a schedule."""
+    """What a change did to the tasks of its schedule."""
 
-    taken_back: int  # planned, and taken back
-    asked_back: int  # armed on an agent, and taken back unless it starts first
-    running: int  # started: they go on
+    taken_back: int  # withdrawn
+    asked_back: int  # assigned to an agent, and withdrawn unless they start first
+    running: int  # started: they keep running
 
 
-# When it was recalled: by the change that asked it back, or by the one whose transaction this is.
+# The time of the change: the one that asked for a recall, or the one in this transaction.
 _SINCE = "coalesce(gone.cancel_at, (select s.since from mainspring.schedule s where s.id = gone.schedule_id))"
 
-# What follows the tasks that were taken back (`gone`), in the same statement. The schedule may be gone too.
+# What follows for the withdrawn tasks (`gone`), in the same statement. Their schedule may be deleted.
 # A plan time counts as a run while any of its scopes has a task.
 _UNDECIDE = f"""
     , kept as (
-        {into_history("gone", TaskState.CANCELLED, "recalled", "'its schedule was changed before it started'")}
+        {into_history("gone", CANCEL, "recalled", "'its schedule was changed before it started'")}
     ), undecided as (
         delete from mainspring.fire f using gone
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
@@ -67,47 +65,44 @@ _UNDECIDE = f"""
       from gone
 """
 
-# Never started: no attempt counts, and none that did not count may have started. One that ended without a known start
-# before its plan time was only armed: its agent is gone. Only what the plan asked for is taken back.
+# Never started: no attempt counted, and none of the others may have started. An attempt that ended before the plan time
+# without a known start was only armed, on an agent that is gone. Only tasks that the planner created are withdrawn.
 _UNSTARTED = """
     t.schedule_id = $1 and ($2::timestamptz is null or t.plan_time > $2)
-    and (select true from mainspring.attempt a                                            -- a probe, never a scan
+    and (select true from mainspring.attempt a                                            -- one probe, never a scan
           where a.task_id = t.id and (a.started_at is not null or a.recorded_at >= t.plan_time) limit 1) is null
     and t.origin = 'plan'
 """
 
 _TAKE_BACK = f"""
     with gone as (
-        delete from mainspring.task t where {_UNSTARTED} and t.state in (0, 1) and t.attempt = 0 returning t.*
+        delete from mainspring.task t where {_UNSTARTED} and t.{IS_WAITING} and t.attempt = 0 returning t.*
     )
     {_UNDECIDE}
 """
 
-_ASK_BACK = f"""
-    with asked as (
-        update mainspring.task t set cancel_at = $3, cancel_mode = {RECALL}
-         where {_UNSTARTED} and t.state = 2 and t.attempt = 1 and t.cancel_at is null
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_ASK_BACK = asking_agents(f"""
+    update mainspring.task t set cancel_at = $3, cancel_mode = {CancelMode.RECALL:d}
+     where {_UNSTARTED} and t.state = {ASSIGNED:d} and t.attempt = 1 and t.cancel_at is null
+""")
 
-# Whatever came and went between the two: in one snapshot a task is in one state.
+# A task may be claimed or given back between the two statements; in one snapshot it is in one state.
 _LEFT = f"""
     select exists (select from mainspring.task t
-                    where {_UNSTARTED} and (t.state in (0, 1) and t.attempt = 0
-                                            or t.state = 2 and t.attempt = 1 and t.cancel_at is null))
+                    where {_UNSTARTED} and (t.{IS_WAITING} and t.attempt = 0
+                                            or t.state = {ASSIGNED:d} and t.attempt = 1 and t.cancel_at is null))
 """
 
-_RUNNING = """
-    select count(*) from mainspring.task where schedule_id = $1 and state = 3 and origin is distinct from 'daemon'
+_RUNNING = f"""
+    select count(*) from mainspring.task
+     where schedule_id = $1 and state = {RUNNING:d} and origin is distinct from 'daemon'
 """
 
 
 async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: datetime | None = None) -> Recalled:
-    """Take back what has not started, all of it or the plan times after an instant; `at` is that of the change.
+    """Withdraw what has not started, all of it or the plan times after an instant; `at` is the time of the change.
 
-    The caller holds the schedule's row, and has moved it to its new version.
+    The caller has locked the schedule's row and moved it to its new version.
     """
     taken_back = asked_back = 0
     await partitions.go_through_all(conn)
@@ -120,18 +115,18 @@ async def recall(conn: Connection, schedule_id: int, *, at: datetime, after: dat
             return Recalled(taken_back, asked_back, await conn.fetchval(_RUNNING, schedule_id))
 
 
-# The schedules first, as planners do, who hold one while they meet its fires: else each would wait for the other.
+# Locks the schedules first, as planners do, who then write their fires: the other order would deadlock.
 _CONFIRM = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), held as materialized (
         select s.id from mainspring.schedule s
          where s.id = any (array(select t.schedule_id from given join mainspring.task t on t.id = any (array[given.id])
-                                  where t.cancel_mode = {RECALL}))
+                                  where t.cancel_mode = {CancelMode.RECALL:d}))
          order by s.id
            for update
     ), gone as (
         delete from mainspring.task t using given
-         where t.id = any (array[given.id]) and t.token = given.token and t.state = 2 and t.cancel_mode = {RECALL}
-           and (select count(*) from held) >= 0
+         where t.id = any (array[given.id]) and t.token = given.token and t.state = {ASSIGNED:d}
+           and t.cancel_mode = {CancelMode.RECALL:d} and (select count(*) from held) >= 0
         returning t.*
     )
     {_UNDECIDE}
@@ -139,6 +134,6 @@ _CONFIRM = f"""
 
 
 async def confirm(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> list[int]:
-    """An agent gave these back unstarted: those that were asked back are taken back. Returns them."""
+    """An agent gave these back unstarted: withdraw those under a recall. Returns them."""
     rows = await partitions.write(conn, lambda: conn.fetch(_CONFIRM, tasks, tokens))
     return [row["id"] for row in rows]

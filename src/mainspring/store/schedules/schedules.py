@@ -1,8 +1,8 @@
-"""Schedules as people and applications handle them: made, changed, paused, deleted, run now.
+"""Schedules: create, change, pause, delete, run now.
 
-Every change holds the schedule's row, moves it to a new version that counts from now on, and takes back what was
-planned under the old one and has not started. Plan times that had passed before are decided by the old version.
-Next: store/schedules/plans.py, where planners read them; store/schedules/revoke.py
+Every change locks the schedule's row, moves it to a new version that is in force from now on, and revokes the tasks of
+the old version that have not started. Plan times that have passed are still decided by the old version.
+Next: store/schedules/revoke.py
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mainspring.model.schedules.define_schedule import check_fires
 from mainspring.model.schedules.planning import INSTANT, LOOK_BEFORE, arguments
 from mainspring.model.schedules.schedules import Policies, Schedule
 from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import calendars, revoke
 from mainspring.store.schedules.plans import policies
@@ -28,7 +29,7 @@ from mainspring.store.schedules.revoke import Recalled
 
 
 class Stored(NamedTuple):
-    """A schedule, and what the database knows of it."""
+    """A schedule with its columns in the database."""
 
     id: int
     schedule: Schedule
@@ -40,15 +41,15 @@ class Stored(NamedTuple):
     problem: str | None
     app: str | None
     app_version: int
-    code: Schedule | None  # what the application's code says
-    is_orphan: bool  # its application has started without it since
+    code: Schedule | None  # as the application's code defines it
+    is_orphan: bool  # its application no longer defines it
     created_at: datetime
     updated_at: datetime
     now: datetime
 
     @property
     def is_edited(self) -> bool:
-        """Whether people changed what the code says."""
+        """Whether it differs from the code: edited by hand."""
         return self.code is not None and _as_written(self.schedule) != self.code
 
 
@@ -79,12 +80,12 @@ def _stored(row: Any) -> Stored:
 
 
 def _as_written(schedule: Schedule) -> Schedule:
-    """Without what it takes from calendars and from its job."""
+    """Without what it copies from calendars and from its job."""
     return replace(schedule, policies=replace(schedule.policies, excluded=(), fills=()))
 
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
-    if lock:  # before it is read: what it is joined with may be another when the lock is there
+    if lock:  # before the query: rows that it joins may change while it waits for the lock
         await conn.execute(_HOLD, name)
     row = await conn.fetchrow(f"{_STORED} and s.name = $1", name)
     if row is None:
@@ -119,11 +120,11 @@ _CREATE = """
 async def create(
     conn: Connection, schedule: Schedule, *, enabled: bool, app: str | None = None, app_version: int = 0
 ) -> bool:
-    """Make a schedule; with `app` it belongs to that application's code. False if there is one of this name.
+    """Create a schedule; with `app` it belongs to that application's code. False if the name is taken.
 
-    Its first plan time comes after now: what lies before its making is never replayed.
+    Its first plan time is after now: earlier ones are never replayed.
     """
-    async with conn.transaction():  # its calendars stay as they are read until it is there
+    async with conn.transaction():  # keeps its calendars locked until it exists
         resolved = await _resolved(conn, schedule)
         now: datetime = await conn.fetchval("select mainspring.now()")
         if app is None:
@@ -165,7 +166,7 @@ _TAKES = """
 
 
 async def _resolved(conn: Connection, schedule: Schedule) -> Schedule:
-    """The schedule with what it takes from elsewhere: the days of its calendars, the arguments its job names."""
+    """The schedule with the days of its calendars and the arguments that its job takes."""
     row = await conn.fetchrow(_TAKES, schedule.job)
     if row is None:
         raise JobNotFound(f"no job named {schedule.job!r}; make it first with `mainspring job create`", field="job")
@@ -191,20 +192,20 @@ _CHANGE = """
 
 class Changed(NamedTuple):
     stored: Stored
-    recalled: Recalled | None  # None: nothing had to change
+    recalled: Recalled | None  # None: nothing changed
 
 
 async def change(
     conn: Connection, name: str, edit: Callable[[Schedule], Schedule], *, enabled: bool | None = None
 ) -> Changed:
-    """Change what a schedule is, or whether it is enabled, from now on; unchanged it keeps its version."""
+    """Change or enable or disable a schedule from now on; an unchanged one keeps its version."""
     async with conn.transaction():
         stored = await find(conn, name, lock=True)
         return await change_held(conn, stored, edit(stored.schedule), enabled=enabled)
 
 
 async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, enabled: bool | None = None) -> Changed:
-    """The same for a schedule whose row the caller's transaction holds."""
+    """The same for a schedule whose row the caller has locked."""
     if _as_written(schedule) != _as_written(stored.schedule) or enabled is None:
         schedule = await _resolved(conn, schedule)
     enabled = stored.enabled if enabled is None else enabled
@@ -214,7 +215,7 @@ async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, e
     if schedule != stored.schedule and stored.app is None:
         check_fires(schedule, now)
     cursor = stored.next_plan_at
-    if cursor is None or cursor > now:  # else the old version has plan times to decide yet
+    if cursor is None or cursor > now:  # else the old version still has plan times to decide
         cursor = timing(schedule).after(now) if enabled or cursor is not None else None
     await conn.execute(
         _CHANGE,
@@ -234,13 +235,12 @@ async def change_held(conn: Connection, stored: Stored, schedule: Schedule, *, e
 
 async def live_tasks(conn: Connection, name: str) -> list[int]:
     """Tasks of a schedule that have not ended."""
-    stored = await find(conn, name)
-    rows = await conn.fetch("select id from mainspring.task where schedule_id = $1", stored.id)
+    rows = await conn.fetch("select id from mainspring.task where schedule_id = $1", (await find(conn, name)).id)
     return [row["id"] for row in rows]
 
 
 async def delete(conn: Connection, name: str) -> Recalled:
-    """Remove a schedule; what it planned and has not started is taken back. Its ledger stays until retention."""
+    """Delete a schedule and revoke its tasks that have not started. Its ledger stays until retention drops it."""
     async with conn.transaction():
         stored = await find(conn, name, lock=True)
         await conn.execute("update mainspring.schedule set since = $2 where id = $1", stored.id, stored.now)
@@ -249,7 +249,7 @@ async def delete(conn: Connection, name: str) -> Recalled:
         return recalled
 
 
-_RUN_NOW = """
+_RUN_NOW = f"""
     with scope as (
         select scope, args, nextval('mainspring.task_id') as task_id
           from unnest($2::text[], $4::text[]) as given(scope, args)
@@ -260,7 +260,7 @@ _RUN_NOW = """
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-    select scope.task_id, $5, $5, j.id, j.pool, 1, j.priority,
+    select scope.task_id, $5, $5, j.id, j.pool, {PENDING:d}, j.priority,
            scope.args::jsonb, s.id, $3, scope.scope, 'manual'
       from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
      where s.id = $1
@@ -269,7 +269,7 @@ _RUN_NOW = """
 
 
 async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> list[int]:
-    """One run at once, of all its scopes or of those given, beside its plan; returns the tasks."""
+    """Run it once now, all its scopes or those given, apart from its plan; returns the tasks."""
     stored = await find(conn, name)
     policies = stored.schedule.policies
     if stored.schedule.kind == "daemon":
@@ -283,7 +283,7 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
     wanted = wanted or ("",)
     plan_time, times = stored.now, timing(stored.schedule)
     while True:
-        # A plan time is the planner's to decide; another run may have been asked for at the same instant.
+        # Only planners decide plan times; and another manual run may have taken this instant.
         if times.after(plan_time - INSTANT) != plan_time:
             args = [arguments(policies, stored.schedule.timezone, plan_time, scope) for scope in wanted]
             try:

@@ -1,7 +1,7 @@
-"""Synchronise: the schedules that an application's code defines, brought into the database when it starts.
+"""Synchronise: write the schedules that an application's code defines into the database when it starts.
 
-Additive: nothing is deleted. Code and people are kept apart: a schedule that was made by hand is not taken over, and
-what people changed stays until the code itself says something new. Many replicas may do this at once.
+It deletes nothing. It does not take over a schedule that was created by hand, and edits by hand stay until the code
+itself changes. Many replicas may run it at once.
 Next: store/schedules/schedules.py
 """
 
@@ -22,31 +22,29 @@ from mainspring.store.schedules.schedules import Stored
 
 log = logging.getLogger("mainspring")
 
-_SAID = """
-    update mainspring.schedule set code = $2, app_version = $3 where id = $1
-"""
-# One instant for all of them: what an application no longer has stays behind it.
+_DEFINED = "update mainspring.schedule set code = $2, app_version = $3 where id = $1"
+# One instant for all of them: a schedule that the application no longer defines stays behind it.
 _SEEN = """
-    with said as (
+    with synced as (
         insert into mainspring.app as a (name, synced_at) values ($1, mainspring.now())
         on conflict (name) do update set synced_at = excluded.synced_at
         returning a.synced_at
     )
-    update mainspring.schedule s set synced_at = said.synced_at
-      from said
+    update mainspring.schedule s set synced_at = synced.synced_at
+      from synced
      where s.namespace = 'default' and s.app = $1 and s.name = any($2::text[])
 """
 
 
 async def synchronise(conn: Connection, app: str, version: int, given: Sequence[Schedule]) -> list[str]:
-    """Make or change the schedules of an application; returns the names of those that changed.
+    """Create or change the schedules of an application; returns the names of those that changed.
 
-    A deployment with a lower version leaves alone what a higher one has said.
+    A deployment with a lower version does not overwrite what a higher one has defined.
     """
     names = [schedule.name for schedule in given]
     known = {stored.schedule.name: stored for stored in await schedules.listing(conn, names=names)}
     changed = []
-    for schedule in sorted(given, key=lambda one: one.name):  # one order of locks for all who start at once
+    for schedule in sorted(given, key=lambda one: one.name):  # one order of locks for concurrent starts
         stored = known.get(schedule.name)
         if stored is not None and stored.app == app and stored.code == schedule and stored.app_version >= version:
             continue
@@ -64,7 +62,7 @@ async def _apply(conn: Connection, app: str, version: int, schedule: Schedule) -
         _check_owner(stored, app)
         if stored.app_version > version:
             return False
-        await conn.execute(_SAID, stored.id, msgspec.json.encode(schedule).decode(), version)
+        await conn.execute(_DEFINED, stored.id, msgspec.json.encode(schedule).decode(), version)
         if stored.code == schedule:
             return False
         if stored.is_edited:
@@ -86,16 +84,16 @@ def _check_owner(stored: Stored, app: str) -> None:
 
 
 async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]]) -> None:
-    """Make calendars or change their days, and with them the schedules that use them, one by one.
+    """Create calendars or change their days, then update the schedules that use them, one by one.
 
-    Nobody waits for more than one schedule. Who is interrupted leaves the rest to the next who says the same.
+    It locks one schedule at a time. If it is interrupted, the next call with the same days does the rest.
     """
     for name, days in sorted(given.items()):
         async with conn.transaction():
             is_new = await calendars.put(conn, name, days)
             users = await calendars.users(conn, name) if is_new else []
             for stored in await schedules.listing(conn, names=users):
-                if stored.app is None:  # refused before anything follows
+                if stored.app is None:  # refuse before any schedule changes
                     check_fires(await calendars.with_days(conn, stored.schedule), stored.now)
         for user in users:
             with suppress(ScheduleNotFound):  # deleted meanwhile

@@ -1,12 +1,12 @@
 """Broadcasts: one task (the parent) that becomes a run (a child) on every agent that matches, all at one instant.
 
-A parent lies in a pool that no ordinary claim serves: its requirements have "@broadcast". `expand` makes its children
-and moves it to running, in one statement: all of it or nothing, and once, however many servers try. A child is born
-assigned, and belongs to one agent by name; while it waits for a retry its pool is negative, out of every claim's way.
-    parent   pending → running → succeeded | failed | cancelled      token, but no session: no agent has it
+A parent is in a pool that no ordinary claim serves: its requirements have "@broadcast". `expand` creates its children
+and moves it to running in one statement: all or nothing, and once, however many servers try. A child is created
+assigned and belongs to one agent by name; its pool is of the kind *blocked*, so no other claim takes it for a retry.
+    parent   pending → running → succeeded | failed | cancelled      token, but no session: no agent holds it
     child    assigned → running → … as any task; pending → assigned again only by `assign`
-The claim rows that are made here are `untold`: see store/tasks/claims.py.
-Next: server/dispatch/broadcaster.py; how a broadcast ends is in store/tasks/broadcast_ends.py
+The claims made here are marked `untold`: see store/tasks/claims.py.
+Next: store/tasks/broadcast_ends.py
 """
 
 from __future__ import annotations
@@ -16,13 +16,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.pools import blocked, unblocked
+from mainspring.model.tasks.states import (
+    ARM,
+    ASSIGNED,
+    EXPAND,
+    IS_ACTIVE,
+    PENDING,
+    RUNNING,
+    CancelMode,
+    among,
+)
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import views
 from mainspring.store.tasks.claims import BATCH_TOKENS
+from mainspring.store.tasks.tasks import labelled
 
 CHILDREN_OF_A_BATCH = 1000  # fewer than there are tokens: the parent takes the first
 
-_LOOK = """
+_LOOK = f"""
     select found.id, found.state, date_part('epoch', (select mainspring.now()) - found.run_at) as overdue
       from mainspring.pool p
      cross join generate_series(0, 9) as level(priority)
@@ -30,7 +42,7 @@ _LOOK = """
          select t.id, t.state, t.run_at from mainspring.task t
           where t.pool = p.id and t.priority = level.priority
             and t.run_at <= (select mainspring.now()) + make_interval(secs => $1)
-            and t.state in (1, 3) and t.parent_id is null
+            and t.state in {among((PENDING, RUNNING))} and t.parent_id is null
      ) found
      where p.requirements ? '@broadcast'
      order by level.priority desc, found.id
@@ -40,17 +52,16 @@ _LOOK = """
 class Parent(NamedTuple):
     task: int
     is_running: bool
-    overdue: float  # seconds; negative: it is not due yet
+    overdue: float  # seconds; negative: not due yet
 
 
 async def look(conn: Connection, *, ahead: float) -> list[Parent]:
     """Broadcasts that run, and those due within so many seconds."""
-    return [Parent(id, state == TaskState.RUNNING, overdue) for id, state, overdue in await conn.fetch(_LOOK, ahead)]
+    return [Parent(id, state == RUNNING, overdue) for id, state, overdue in await conn.fetch(_LOOK, ahead)]
 
 
-# Agents are told apart by name: of two sessions of one name the newer counts, the other is a connection that was lost.
-# `agent.labels @>` is asked of live sessions only. Tokens: the parent's is the first of the first batch, so those of
-# its children are greater.
+# An agent is identified by name: of two sessions with one name the newer counts, the other has lost its connection.
+# The parent's token is the first of the first batch, so the tokens of its children are greater.
 _EXPAND = f"""
     with notice as materialized (
         select greatest($2::float8, 4 * max(ack_time)) as seconds from mainspring.agent
@@ -61,7 +72,7 @@ _EXPAND = f"""
                    as instant,
                (select mainspring.now()) as made, mainspring.labels(p.requirements) as labels
           from mainspring.task t join mainspring.pool p on p.id = t.pool
-         where t.id = $1 and t.state = 1 and p.requirements ? '@broadcast'
+         where t.id = $1 and t.{EXPAND.leaves} and p.requirements ? '@broadcast'
            for update of t skip locked
     ), live as materialized (
         select distinct on (a.name) a.name, a.session from parent join mainspring.agent a on a.labels @> parent.labels
@@ -82,16 +93,16 @@ _EXPAND = f"""
         insert into mainspring.task
             (id, run_at, created_at, job_id, pool, state, priority, attempt, args, plan_time, scope, origin,
              parent_id, target, session, token)
-        select placed.id, parent.instant, parent.made, parent.job_id, -parent.pool, 2, parent.priority, 1, parent.args,
-               parent.plan_time, parent.scope, parent.origin, parent.id, placed.name, placed.session,
-               number.batch * {BATCH_TOKENS} + placed.turn
+        select placed.id, parent.instant, parent.made, parent.job_id, {blocked("parent.pool")}, {ASSIGNED:d},
+               parent.priority, 1, parent.args, parent.plan_time, parent.scope, parent.origin, parent.id, placed.name,
+               placed.session, number.batch * {BATCH_TOKENS} + placed.turn
           from parent cross join placed join number using (part)
     ), sent as (
         update mainspring.task t
-           set state = 3, run_at = parent.instant, started_at = parent.made,
+           set {EXPAND.enters}, run_at = parent.instant, started_at = parent.made,
                token = (select min(batch) from number) * {BATCH_TOKENS}
           from parent
-         where t.ctid = parent.place and t.state = 1 and exists (select from placed)
+         where t.ctid = parent.place and t.{EXPAND.leaves} and exists (select from placed)
         returning t.id
     )
     select (select count(*) from placed) as agents, pg_notify('mainspring', 'armed') from sent
@@ -101,21 +112,21 @@ _EXPAND = f"""
 async def expand(conn: Connection, task: int, *, notice: float) -> int:
     """pending → running, with a child on every live agent that matches; returns how many there are.
 
-    They fire at the broadcast's own instant, or `notice` seconds from now if that is later, or more where an agent is
-    slow to acknowledge. 0: somebody else was quicker, or there is no agent; then nothing is changed.
+    They fire at the broadcast's instant, or `notice` seconds from now if that is later, or later still where an agent
+    is slow to acknowledge. 0: another server was faster, or no agent matches; then nothing changes.
     """
     agents: int | None = await conn.fetchval(_EXPAND, task, notice)
     return agents or 0
 
 
-# A child runs where it was meant to run: on the newest session of that agent's name. Its instant is asked for in a form
-# that no index serves, so that children are found by being children, however many other tasks there are.
+# A child runs on the newest session of its own agent. The condition on its instant has a form that no index serves, so
+# the scan uses the index of children, however many other tasks there are.
 _ASSIGN = f"""
     with due as materialized (
         select t.ctid as place, t.id, t.target, t.pool from mainspring.task t
-         where t.parent_id > 0 and t.state = 1
+         where t.parent_id > 0 and t.{ARM.leaves}
            and t.run_at - make_interval(secs => $1) <= (select mainspring.now())
-           and (select true from mainspring.task p         -- a probe: its parent is being cancelled, and it with it
+           and (select true from mainspring.task p         -- one probe: not if its parent is being cancelled
                  where p.id = t.parent_id and p.cancel_at is not null) is null
          limit {CHILDREN_OF_A_BATCH}
            for update of t skip locked
@@ -125,7 +136,7 @@ _ASSIGN = f"""
          order by a.name, a.session desc
     ), placed as materialized (
         select due.place, due.id, live.session, row_number() over () - 1 as turn
-          from due join live on live.name = due.target join mainspring.pool p on p.id = abs(due.pool)
+          from due join live on live.name = due.target join mainspring.pool p on p.id = {unblocked("due.pool")}
          where live.labels @> mainspring.labels(p.requirements)
     ), number as materialized (
         select nextval('mainspring.claim_batch') as batch from placed limit 1
@@ -134,10 +145,10 @@ _ASSIGN = f"""
         select session, (select batch from number), array_agg(id), true from placed group by session
     ), assigned as (
         update mainspring.task t
-           set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
+           set {ARM.enters}, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
                session = placed.session
           from placed
-         where t.ctid = placed.place and t.state = 1
+         where t.ctid = placed.place and t.{ARM.leaves}
         returning t.id
     )
     select count(*) as tasks, (select max(pg_notify('mainspring', 'armed')::text) from number) from assigned
@@ -145,29 +156,29 @@ _ASSIGN = f"""
 
 
 async def assign(conn: Connection, *, ahead: float) -> int:
-    """pending → assigned for children that are to run again, each on its own agent if that is there."""
+    """pending → assigned for children that are to run again, each on its own agent if that lives."""
     tasks: int = await conn.fetchval(_ASSIGN, ahead)
     return tasks
 
 
-# Who cancels a broadcast, or puts another in its place, marks the parent alone.
-_PASS_ON = """
+# A cancel, or an overlap policy that replaces a broadcast, marks only the parent.
+_PASS_ON = f"""
     with found as materialized (
         select c.id, p.cancel_at, p.cancel_mode
           from mainspring.task p join mainspring.task c on c.parent_id = p.id and c.parent_id is not null
-         where p.cancel_at is not null and c.state in (2, 3)
-           and (c.cancel_at is null                                 -- else only if it is to stop in another way
-                or c.cancel_mode is distinct from 2 and c.cancel_mode is distinct from p.cancel_mode)
+         where p.cancel_at is not null and c.{IS_ACTIVE}
+           and (c.cancel_at is null                                 -- else only if the mode has changed
+                or c.cancel_mode is distinct from {CancelMode.KILL:d} and c.cancel_mode is distinct from p.cancel_mode)
            for update of c skip locked
     )
     update mainspring.task t set cancel_at = found.cancel_at, cancel_mode = found.cancel_mode
       from found
-     where t.id = any (array[found.id]) and t.state in (2, 3)
+     where t.id = any (array[found.id]) and t.{IS_ACTIVE}
 """
 
 
 async def pass_on_cancels(conn: Connection) -> None:
-    """The children of a broadcast that somebody wants cancelled are to be cancelled in the same way."""
+    """Cancel the children of broadcasts that are being cancelled, in the same way."""
     await conn.execute(_PASS_ON)
 
 
@@ -185,7 +196,7 @@ class ChildView(msgspec.Struct, frozen=True):
 
 
 _CHILDREN = """
-    select id, target, state, attempt, run_at, started_at, finished_at, error
+    select id, target as agent, state, attempt, run_at, started_at, finished_at, error
       from (select id, target, state, attempt, run_at, started_at, null::timestamptz as finished_at, null as error
               from mainspring.task where parent_id = $1
              union all
@@ -197,16 +208,4 @@ _CHILDREN = """
 
 async def children(conn: Connection, task: int) -> list[ChildView]:
     """The runs of a broadcast by agent; none for any other task."""
-    return [
-        ChildView(
-            id=row["id"],
-            agent=row["target"],
-            state=TaskState(row["state"]).label,
-            attempt=row["attempt"],
-            started_at=row["started_at"],
-            finished_at=row["finished_at"],
-            lateness_ms=row["started_at"] and round((row["started_at"] - row["run_at"]).total_seconds() * 1000, 3),
-            error=row["error"],
-        )
-        for row in await conn.fetch(_CHILDREN, task)
-    ]
+    return views(ChildView, map(labelled, await conn.fetch(_CHILDREN, task)))

@@ -1,7 +1,7 @@
 """Claims: pending → assigned, in batches, in the order of priority and time.
 
-A claim walks the index from a floor that its caller remembers: below it lies what was claimed before, and
-the dead entries of what has ended, which stay as long as somebody's old snapshot does.
+A claim scans the index from a floor that its caller remembers. Below it are the tasks that were claimed before and the
+dead entries of those that have ended, which stay as long as any old snapshot does.
 Next: server/dispatch/dispatcher.py
 """
 
@@ -14,21 +14,23 @@ from uuid import UUID
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.claim_floors import Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
+from mainspring.model.tasks.pools import IS_DAEMON
+from mainspring.model.tasks.states import ARM, ASSIGNED, PENDING, RECALL, CancelMode
 from mainspring.store.cluster.segments import holds, owned_or_open
 from mainspring.store.postgres.database import Connection
 
 LEVELS = list(PRIORITY_LEVELS)
 BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more for each task
 
-ARMED_COLUMNS = """
+ARMED_COLUMNS = f"""
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
-    date_part('epoch', t.plan_time) as plan_time, t.scope, t.pool = 0 as daemon
+    date_part('epoch', t.plan_time) as plan_time, t.scope, t.{IS_DAEMON} as daemon
 """
 COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
 
-# How every claim ends. `placed` are the rows, each with its session and its turn: they are noted under one batch
-# number, which their tokens begin with. The state in the last WHERE makes each row one claimer's. A locked row keeps
-# its place (ctid), so the update finds it whatever the planner thinks of the table.
+# How every claim ends. `placed` has the rows, each with its session and its turn. They are noted under one batch
+# number, which their tokens begin with. The state in the last WHERE lets one claimer have each row. A locked row keeps
+# its ctid, so the update finds it whatever the planner believes about the table.
 NOTED = """
     number as materialized (
         select nextval('mainspring.claim_batch') as batch from placed limit 1
@@ -39,16 +41,16 @@ NOTED = """
 """
 TAKE = f"""
     update mainspring.task t
-       set state = 2, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
+       set {ARM.enters}, token = (select batch from number) * {BATCH_TOKENS} + placed.turn, attempt = attempt + 1,
            session = placed.session
       from placed
-     where t.ctid = placed.place and t.state = 1
+     where t.ctid = placed.place and t.{ARM.leaves}
     returning {COLUMNS}
 """
 
-# One index descent per priority level, which stops as soon as there are enough. Tasks of segments that others own are
-# passed over. The rows take the sessions in turn; SKIP LOCKED passes over those that others claim, and NO KEY claims
-# beside a gatekeeper (store/limits/release.py).
+# One index scan per priority level, which stops as soon as there are enough. It skips tasks of segments that other
+# servers own. The rows take the sessions in turn. SKIP LOCKED skips rows that other claims have locked; NO KEY does not
+# conflict with the key share locks of store/limits/release.py.
 _CLAIM = f"""
     with {owned_or_open(server="$8", pool="$1")}, due as materialized (
         select found.ctid as place, found.id
@@ -58,7 +60,7 @@ _CLAIM = f"""
               where pool = $1 and priority = level.priority
                 and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
                 and run_at <= (select mainspring.now()) + make_interval(secs => $5)
-                and state = 1 and {holds("id % 100")}
+                and state = {PENDING:d} and {holds("id % 100")}
               order by run_at, id
               limit $7
                 for no key update skip locked
@@ -73,7 +75,7 @@ _CLAIM = f"""
 
 
 class Claim(NamedTuple):
-    """What one statement claimed: the tasks by session, and the last position by priority."""
+    """The result of one statement: the tasks by session, and the last position by priority."""
 
     tasks: dict[int, list[Armed]]
     positions: dict[int, Floor]
@@ -81,7 +83,7 @@ class Claim(NamedTuple):
 
     @property
     def batches(self) -> dict[int, int]:
-        """The number under which each session's tasks were claimed; the last, if there are several."""
+        """The batch number of each session's tasks; the last, if there are several."""
         return {session: tasks[-1].token // BATCH_TOKENS for session, tasks in self.tasks.items()}
 
 
@@ -103,7 +105,7 @@ def as_armed(row: Any) -> Armed:
 
 
 def as_claim(rows: Sequence[Any]) -> Claim:
-    """What the rows of a claim, with COLUMNS, say."""
+    """A claim from rows with COLUMNS."""
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
     for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, session, priority in rows:
@@ -141,13 +143,13 @@ _UNANSWERED = f"""
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
       join mainspring.claim c on c.session = given.session and c.batch > given.batch
      cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = 2
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = {ASSIGNED:d}
      order by c.batch
 """
 
 
 async def unanswered(conn: Connection, batches: dict[int, int]) -> Claim:
-    """What was claimed for these sessions after their last known batch: a claim whose answer was lost."""
+    """What was claimed for these sessions after their last known batch: a claim whose result was lost."""
     return as_claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
 
 
@@ -157,8 +159,8 @@ _CLAIMED = f"""
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
       join mainspring.claim c on c.session = given.session and c.batch = given.batch
      cross join lateral unnest(c.tasks) as claimed(id)
-      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = 2
-     where t.token / {BATCH_TOKENS} = c.batch        -- it may have been given back, and claimed again since
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.state = {ASSIGNED:d}
+     where t.token / {BATCH_TOKENS} = c.batch        -- else it was given back and claimed again
      order by c.batch
 """
 _TOLD = """
@@ -171,13 +173,12 @@ Batches = list[tuple[int, int]]  # (session, batch)
 
 
 async def untold(conn: Connection, sessions: Sequence[int]) -> tuple[Batches, Claim]:
-    """What others have claimed for these sessions, and their own server has not taken up yet.
+    """Claims that other servers made for these sessions, and that their own server has not dispatched yet.
 
-    A batch number does not tell: whoever claims for a session of another server draws its number while that server
-    draws others, and may commit it before or after them. So it can be lower or higher than the last batch that the
-    session's server knows, and such a claim carries a mark of its own. Compacting leaves it alone as long as it has the
-    mark, and the mark goes (`told`) only after its tasks are armed, and so are among what the session holds. If the
-    server dies in between, it is found again; an agent takes no token twice.
+    The batch number does not identify them: another server draws it while the session's server draws others, and
+    commits before or after those. So these claims are marked (`untold`). `compact` keeps a marked claim. `told` removes
+    the mark after the tasks are armed, when they are among what the session holds. If the server dies in between, the
+    claim is found again; an agent accepts a token once.
     """
     batches = [(row["session"], row["batch"]) for row in await conn.fetch(_UNTOLD, sessions)]
     if not batches:
@@ -186,7 +187,7 @@ async def untold(conn: Connection, sessions: Sequence[int]) -> tuple[Batches, Cl
 
 
 async def told(conn: Connection, batches: Batches) -> None:
-    """The sessions have been told of these: from now on they are claims like any other."""
+    """These claims are dispatched: remove their mark."""
     await conn.execute(_TOLD, [session for session, _ in batches], [batch for _, batch in batches])
 
 
@@ -200,45 +201,60 @@ _COMPACT = """
 
 
 async def compact(conn: Connection, session: int, batch: int, tasks: Sequence[int]) -> None:
-    """All that the session still holds of its batches up to `batch` is `tasks`. What it was not told of yet stays."""
+    """Replace the session's claims up to `batch` by one of `tasks`, all that it still holds. Marked claims stay."""
     await conn.execute(_COMPACT, session, batch, tasks)
 
 
-_GIVE_BACK = """
+_GIVE_BACK = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token))
     update mainspring.task t
-       set state = 1, session = null, started_at = null, attempt = attempt - 1, cancel_at = null, cancel_mode = null
+       set {RECALL.enters}, session = null, started_at = null, attempt = attempt - 1, cancel_at = null,
+           cancel_mode = null
       from given
-     where t.id = any (array[given.id])               -- a probe of the index per task: see outcomes.py
-       and t.token = given.token and t.state = 2 and (t.cancel_at is null or t.cancel_mode = 3)
+     where t.id = any (array[given.id])               -- one index probe per task: see store/tasks/transitions.py
+       and t.token = given.token and t.{RECALL.leaves}
+       and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
     returning t.id
 """
 
 
 async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int]) -> int:
-    """assigned → pending for tasks that never started: costs no attempt.
-
-    Returns how many moved; one that somebody wants cancelled does not.
-    """
+    """assigned → pending for tasks that never started: costs no attempt. Returns how many; cancelled ones stay."""
     return len(await conn.fetch(_GIVE_BACK, tasks, tokens))
 
 
-_STRAGGLERS = f"""
-    with {owned_or_open(server="$5", pool="$1")}
-    select level.priority, date_part('epoch', found.run_at) as run_at, found.id
-      from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
-     cross join lateral (
-         select run_at, id from mainspring.task
-          where pool = $1 and priority = level.priority
-            and (run_at, id) < (to_timestamp(level.floor_at), level.floor_id)
-            and state = 1 and {holds("id % 100")}
-          order by run_at, id
-          limit 1
-     ) found
-"""
+def _first_pending(side: str) -> str:
+    return f"""
+        with {owned_or_open(server="$5", pool="$1")}
+        select level.priority, date_part('epoch', found.run_at) as run_at, found.id
+          from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
+         cross join lateral (
+             select run_at, id from mainspring.task
+              where pool = $1 and priority = level.priority
+                and (run_at, id) {side} (to_timestamp(level.floor_at), level.floor_id)
+                and state = {PENDING:d} and {holds("id % 100")}
+              order by run_at, id
+              limit 1
+         ) found
+    """
+
+
+_STRAGGLERS = _first_pending("<")
+_LEFT = _first_pending(">=")
 
 
 async def stragglers(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
     """The first pending task below the floor of each level, if any: (priority, position)."""
-    rows = await conn.fetch(_STRAGGLERS, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors], server)
+    return await _positions(conn, _STRAGGLERS, server, pool, floors)
+
+
+async def left(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
+    """The first pending task from the floor of each level on, if any: one that a sticky claim had to leave."""
+    return await _positions(conn, _LEFT, server, pool, floors)
+
+
+async def _positions(
+    conn: Connection, statement: str, server: UUID, pool: int, floors: Sequence[Floor]
+) -> list[tuple[int, Floor]]:
+    rows = await conn.fetch(statement, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors], server)
     return [(priority, (run_at, id)) for priority, run_at, id in rows]

@@ -1,65 +1,53 @@
-"""Control: what people do to a task that runs: hold it still, let it go on, run it again from the start.
+"""Control: pause, resume or restart a running task.
 
-Each is a wish on the task's row, guarded by its state; the gateway of whoever has the agent passes it on.
-Next: server/agents/gateway.py
+Each is a request in the task's row, guarded by its state; the gateway of the agent's server sends it.
+Next: store/tasks/session_tasks.py
 """
 
 from __future__ import annotations
 
 from mainspring.errors import InvalidTransition
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.states import RUNNING, RUNS_AGAIN, CancelMode, TaskState
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.revoke import RECALL, RESTART
 from mainspring.store.tasks import jobs, tasks
+from mainspring.store.tasks.transitions import asking_agents
 
-_PAUSE = """
-    with asked as (
-        update mainspring.task t set paused_at = coalesce(t.paused_at, mainspring.now())
-          from mainspring.job j
-         where t.id = $1 and t.state = 3 and t.session is not null and t.cancel_at is null
-           and j.id = t.job_id and j.definition->'run'->>'type' = 'command'
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
-_RESUME = """
-    with asked as (
-        update mainspring.task t
-           set paused_at = null,            -- and the time since then does not count for its deadline
-               paused_for = coalesce(t.paused_for, interval '0') + (mainspring.now() - t.paused_at)
-         where id = $1 and state = 3 and paused_at is not null
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
-_RESTART = f"""
-    with asked as (
-        update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {RESTART}
-          from mainspring.job j
-         where t.id = $1 and t.state = 3 and t.session is not null
-           and (t.cancel_at is null or t.cancel_mode in ({RECALL}, {RESTART}))
-           and j.id = t.job_id and coalesce(j.definition->>'delivery', '') <> 'at_most_once'
-        returning t.id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_PAUSE = asking_agents(f"""
+    update mainspring.task t set paused_at = coalesce(t.paused_at, mainspring.now())
+      from mainspring.job j
+     where t.id = $1 and t.state = {RUNNING:d} and t.session is not null and t.cancel_at is null
+       and j.id = t.job_id and j.definition->'run'->>'type' = 'command'
+""")
+_RESUME = asking_agents(f"""
+    update mainspring.task t
+       set paused_at = null,            -- the time since then does not count for its deadline
+           paused_for = coalesce(t.paused_for, interval '0') + (mainspring.now() - t.paused_at)
+     where id = $1 and state = {RUNNING:d} and paused_at is not null
+""")
+_RESTART = asking_agents(f"""
+    update mainspring.task t set cancel_at = mainspring.now(), cancel_mode = {CancelMode.RESTART:d}
+      from mainspring.job j
+     where t.id = $1 and t.state = {RUNNING:d} and t.session is not null
+       and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})
+       and j.id = t.job_id and coalesce(j.definition->>'delivery', '') <> 'at_most_once'
+""")
 
 
 async def pause(conn: Connection, task: int) -> None:
-    """The processes of a running command are to stand still. InvalidTransition for what cannot."""
+    """Stop the processes of a running command for a while. InvalidTransition for any other task."""
     if not await conn.fetch(_PAUSE, task):
         raise await _refusal(conn, task, "paused", "command")
 
 
 async def resume(conn: Connection, task: int) -> None:
-    """A paused task is to go on."""
+    """Let a paused task continue."""
     if not await conn.fetch(_RESUME, task):
         view = await tasks.get(conn, task)
         raise InvalidTransition(f"task {task} is {view.state} and not paused; nothing to resume", field="task")
 
 
 async def restart(conn: Connection, task: int) -> None:
-    """The running attempt is to stop, and the task to run again at once; that costs no attempt."""
+    """Stop the running attempt and run the task again at once; that costs no attempt."""
     if not await conn.fetch(_RESTART, task):
         raise await _refusal(conn, task, "restarted", "repeatable")
 
@@ -67,7 +55,7 @@ async def restart(conn: Connection, task: int) -> None:
 async def _refusal(conn: Connection, task: int, done: str, needs: str) -> InvalidTransition:
     """Why a task cannot be paused or restarted, and what can be done instead."""
     view = await tasks.get(conn, task)
-    if view.state != TaskState.RUNNING.label:
+    if view.state != RUNNING.label:
         instead = "`mainspring task retry` runs it again" if view.finished_at else "only one that runs can be"
         if view.state == TaskState.SUCCEEDED.label:
             instead = "`mainspring task submit` makes another"

@@ -1,6 +1,6 @@
 """Dependencies: blocked → pending when the last parent has succeeded, → skipped when one has not.
 
-Each statement can be repeated, and does in one go what became due: a settler that dies loses nothing.
+Each statement can be repeated and does all that is due at once: a server that dies in between loses nothing.
 Next: server/planning/dependencies.py
 """
 
@@ -8,31 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.pools import unblocked
+from mainspring.model.tasks.states import BLOCKED, PENDING, SKIP, UNBLOCK, TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.history import into_history
+from mainspring.store.tasks.transitions import into_history
 
-_UNBLOCK = """
+_UNBLOCK = f"""
     with met as (
         delete from mainspring.dependency d
          using mainspring.task_history h
-         where d.parent = any($1::bigint[]) and h.id = d.parent and h.state = 10
+         where d.parent = any($1::bigint[]) and h.id = d.parent and h.state = {TaskState.SUCCEEDED:d}
         returning d.child
     ), counted as (
         select child, count(*) as met from met group by child
     )
     update mainspring.task t
        set waiting_for = t.waiting_for - counted.met,
-           state = case when t.waiting_for > counted.met then 0 else 1 end,
-           pool = case when t.waiting_for > counted.met then t.pool else abs(t.pool) end,
-           run_at = greatest(t.run_at, (select mainspring.now()))   -- due from now, not from when it was blocked
+           state = case when t.waiting_for > counted.met then {BLOCKED:d} else {PENDING:d} end,
+           pool = case when t.waiting_for > counted.met then t.pool else {unblocked("t.pool")} end,
+           run_at = greatest(t.run_at, (select mainspring.now()))   -- late from now on, not since it was blocked
       from counted
-     where t.id = counted.child and t.state = 0
+     where t.id = counted.child and t.{UNBLOCK.leaves}
     returning t.state
 """
 
-# A child of a task that did not succeed, or that retention has dropped, never runs, nor do its own children.
+# A child of a task that did not succeed, or that retention has dropped, never runs, nor do its children.
 _CAUSE = """
     'task ' || (select min(cause) from doomed where doomed.id = skipped.id) || ', which it waits for, did not succeed'
 """
@@ -41,25 +42,26 @@ _SKIP = f"""
         select d.child, d.parent from mainspring.dependency d
          where d.parent = any($1::bigint[])
            and not exists (select from mainspring.task t where t.id = d.parent)
-           and not exists (select from mainspring.task_history h where h.id = d.parent and h.state = 10)
+           and not exists (select from mainspring.task_history h
+                            where h.id = d.parent and h.state = {TaskState.SUCCEEDED:d})
         union
         select d.child, d.parent from mainspring.dependency d join doomed on d.parent = doomed.id
     ), skipped as (
         delete from mainspring.task t
-         where t.id in (select id from doomed) and t.state = 0
+         where t.id in (select id from doomed) and t.state = {BLOCKED:d}
         returning t.*
     ), cleared as (
         delete from mainspring.dependency d where d.child in (select id from doomed)
     )
-    {into_history("skipped", TaskState.SKIPPED, "dependency", _CAUSE)}
+    {into_history("skipped", SKIP, "dependency", _CAUSE)}
 """
 
 
 async def settle(conn: Connection, parents: Sequence[int]) -> int:
     """Move the children of tasks that have ended; returns how many became pending."""
     rows = await conn.fetch(_UNBLOCK, parents)
-    await partitions.write(conn, lambda: conn.execute(_SKIP, parents))
-    return sum(row["state"] for row in rows)
+    await partitions.execute(conn, _SKIP, parents)
+    return sum(row["state"] == PENDING for row in rows)
 
 
 _LEFT_OVER = """
@@ -70,7 +72,7 @@ _LEFT_OVER = """
 
 
 async def left_over(conn: Connection, limit: int) -> list[int]:
-    """Parents that have ended while somebody still waits for them."""
+    """Parents that have ended while tasks still wait for them."""
     return [row["parent"] for row in await conn.fetch(_LEFT_OVER, limit)]
 
 

@@ -1,19 +1,21 @@
-"""Submission: one SQL function, called through whatever connection the caller has.
+"""Enqueue: submit tasks through the SQL functions `enqueue` and `enqueue_many`, on the caller's connection.
 
-asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions) are told by
-the module of their class; none of them is imported here.
-Next: store/postgres/migrations/0001_schema.sql
+The drivers are asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions). They are
+recognized by the module of their class; none is imported here.
+Next: store/tasks/claims.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, ValidationError
 from mainspring.model.messages import Held
+from mainspring.model.tasks.states import IS_ACTIVE
 from mainspring.store.postgres.database import Connection, translate
 
 
@@ -32,12 +34,12 @@ class Submission(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Due at once, and bound to nothing else."""
+        """Due at once, with no key and no dependency."""
         return all(given is None for given in (self.run_at, self.delay, self.key, self.after, self.concurrency_key))
 
 
 class Submissions(NamedTuple):
-    """Many tasks of `job`, which share all but their arguments."""
+    """Many tasks of `job` that differ only in their arguments."""
 
     job: str
     args: list[str]
@@ -82,7 +84,7 @@ _SQL = {call: call.sql(_ASYNCPG) for call in (_ENQUEUE, _ENQUEUE_MANY)}
 async def submit(conn: Any, submission: Submission | Submissions) -> Any:
     """Insert within the caller's transaction; returns the id, or the list of ids."""
     call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
-    try:
+    with _our_errors():
         match _driver(conn):
             case "asyncpg" if isinstance(submission, Submission) and submission.is_plain:
                 return await conn.fetchval(_PLAIN, submission.job, submission.args, submission.priority)
@@ -97,13 +99,9 @@ async def submit(conn: Any, submission: Submission | Submissions) -> Any:
                 return result.scalar_one()
             case _:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
-    except Exception as error:
-        if (ours := _ours(error)) is error:
-            raise
-        raise ours from error
 
 
-# The function tells under which number its session has it, in a setting that lasts as long as the statement.
+# The function returns the batch number of its claim in a setting that is local to the transaction.
 _AND_CLAIM = """
     select submitted.id, nullif(current_setting('mainspring.batch', true), '')::bigint as batch
       from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4, claimer_server => $5) as id
@@ -114,27 +112,23 @@ _AND_CLAIM = """
 async def submit_and_claim(
     conn: Connection, submission: Submission, session: int, server: UUID | None = None
 ) -> tuple[int, int | None]:
-    """A plain task that is born assigned, to `session`, which is ours; returns its id and the batch.
+    """Create a plain task that is already assigned to `session`; returns its id and the batch.
 
-    No batch: it is pending as any other, because it has limits, or because `server` owns no segment it could be of.
+    No batch: it is pending, because its job has limits or `server` owns no segment.
     """
     assert submission.is_plain
-    try:
+    with _our_errors():
         row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session, server)
-    except Exception as error:
-        if (ours := _ours(error)) is error:
-            raise
-        raise ours from error
     return row["id"], row["batch"]
 
 
-# The guard: an agent submits for a handler that it runs, and jobs of that handler's application or of none.
-_ACCEPT = """
+# The guard: an agent submits on behalf of a handler that it runs, for jobs of the same application or of none.
+_ACCEPT = f"""
     insert into mainspring.submission (id)
     select $1
       from mainspring.task t
       join mainspring.job own on own.id = t.job_id and own.definition->'run'->>'type' = 'python'
-     where t.id = $2 and t.token = $3 and t.session = $4 and t.state in (2, 3)
+     where t.id = $2 and t.token = $3 and t.session = $4 and t.{IS_ACTIVE}
        and not exists (select from mainspring.job other
                         where other.namespace = own.namespace and other.name = $5
                           and other.definition->'requires'->>'app' <> own.definition->'requires'->>'app')
@@ -142,15 +136,15 @@ _ACCEPT = """
     returning id
 """
 _ANSWERED = "select tasks from mainspring.submission where id = $1"
-_HOLDS = """
-    select exists (select from mainspring.task where id = $1 and token = $2 and session = $3 and state in (2, 3))
+_HOLDS = f"""
+    select exists (select from mainspring.task where id = $1 and token = $2 and session = $3 and {IS_ACTIVE})
 """
 
 
 async def submit_for_attempt(
     conn: Connection, request: UUID, attempt: Held, session: int, submission: Submission | Submissions
 ) -> list[int]:
-    """Submit for a handler that `session` runs; returns the ids. A request that was carried out before gives its own.
+    """Submit for a handler that `session` runs; returns the ids. A repeated request returns the ids of the first time.
 
     StaleAttempt if the session does not hold the attempt, AccessDenied if the job is of another application.
     """
@@ -175,7 +169,7 @@ async def submit_for_attempt(
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
     """The same through a sync connection."""
     call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
-    try:
+    with _our_errors():
         match _driver(conn):
             case "psycopg":
                 with conn.cursor(row_factory=_first) as cursor:
@@ -184,10 +178,6 @@ def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
                 return conn.execute(*_for_sqlalchemy(call, submission)).scalar_one()
             case _:
                 raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
-    except Exception as error:
-        if (ours := _ours(error)) is error:
-            raise
-        raise ours from error
 
 
 def _first(_cursor: Any) -> Any:
@@ -195,7 +185,7 @@ def _first(_cursor: Any) -> Any:
     return lambda values: values[0]
 
 
-# By the names of their classes, whatever they are derived from: what gives connections, and what to write instead.
+# Classes, or base classes, that give connections → what to write instead.
 _NOT_CONNECTIONS = {
     "asyncpg.Pool": "async with pool.acquire() as conn, conn.transaction():",
     "psycopg_pool.ConnectionPool": "with pool.connection() as conn:",
@@ -239,13 +229,19 @@ def _for_sqlalchemy(call: _Call, submission: Sequence[Any]) -> tuple[Any, dict[s
     return text(call.sql(_SQLALCHEMY)), {f"p{number}": value for number, value in enumerate(submission, 1)}
 
 
-def _ours(error: Exception) -> Exception:
-    """Our error for a driver's, also where SQLAlchemy wraps it; else the error itself."""
-    if isinstance(error, MainspringError):
-        return error
-    ours: Exception = error
-    cause: BaseException | None = error
-    while cause is not None:  # the innermost is the driver's own: those around it add to its message
-        ours = translate(cause) or ours
-        cause = getattr(cause, "orig", None) or cause.__cause__
-    return ours
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    """Translate a driver's error into ours, also where SQLAlchemy wraps it."""
+    try:
+        yield
+    except MainspringError:
+        raise
+    except Exception as error:
+        ours: Exception | None = None
+        cause: BaseException | None = error
+        while cause is not None:  # the innermost is the driver's: those around it only add to its message
+            ours = translate(cause) or ours
+            cause = getattr(cause, "orig", None) or cause.__cause__
+        if ours is None:
+            raise
+        raise ours from error

@@ -1,6 +1,7 @@
-"""Job definitions: registered by applications and by people, read by servers.
+"""Jobs: definitions that applications and people register, and servers read.
 
-Next: server/cluster/catalogue.py
+Writes  mainspring.job, mainspring.pool
+Next:   store/tasks/enqueue.py
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from mainspring.model.daemons.daemons import limits_of_a_daemon
 from mainspring.model.placement import placement
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Job
+from mainspring.model.tasks.states import IS_WAITING
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import affected
 
 AT_ONCE = 10_000  # tasks in one statement
 
@@ -26,7 +29,7 @@ _POOLS = """
     on conflict (requirements) do nothing
 """
 
-# An unchanged definition keeps its version, so that a restart of a hundred replicas changes nothing.
+# An unchanged definition keeps its version: a restart of a hundred replicas changes nothing.
 _REGISTER = """
     with given as (
         select g.name, g.priority, g.definition::jsonb as definition,
@@ -34,7 +37,7 @@ _REGISTER = """
           from unnest($2::text[], $3::smallint[], $4::text[], $5::text[])
             as g(name, priority, definition, requirements)
           join mainspring.pool on pool.requirements = g.requirements::jsonb
-         order by g.name                                  -- one order of locks for all who register at once
+         order by g.name                                  -- one order of locks for concurrent registrations
     ), changed as (
         insert into mainspring.job as j (namespace, name, pool, priority, definition)
         select $1, name, pool, priority, definition from given
@@ -59,7 +62,7 @@ async def register(
     await _check_daemons(conn, definitions, namespace)
     requirements = [placement.encode(placement.requirements_of(d)) for d in definitions.values()]
     await conn.execute(_POOLS, requirements)
-    status = await conn.execute(
+    tag = await conn.execute(
         _REGISTER,
         namespace,
         list(definitions),
@@ -68,35 +71,32 @@ async def register(
         requirements,
         replace,
     )
-    changed = not status.endswith(" 0")
+    changed = affected(tag) > 0
     if changed:
         await conn.execute(_REFILL, namespace, list(definitions))
-        await _to_the_gates(conn, list(definitions), namespace)
+        # New limits also count for tasks that wait. Tasks that agents hold run as they would have.
+        while affected(await conn.execute(_TO_THE_GATE, namespace, list(definitions), AT_ONCE)):
+            pass
     return changed
 
 
-# What waited without limits when its job got some: one that passed the gate says so. A part at a time, each by itself.
-_TO_THE_GATE = """
+# Moves waiting tasks to the gate when their job gets limits, in batches; `gate` is set in those that have passed it.
+# The sign keeps a blocked task blocked.
+_TO_THE_GATE = f"""
     update mainspring.task t set pool = sign(t.pool)::integer * gate.id
       from mainspring.job j
       join mainspring.pool gate on gate.id = j.pool and gate.target is not null
      where j.namespace = $1 and j.name = any ($2::text[])
        and t.ctid = any (array(
                select w.ctid from mainspring.task w
-                where w.pool = any (array[gate.target, -gate.target]) and w.job_id = j.id and w.state in (0, 1)
+                where w.pool = any (array[gate.target, -gate.target]) and w.job_id = j.id and w.{IS_WAITING}
                   and w.gate is null
                 limit $3 for update skip locked))
-       and t.state in (0, 1) and t.gate is null
+       and t.{IS_WAITING} and t.gate is null
 """
 
 
-async def _to_the_gates(conn: Connection, names: Sequence[str], namespace: str) -> None:
-    """Limits count also for what waits. What an agent has runs as it would have."""
-    while not (await conn.execute(_TO_THE_GATE, namespace, names, AT_ONCE)).endswith(" 0"):
-        pass
-
-
-# A handler that takes other parameters gets others from its schedules.
+# A handler whose parameters changed gets other arguments from its schedules.
 _REFILL = """
     update mainspring.schedule s
        set policies = jsonb_set(s.policies, '{fills}', coalesce(j.takes, '[]') - case
@@ -116,7 +116,7 @@ _OWNERS = """
 
 
 async def _check_owners(conn: Connection, definitions: Mapping[str, Definition], namespace: str) -> None:
-    """A handler belongs to its application: another one must not take its name over."""
+    """A handler belongs to its application: no other may take over its name."""
     for row in await conn.fetch(_OWNERS, namespace, list(definitions)):
         ours = definitions[row["name"]].requires.get("app")
         if ours is not None and ours != row["owner"]:
@@ -148,40 +148,32 @@ async def create(conn: Connection, name: str, definition: Definition, *, replace
     return changed
 
 
+_JOB = "select id, name, version, pool, definition, namespace from mainspring.job"
+
+
 def _job(row: Any) -> Job:
-    return Job(
-        id=row["id"],
-        name=row["name"],
-        version=row["version"],
-        pool=row["pool"],
-        definition=msgspec.json.decode(row["definition"], type=Definition),
-        namespace=row["namespace"],
-    )
+    return msgspec.convert({**row, "definition": msgspec.json.decode(row["definition"], type=Definition)}, Job)
 
 
 async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
-    """All jobs, for the servers; and by name what is wrong with those whose definition cannot be read."""
+    """All jobs, and by name why a definition cannot be read: such as one that a newer version wrote."""
     found, unreadable = [], {}
-    for row in await conn.fetch("select id, name, version, pool, definition, namespace from mainspring.job"):
+    for row in await conn.fetch(_JOB):
         try:
             found.append(_job(row))
         except msgspec.ValidationError as error:
-            unreadable[row["name"]] = str(error)  # such as one that a newer version has written
+            unreadable[row["name"]] = str(error)
     return found, unreadable
 
 
 async def pools(conn: Connection) -> dict[int, Requirements]:
-    """Pools with their requirements; no gates, which no claim serves."""
+    """The served pools with their requirements: no gates."""
     rows = await conn.fetch("select id, requirements from mainspring.pool where target is null")
     return {row["id"]: placement.decode(row["requirements"]) for row in rows}
 
 
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:
-    row = await conn.fetchrow(
-        "select id, name, version, pool, definition, namespace from mainspring.job where namespace = $1 and name = $2",
-        namespace,
-        name,
-    )
+    row = await conn.fetchrow(f"{_JOB} where namespace = $1 and name = $2", namespace, name)
     if row is None:
         raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
     return _job(row)

@@ -1,6 +1,6 @@
-"""Output of tasks as it is read: in order, and each piece once, whoever has recorded it.
+"""Output: the chunks of a task's attempts, in order and each once.
 
-Two servers may record the same piece, when an agent went from one to the other before the first had answered.
+Two servers may record the same chunk, if an agent reconnects to the second before the first has acknowledged it.
 Next: cli/tasks/logs.py
 """
 

@@ -1,7 +1,7 @@
-"""Partitions of the history: made ahead by day, dropped by retention.
+"""Partitions: the tables of the history by day, made ahead and dropped by retention.
 
-A table is made apart and then attached, which waits for nobody's reads.
-Next: store/maintenance/retention.py, server/cluster/janitor.py
+A table is created apart and then attached, which does not wait for readers.
+Next: store/maintenance/retention.py
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import affected
 
 PARENTS = ("task_history_succeeded", "task_history_failed", "attempt", "output", "fire")
-WITH_DEFAULT = ("fire",)  # what has no partition of its day lies in the default one
-LOCK_TIMEOUT = "500ms"  # whoever waits for a lock of a table keeps all who come after it from the table
+WITH_DEFAULT = ("fire",)  # rows without a partition for their day are in the default one
+LOCK_TIMEOUT = "500ms"  # a statement that waits for a table lock blocks all statements behind it
 T = TypeVar("T")
 
 log = logging.getLogger("mainspring")
@@ -60,7 +61,7 @@ async def make_ahead(conn: Connection, days: int) -> int:
     if missing:
         async with conn.transaction():
             await conn.execute("select pg_advisory_xact_lock($1)", _LOCK)
-            existing = await _existing(conn)  # somebody may have made them while we waited
+            existing = await _existing(conn)  # another process may have made them meanwhile
             for parent, day in missing:
                 if _name(parent, day) not in existing[parent]:
                     await (_make_beside_default if parent in WITH_DEFAULT else _make)(conn, parent, day)
@@ -78,14 +79,14 @@ async def _make(conn: Connection, parent: str, day: date) -> None:
     """
     await conn.execute(f"""
         create table mainspring.{name} (like mainspring.{parent} including defaults including constraints)
-            with (autovacuum_vacuum_insert_threshold = 1000000);    -- nothing dies here: vacuum has little to do
+            with (autovacuum_vacuum_insert_threshold = 1000000);    -- rows do not die here: little to vacuum
         {move if parent in WITH_DEFAULT else ""}
         alter table mainspring.{parent} attach partition mainspring.{name} for values from ({begin}) to ({end});
     """)
 
 
 async def _make_beside_default(conn: Connection, parent: str, day: date) -> None:
-    """The default partition must be nobody's for a moment. If somebody reads it for long, it does for that day."""
+    """Needs the default partition locked for a moment. While that is being read for long, it takes the day's rows."""
     try:
         async with conn.transaction():
             await conn.execute(f"""
@@ -94,15 +95,14 @@ async def _make_beside_default(conn: Connection, parent: str, day: date) -> None
             """)
             await _make(conn, parent, day)
     except asyncpg.LockNotAvailableError:
-        log.warning("the partition of %s for %s is made later: somebody reads the default one", parent, day)
+        log.warning("the partition of %s for %s is made later: the default one is being read", parent, day)
 
 
 async def go_through_all(conn: Connection) -> None:
-    """For the rest of the transaction no partition is passed over while a statement runs.
+    """Turn off partition pruning for the rest of the transaction.
 
-    PostgreSQL 18 (18.4 and before) may crash where a statement that does so finds a row changed that it waited for:
-    what it looks at again shares, and frees, what it needs to choose partitions. The engine's own connections go
-    without it in any case.
+    PostgreSQL 18 (18.4 and before) may crash where a statement prunes at run time and rechecks a row that it waited
+    for: the recheck shares, and frees, the state of the pruning. The engine's own connections never prune.
     """
     await conn.execute("set local enable_partition_pruning = off")
 
@@ -118,13 +118,18 @@ async def write(conn: Connection, statement: Callable[[], Awaitable[T]]) -> T:
         return await statement()
 
 
+async def execute(conn: Connection, statement: str, *arguments: Any) -> int:
+    """`write` for a statement that returns no rows; returns how many it affected."""
+    return affected(await write(conn, lambda: conn.execute(statement, *arguments)))
+
+
 async def drop_old(
     conn: Connection, *, keep_succeeded: timedelta, keep_failed: timedelta, limit: int = 1000
 ) -> list[str]:
     """Drop partitions whose day is past retention; attempts and output stay as long as the longer of the two.
 
-    Each by itself, `limit` of them at most. Where somebody reads right now, the table is left for the next time; if
-    nothing could be dropped for that, LockNotAvailableError says so.
+    Each in its own transaction, at most `limit`. A table that is being read is left for the next call;
+    LockNotAvailableError if that left nothing to drop.
     """
     now: datetime = await conn.fetchval("select mainspring.now()")
     longest = max(keep_succeeded, keep_failed)
@@ -140,13 +145,13 @@ async def drop_old(
             try:
                 async with conn.transaction():
                     if not await conn.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
-                        return dropped  # somebody else drops, or makes some: two at once get in each other's way
+                        return dropped  # another process makes or drops some: two at once block each other
                     await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
                     await conn.execute(f"drop table if exists mainspring.{name}")
                 dropped.append(name)
             except asyncpg.LockNotAvailableError as error:
                 refused = error
-                break  # the lock is one on its parent too: the others would wait as long
+                break  # it locks its parent too: the next one would wait as long
     if refused is not None and not dropped:
         raise refused
     return dropped

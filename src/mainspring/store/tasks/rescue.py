@@ -1,7 +1,7 @@
-"""Rescue: sessions whose lease is over and what they hold; attempts past their deadline; orders to stop old attempts.
+"""Rescue: sessions with expired leases and their tasks; attempts past their deadline; orders to stop old attempts.
 
-Rows are locked as they are found, and those that somebody else has at that moment, such as a recorder that ends them,
-are passed over. The caller owns the transaction, and moves what it has locked within it.
+Rows are locked as they are found; rows that another transaction has locked, such as a recorder that ends them, are
+skipped. The caller owns the transaction and moves the tasks within it.
 Next: server/recovery/rescuer.py
 """
 
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from mainspring.model.tasks.pools import IS_DAEMON, IS_NO_DAEMON
+from mainspring.model.tasks.states import ASSIGNED, IS_ACTIVE, RUNNING, RUNS_AGAIN, CancelMode
 from mainspring.store.postgres.database import Connection
 
-# A session ends before its tasks are touched: from then on no reconnect goes on with it. A server that does not know
-# yet that it is over may claim for it even later.
+# A session ends before its tasks are rescued: from then on no reconnect can continue it. A server that does not know
+# this yet may still claim for it.
 _GONE = """
     with over as (
         update mainspring.agent set ended_at = mainspring.now()
@@ -33,17 +35,17 @@ _GONE = """
 
 
 async def gone(conn: Connection, apart_from: Sequence[int] = ()) -> list[int]:
-    """End the sessions whose lease is over; returns all whose tasks are not all rescued yet, `apart_from` these."""
+    """End sessions with expired leases; returns all ended ones that still have claims, `apart_from` these."""
     return [row["session"] for row in await conn.fetch(_GONE, apart_from)]
 
 
 class Holder(NamedTuple):
-    """An agent's session, as people are told of it."""
+    """An agent's session, for messages."""
 
     session: int
     name: str
     host: str | None
-    server: str | None  # where it was connected
+    server: str | None  # that it was connected to
     heard_at: datetime | None
 
 
@@ -55,12 +57,11 @@ _HOLDER = """
 
 
 async def holders(conn: Connection, sessions: Sequence[int]) -> dict[int, Holder]:
-    """Who these sessions are."""
     return {row["session"]: Holder(*row) for row in await conn.fetch(_HOLDER, sessions)}
 
 
 class Held(NamedTuple):
-    """A task that is to be rescued from the session that holds it."""
+    """A task to rescue from the session that holds it."""
 
     task: int
     token: int
@@ -70,20 +71,20 @@ class Held(NamedTuple):
     crashes: int
     running: bool
     cancelled: bool
-    recalled: bool  # asked back, and never started
+    recalled: bool  # under a recall, and not started
     started_at: float
-    scheduled: bool  # it stands for a plan time
-    handed_on: bool  # its agent lives on in another session, and does not have it
-    daemon: bool  # it is started again whatever becomes of it
+    scheduled: bool  # it has a plan time
+    handed_on: bool  # its agent lives on in another session and never got the task
+    daemon: bool  # a replica: it starts again in any case
 
 
-_COLUMNS = """
-    t.id, t.token, t.session, t.job_id, t.attempt, t.crashes, t.state = 3 as running,
-    (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in (1, 3)) as cancelled,
-    (t.cancel_at is not null and t.cancel_mode = 1 and t.state = 2) as recalled,
+_COLUMNS = f"""
+    t.id, t.token, t.session, t.job_id, t.attempt, t.crashes, t.state = {RUNNING:d} as running,
+    (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in {RUNS_AGAIN}) as cancelled,
+    (t.cancel_at is not null and t.cancel_mode = {CancelMode.RECALL:d} and t.state = {ASSIGNED:d}) as recalled,
     coalesce(date_part('epoch', t.started_at), 0) as started_at, t.schedule_id is not null as scheduled,
     exists (select from mainspring.agent a where a.session = t.session and a.successor is not null) as handed_on,
-    t.pool = 0 as daemon
+    t.{IS_DAEMON} as daemon
 """
 
 _HELD = f"""
@@ -91,56 +92,58 @@ _HELD = f"""
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)
       join mainspring.task t on t.id = any (array[claimed.id])
-     where c.session = $1 and t.session = $1 and t.state in (2, 3) and t.id <> all ($3::bigint[])
+     where c.session = $1 and t.session = $1 and t.{IS_ACTIVE} and t.id <> all ($3::bigint[])
      limit $2
        for update of t skip locked
 """
 
 
 async def held(conn: Connection, session: int, limit: int, apart_from: Sequence[int] = ()) -> list[Held]:
-    """What a session holds, by what it has claimed, `apart_from` these tasks. One may be found twice."""
+    """The tasks that a session holds, `apart_from` these; found by its claims."""
     return _each_once(await conn.fetch(_HELD, session, limit, apart_from))
 
 
-_LOCK = """
+_LOCK = f"""
     select t.id from mainspring.task t
-     where t.id = $1 and t.token = $2 and t.session = $3 and t.state in (2, 3)
+     where t.id = $1 and t.token = $2 and t.session = $3 and t.{IS_ACTIVE}
        for update skip locked
 """
 
 
 async def lock(conn: Connection, held: Held) -> bool:
-    """Whether the attempt is still its session's, and nobody else's until the transaction ends."""
+    """Lock the task until the transaction ends; False if the session no longer holds the attempt."""
     return await conn.fetchval(_LOCK, held.task, held.token, held.session) is not None
 
 
-_ASKED_BACK = """
+_RECALLED = f"""
     select t.id, t.token, t.job_id
       from mainspring.claim c
      cross join lateral unnest(c.tasks) as claimed(id)
       join mainspring.task t on t.id = any (array[claimed.id])
-     where c.session = $1 and t.session = $1 and t.state = 2 and t.cancel_mode = 1 and t.cancel_at is not null
+     where c.session = $1 and t.session = $1 and t.state = {ASSIGNED:d} and t.cancel_mode = {CancelMode.RECALL:d}
+       and t.cancel_at is not null
      limit $2
 """
 
 
-async def asked_back(conn: Connection, session: int, limit: int) -> list[tuple[int, int, int]]:
-    """What a session holds unstarted and somebody wants back, as (task, token, job). Not locked: see recalls.py."""
-    return [tuple(row) for row in await conn.fetch(_ASKED_BACK, session, limit)]
+async def recalled(conn: Connection, session: int, limit: int) -> list[tuple[int, int, int]]:
+    """The unstarted tasks of a session that are under a recall, as (task, token, job). Not locked, because
+    `store.schedules.revoke.confirm` locks their schedules first."""
+    return [tuple(row) for row in await conn.fetch(_RECALLED, session, limit)]
 
 
-_BURY = """
+_FORGET = f"""
     delete from mainspring.claim c
      where c.session = $1 and exists (select from mainspring.agent a where a.session = $1 and a.ended_at is not null)
        and not exists (select from unnest(c.tasks) as claimed(id)
                          join mainspring.task t on t.id = any (array[claimed.id])
-                        where t.session = c.session and t.state in (2, 3))
+                        where t.session = c.session and t.{IS_ACTIVE})
 """
 
 
-async def bury(conn: Connection, session: int) -> None:
-    """The session is over and holds nothing: nobody needs to look at it again."""
-    await conn.execute(_BURY, session)
+async def forget(conn: Connection, session: int) -> None:
+    """Delete the claims of an ended session that holds nothing."""
+    await conn.execute(_FORGET, session)
 
 
 _LIVING = """
@@ -151,12 +154,12 @@ _LIVING = """
 
 
 async def living(conn: Connection, after: int, limit: int) -> list[int]:
-    """The next sessions behind `after` that live."""
+    """The next live sessions after `after`."""
     return [row["session"] for row in await conn.fetch(_LIVING, after, limit)]
 
 
-# An attempt runs by the definition that it was armed with. What started before its job was changed, or so soon after
-# that it may have been armed before, has a timeout that nobody here knows: it is left to its agent.
+# An attempt runs by the definition that it was armed with. If it started before its job changed, or so soon after that
+# it may have been armed before, its timeout is not known here: it is left to its agent.
 _OVERDUE = f"""
     with given as (select * from unnest($2::integer[], $3::integer[], $4::float8[]) as given(job_id, version, most))
     select {_COLUMNS}
@@ -165,9 +168,9 @@ _OVERDUE = f"""
       join mainspring.task t on t.id = any (array[claimed.id])
       join given on given.job_id = t.job_id
       join mainspring.job j on j.id = any (array[t.job_id]) and j.version = given.version
-     where c.session = any ($1::bigint[]) and t.session = c.session and t.state = 3
-       and t.pool <> 0                                          -- a daemon has no deadline
-       and t.paused_at is null                                  -- one that stands still does not come nearer to its own
+     where c.session = any ($1::bigint[]) and t.session = c.session and t.state = {RUNNING:d}
+       and t.{IS_NO_DAEMON}                                     -- a daemon has no deadline
+       and t.paused_at is null                                  -- a pause stops the time to its deadline
        and t.started_at + coalesce(t.paused_for, interval '0') + make_interval(secs => given.most) < mainspring.now()
        and (j.version = 1 or t.started_at > j.updated_at + make_interval(secs => $5))
        and t.started_at >= to_timestamp($6)
@@ -193,16 +196,16 @@ async def overdue(
     since: float = 0.0,
     limit: int,
 ) -> list[Held]:
-    """What these sessions run past its deadline, if its job had not changed for `settled` seconds when it started.
+    """The attempts of these sessions past their deadline, whose job had not changed for `settled` seconds at the start.
 
-    Only what started `since` then: of what began before the clock was set forward nobody here knows how long it runs.
+    Only those that started `since` then: how long an attempt runs that began before a clock jump is not known here.
     """
     jobs, versions, most = zip(*deadlines, strict=True)
     return _each_once(await conn.fetch(_OVERDUE, sessions, jobs, versions, most, settled, since, limit))
 
 
 def _each_once(rows: Sequence[Any]) -> list[Held]:
-    """A task that was given back and claimed again by the same session is in two of its claims."""
+    """A task that a session gave back and claimed again is in two of its claims."""
     return list({row["id"]: Held(*row) for row in rows}.values())
 
 
@@ -220,7 +223,7 @@ _ORDER = """
 
 
 class Order(NamedTuple):
-    """An attempt that a session is to stop: its task is no longer its own."""
+    """An attempt that a session must stop: its task no longer belongs to it."""
 
     session: int
     task: int
@@ -228,25 +231,25 @@ class Order(NamedTuple):
 
 
 async def order_stops(conn: Connection, orders: Sequence[Order]) -> None:
-    """Let whoever serves these sessions tell them, in the transaction that takes the tasks away."""
+    """Have the servers of these sessions stop the attempts; in the transaction that takes the tasks away."""
     if orders:
         await conn.execute(_ORDER, *(list(column) for column in zip(*orders, strict=True)))
 
 
 async def stop_orders(conn: Connection, sessions: Sequence[int]) -> list[Order]:
-    """What these sessions are to stop."""
+    """The attempts that these sessions must stop."""
     rows = await conn.fetch(
         "select session, task_id, token from mainspring.stop_order where session = any($1::bigint[])", sessions
     )
     return [Order(*row) for row in rows]
 
 
-_TOLD = """
-    delete from mainspring.stop_order o using unnest($1::bigint[], $2::bigint[]) as told(session, token)
-     where o.session = told.session and o.token = told.token
+_SENT = """
+    delete from mainspring.stop_order o using unnest($1::bigint[], $2::bigint[]) as sent(session, token)
+     where o.session = sent.session and o.token = sent.token
 """
 
 
-async def told(conn: Connection, orders: Sequence[Order]) -> None:
-    """These have been passed on. Not before: told twice is harmless, and never is not."""
-    await conn.execute(_TOLD, [order.session for order in orders], [order.token for order in orders])
+async def stops_sent(conn: Connection, orders: Sequence[Order]) -> None:
+    """Delete orders that were sent. Never before: sending one twice is harmless, losing one is not."""
+    await conn.execute(_SENT, [order.session for order in orders], [order.token for order in orders])

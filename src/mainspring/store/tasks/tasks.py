@@ -1,7 +1,8 @@
-"""Tasks as people see them: find, list, cancel, run again, wait.
+"""Tasks as people see them: find, list, cancel, retry by hand, wait for.
 
-Next: store/tasks/claims.py; what else people do to a task that runs is in store/tasks/control.py, its output in
-        store/tasks/output.py
+Reads   mainspring.task, mainspring.task_history, mainspring.attempt
+Writes  blocked, pending → cancelled; terminal states → pending, by a person
+The life of a task ends here, with its row in mainspring.task_history.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import msgspec
 
 from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.limits.limits import plain_key
-from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.model.tasks.pools import blocked
+from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, IS_WAITING, PENDING, TERMINAL, CancelMode, TaskState
 from mainspring.model.words.zones import zone_or_utc
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import views
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.history import into_history
+from mainspring.store.tasks.transitions import asking_agents, into_history
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -45,9 +48,9 @@ class TaskView(msgspec.Struct, frozen=True):
     scope: str | None
     plan_time: datetime | None  # by the clocks of its schedule
     waiting_for: list[int]
-    paused_at: datetime | None = None  # since when it stands still
+    paused_at: datetime | None = None
     parent: int | None = None  # the broadcast that it is part of
-    agent: str | None = None  # the one that has it, or ended it; else the only one that may run it
+    agent: str | None = None  # the one that holds or ended it; else the only one that may run it
     only_on: str | None = None  # the only one that may run it
     concurrency_key: str | None = None
     result_due: bool = False  # completed by transaction(); its handler has not returned yet
@@ -66,56 +69,45 @@ class AttemptView(msgspec.Struct, frozen=True):
 
 
 _LIVE = """
-    select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at,
-           case when t.session is not null then t.started_at end as started_at,   -- a broadcast is only sent out
+    select t.id, coalesce(j.name, '(deleted)') as job, t.state, t.priority, t.attempt, t.run_at, t.created_at,
+           case when t.session is not null then t.started_at end as started_at,   -- a broadcast itself starts nowhere
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
-           null::text as error_code, null::text as error, t.key, s.name as schedule, s.timezone, t.scope,
-           t.plan_time, t.paused_at, t.parent_id, t.target, t.concurrency_key, t.session, false as result_due
+           null::text as error_code, null::text as error, t.key, s.name as schedule, s.timezone,
+           nullif(t.scope, '') as scope, t.plan_time, t.paused_at, t.parent_id as parent, t.target as only_on,
+           t.concurrency_key, t.session, false as result_due
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
 _FINISHED = """
-    select t.id, j.name as job, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.started_at,
-           t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
-           s.name as schedule, s.timezone, t.scope, t.plan_time, null::timestamptz as paused_at, t.parent_id,
-           t.target, t.concurrency_key, t.session, t.result_due
+    select t.id, coalesce(j.name, '(deleted)') as job, t.state, t.priority, t.attempt, t.run_at, t.created_at,
+           t.started_at, t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
+           s.name as schedule, s.timezone, nullif(t.scope, '') as scope, t.plan_time, null::timestamptz as paused_at,
+           t.parent_id as parent, t.target as only_on, t.concurrency_key, t.session,
+           coalesce(t.result_due, false) as result_due
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
+# Sessions are kept as long as their tasks. Joined last, only with the rows that are shown.
+_WITH_AGENT = """
+    select found.*, coalesce(a.name, only_on) as agent from ({}) found left join mainspring.agent a using (session)
+"""
 
 
-def _json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+def labelled(row: Any) -> dict[str, Any]:
+    """The columns of a task or an attempt, with the label of its state and its lateness."""
+    started, due = row["started_at"], row["run_at"]
+    lateness = None if started is None else round((started - due).total_seconds() * 1000, 3)
+    return {**row, "state": TaskState(row["state"]).label, "lateness_ms": lateness}
 
 
-def _lateness(started_at: datetime | None, run_at: datetime) -> float | None:
-    return None if started_at is None else round((started_at - run_at).total_seconds() * 1000, 3)
-
-
-# Sessions are kept as long as what they did. Joined last, only with the rows that are shown.
-_WITH_AGENT = "select found.*, a.name as agent from ({}) found left join mainspring.agent a using (session)"
-_AS_STORED = (
-    *("id", "priority", "attempt", "run_at", "created_at", "started_at", "finished_at", "error_code", "error", "key"),
-    *("schedule", "paused_at"),
-)
-
-
-def _view(row: Any, waiting_for: Sequence[int] = ()) -> TaskView:
-    return TaskView(
-        job=row["job"] or "(deleted)",
-        state=TaskState(row["state"]).label,
-        lateness_ms=_lateness(row["started_at"], row["run_at"]),
-        scope=row["scope"] or None,
-        plan_time=row["plan_time"] and row["plan_time"].astimezone(zone_or_utc(row["timezone"])),
-        waiting_for=list(waiting_for),
-        parent=row["parent_id"],
-        agent=row["agent"] or row["target"],
-        only_on=row["target"],
-        result_due=row["result_due"] is True,
-        concurrency_key=None if row["concurrency_key"] is None else plain_key(row["concurrency_key"]),
-        **{name: _json(row[name]) for name in ("args", "progress", "checkpoint", "result")},
-        **{name: row[name] for name in _AS_STORED},
-    )
+def _views(rows: Sequence[Any], waiting_for: Sequence[int] = ()) -> list[TaskView]:
+    columns = [{**labelled(row), "waiting_for": waiting_for} for row in rows]
+    for row in columns:
+        if row["plan_time"] is not None:
+            row["plan_time"] = row["plan_time"].astimezone(zone_or_utc(row["timezone"]))
+        if row["concurrency_key"] is not None:
+            row["concurrency_key"] = plain_key(row["concurrency_key"])
+    return views(TaskView, columns, json=("args", "progress", "checkpoint", "result"))
 
 
 async def get(conn: Connection, task: int) -> TaskView:
@@ -124,7 +116,7 @@ async def get(conn: Connection, task: int) -> TaskView:
     if row is None:
         raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
     waiting = await conn.fetch("select parent from mainspring.dependency where child = $1 order by 1", task)
-    return _view(row, [edge["parent"] for edge in waiting])
+    return _views([row], [edge["parent"] for edge in waiting])[0]
 
 
 async def listing(
@@ -137,7 +129,7 @@ async def listing(
     schedule: str | None = None,
     parent: int | None = None,
 ) -> list[TaskView]:
-    """The newest tasks first; `before` is an id to go on from. The runs of a broadcast only if it is the `parent`."""
+    """The newest tasks first, those before the id `before`. The runs of a broadcast only if it is the `parent`."""
     wanted = f"""
          where ($1::text is null or j.name = $1) and (cardinality($2::smallint[]) = 0 or t.state = any($2))
            and t.id < $3 and ($4::text is null or s.name = $4) and t.parent_id is not distinct from $5::bigint
@@ -153,71 +145,54 @@ async def listing(
         schedule,
         parent,
     )
-    return [_view(row) for row in rows]
+    return _views(rows)
 
 
-_ATTEMPTS = """
+_ATTEMPTS = f"""
     select a.number, a.token, a.state, agent.name as agent, a.started_at, a.finished_at, a.run_at, a.error_code, a.error
       from mainspring.attempt a left join mainspring.agent on agent.session = a.session
      where a.task_id = $1
     union all
     select h.attempt, h.token, h.state, agent.name, h.started_at, h.finished_at, h.run_at, h.error_code, h.error
       from mainspring.task_history h left join mainspring.agent on agent.session = h.session
-     where h.id = $1 and h.token is not null and h.session is not null    -- a broadcast has no attempts of its own
+     where h.id = $1 and h.token is not null and h.session is not null    -- a broadcast itself has no attempts
     union all
     select t.attempt, t.token, t.state, agent.name, t.started_at, null, t.run_at, null, null
       from mainspring.task t left join mainspring.agent on agent.session = t.session
-     where t.id = $1 and t.state in (2, 3) and t.session is not null
+     where t.id = $1 and t.{IS_ACTIVE} and t.session is not null
      order by token
 """
 
 
 async def attempts(conn: Connection, task: int) -> list[AttemptView]:
-    """All attempts of a task in order: those before, the one that ended it, the one that runs."""
-    return [
-        AttemptView(
-            number=row["number"],
-            token=row["token"],
-            state=TaskState(row["state"]).label,
-            agent=row["agent"],
-            started_at=row["started_at"],
-            finished_at=row["finished_at"],
-            lateness_ms=_lateness(row["started_at"], row["run_at"]),
-            error_code=row["error_code"],
-            error=row["error"],
-        )
-        for row in await conn.fetch(_ATTEMPTS, task)
-    ]
+    """All attempts of a task in order: earlier ones, the one that ended it, the one that runs."""
+    return views(AttemptView, map(labelled, await conn.fetch(_ATTEMPTS, task)))
 
 
 _CANCEL_WAITING = f"""
     with ended as (
-        delete from mainspring.task t where t.id = $1 and t.state in (0, 1) returning t.*
+        delete from mainspring.task t where t.id = $1 and t.{IS_WAITING} returning t.*
     ), edges as (
         delete from mainspring.dependency d using ended where d.child = ended.id
     )
-    {into_history("ended", TaskState.CANCELLED, "cancelled", "'cancelled before it started'")}
+    {into_history("ended", CANCEL, "cancelled", "'cancelled before it started'")}
     returning id
 """
-_CANCEL_HELD = """
-    with asked as (
-        update mainspring.task set cancel_at = coalesce(cancel_at, mainspring.now()),
-               -- Asked back before, or to be restarted: now it is to stop in any case.
-               cancel_mode = case when $2 or cancel_mode = 2 then 2 end
-         where id = $1 and state in (2, 3) returning id
-    )
-    select id, pg_notify('mainspring', 'cancel') from asked
-"""
+_CANCEL_HELD = asking_agents(f"""
+    update mainspring.task t
+       set cancel_at = coalesce(cancel_at, mainspring.now()),
+           -- It replaces a recall or a restart.
+           cancel_mode = case when $2 or cancel_mode = {CancelMode.KILL:d} then {CancelMode.KILL:d} end
+     where id = $1 and {IS_ACTIVE}
+""")
 
 
 async def cancel(conn: Connection, task: int, *, kill: bool = False) -> TaskState:
-    """blocked, pending → cancelled at once; for an armed or running task its agent is asked to stop it.
+    """blocked, pending → cancelled at once; of an assigned or running task its agent is asked to stop it.
 
-    With `kill` it gets no grace to end by itself.
-
-    Returns the state that this leaves. InvalidTransition if the task has ended.
+    With `kill` it gets no grace. Returns the state that the task is in. InvalidTransition if it has ended.
     """
-    for _ in range(100):  # it may be claimed, or come back, between the two statements
+    for _ in range(100):  # it may be claimed, or requeued, between the two statements
         if await partitions.write(conn, lambda: conn.fetchval(_CANCEL_WAITING, task)) is not None:
             return TaskState.CANCELLED
         if await conn.fetch(_CANCEL_HELD, task, kill):
@@ -233,11 +208,12 @@ def _ended(state: TaskState) -> str:
     return "succeeded" if state is TaskState.SUCCEEDED else f"ended ({state.label})"
 
 
-_RUN_AGAIN = """
+_RUN_AGAIN = f"""
     with given as (
         select * from mainspring.task_history
-         where id = $1 and state <> 10 and error_code is distinct from 'recalled'   -- its plan time has another task
-           and origin is distinct from 'daemon'         -- its schedule makes another
+         where id = $1 and state <> {TaskState.SUCCEEDED:d}
+           and error_code is distinct from 'recalled'   -- its plan time has another task
+           and origin is distinct from 'daemon'         -- its schedule has created another
          limit 1
     ), kept as (
         insert into mainspring.attempt
@@ -252,24 +228,27 @@ _RUN_AGAIN = """
         update mainspring.fire f set task_id = given.id, reason = null
           from given
          where f.schedule_id = given.schedule_id and f.plan_time = given.plan_time and f.scope = given.scope
-           and f.task_id is null                    -- it was skipped, and runs now
+           and f.task_id is null                    -- it was skipped
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
          schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given)
     select given.id, mainspring.now(), given.created_at, job_id,
-           case when parent_id is not null then -abs(given.pool)            -- out of every claim's way
-                when j.definition ? 'gate' then j.pool                      -- it may have limits that it had not
+           case when parent_id is not null then {blocked("given.pool")}
+                when j.definition ? 'gate' then j.pool                      -- its job may have got limits since
                 else given.pool end,
-           1, given.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id, target,
-           case when key_given then concurrency_key end, key_given
+           {PENDING:d}, given.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id,
+           target, case when key_given then concurrency_key end, key_given
       from given join removed using (id) left join mainspring.job j on j.id = given.job_id
     returning id
 """
 
 
 async def run_again(conn: Connection, task: int) -> None:
-    """A person's explicit retry: failed, timed_out, cancelled, skipped, lost → pending, attempts anew."""
+    """A person's retry: failed, timed_out, cancelled, skipped, lost → pending, with all its attempts again.
+
+    The only statement that leaves a terminal state.
+    """
     async with conn.transaction():
         await partitions.go_through_all(conn)
         if await conn.fetchval(_RUN_AGAIN, task) is None:
@@ -278,8 +257,8 @@ async def run_again(conn: Connection, task: int) -> None:
         await conn.execute("select pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')")
 
 
-# A task that its handler completed by transaction() has ended for its waiters once the handler has returned, or cannot
-# report any more because its agent is gone.
+# A task that its handler completed by transaction() has ended for its waiters once the handler has returned, or can no
+# longer report because its agent is gone.
 _ENDED = """
     select h.id, h.state, h.result, h.error_code, h.error, h.result_due
       from mainspring.task_history h
@@ -292,7 +271,7 @@ _ENDED = """
 
 
 class Ended(NamedTuple):
-    """How a task ended. `result_lost`: it was completed by transaction(), and its handler did not come to return."""
+    """How a task ended. `result_lost`: its handler completed it by transaction() and never returned."""
 
     state: TaskState
     result: str | None

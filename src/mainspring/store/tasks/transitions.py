@@ -1,34 +1,38 @@
-"""Outcomes: what attempts came to. Every statement is guarded by state and token, and safe to repeat.
+"""Transitions: what became of attempts. Every statement is guarded by state and token, and safe to repeat.
 
-    start    assigned → running
-    finish   assigned, running → a terminal state, into the history
-    complete the same, in a transaction of the handler's
-    retry    assigned, running → pending, the attempt into mainspring.attempt
+    start     assigned → running
+    finish    assigned, running → a terminal state, into the history
+    complete  the same, in the handler's own transaction
+    retry     assigned, running → pending; the attempt goes to mainspring.attempt
 
-`t.id = any (array[given.id])` says `t.id = given.id` in a form that cannot be merged: it leaves the planner no
-way but one index probe per report, however small it believes the table, or large the batch.
+`t.id = any (array[given.id])` means `t.id = given.id` in a form that no join can merge: whatever the planner believes
+about the size of the table or the batch, it probes the index once per report.
 
-A row that does not move belongs to a stale or repeated report: `unmoved` tells which, `keep_stale` keeps it.
+A row that does not move belongs to a stale or repeated report; `keep_stale` tells which, and keeps it as evidence.
 Next: store/tasks/tasks.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from mainspring.model.messages import Chunk, Ending, Note, Start
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.pools import IS_NO_DAEMON, unblocked
+from mainspring.model.tasks.states import FAIL, IS_ACTIVE, RETRY, RUNS_AGAIN, START, CancelMode, Move, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import affected
 
-_START = """
+_START = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[], $3::float8[]) as given(id, token, at))
     update mainspring.task t
-       set state = 3, started_at = to_timestamp(given.at),
-           cancel_at = case when t.cancel_mode = 1 then null else t.cancel_at end,   -- asked back too late: it goes on
-           cancel_mode = nullif(t.cancel_mode, 1)
+       set {START.enters}, started_at = to_timestamp(given.at),
+           -- A recall comes too late now.
+           cancel_at = case when t.cancel_mode = {CancelMode.RECALL:d} then null else t.cancel_at end,
+           cancel_mode = nullif(t.cancel_mode, {CancelMode.RECALL:d})
       from given
-     where t.id = any (array[given.id]) and t.token = given.token and t.state = 2
+     where t.id = any (array[given.id]) and t.token = given.token and t.{START.leaves}
 """
 
 
@@ -37,23 +41,24 @@ async def start(conn: Connection, starts: Sequence[Start]) -> None:
     await conn.execute(_START, [s.task for s in starts], [s.token for s in starts], [s.at for s in starts])
 
 
-# Short arrays are padded with nulls: what is null in a whole batch need not be sent.
-_FINISH_BUT_FOR = """
+# Arrays that are shorter than the first are padded with nulls: a column that is null in the whole batch is sent empty.
+_FINISH_BUT_FOR = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::float8[], $5::smallint[],
                              $6::text[], $7::text[], $8::text[])
                    as given(id, token, started, finished, state, result, code, error)
     ), ended as (
         delete from mainspring.task t using given
-         where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
-           -- A daemon ends only as cancelled, and only if that is wanted: see replicas.py.
-           and (t.pool <> 0 or given.state = 13 and t.cancel_at is not null and t.cancel_mode is distinct from 3)
+         where t.id = any (array[given.id]) and t.token = given.token and t.{FAIL.leaves}
+           -- A daemon ends only as cancelled, and only by request: see store/daemons/replicas.py.
+           and (t.{IS_NO_DAEMON} or given.state = {TaskState.CANCELLED:d} and t.cancel_at is not null
+                                    and t.cancel_mode is distinct from {CancelMode.RESTART:d})
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
                   t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
-                  coalesce(given.state, 10) as state, t.priority, t.attempt, t.crashes, t.args, t.checkpoint,
-                  t.progress, given.result::jsonb as result, given.code, given.error, t.key, t.schedule_id, t.plan_time,
-                  t.scope, t.origin, t.parent_id, t.target, t.concurrency_key, t.key_given
+                  coalesce(given.state, {TaskState.SUCCEEDED:d}) as state, t.priority, t.attempt, t.crashes, t.args,
+                  t.checkpoint, t.progress, given.result::jsonb as result, given.code, given.error, t.key,
+                  t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target, t.concurrency_key, t.key_given
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
@@ -61,7 +66,7 @@ _FINISH_BUT_FOR = """
          schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, result_due)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
-           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, {result_due}
+           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, {{result_due}}
       from ended
 """
 _FINISH = _FINISH_BUT_FOR.format(result_due="false")
@@ -75,7 +80,7 @@ async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
 
 async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -> int:
     states = [e.state for e in endings]
-    status = await conn.execute(
+    tag = await conn.execute(
         statement,
         [e.task for e in endings],
         [e.token for e in endings],
@@ -86,7 +91,7 @@ async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -
         _unless_all_null([e.code for e in endings]),
         _unless_all_null([e.error for e in endings]),
     )
-    return int(status.rpartition(" ")[2])
+    return affected(tag)
 
 
 def _unless_all_null(values: list[str | None]) -> list[str | None]:
@@ -99,17 +104,52 @@ _HURRY = "select set_config('idle_in_transaction_session_timeout', $1, true)"
 
 
 async def complete(conn: Connection, ending: Ending) -> bool:
-    """running → succeeded in the handler's own transaction, which is to end at once. False: the attempt is stale.
+    """running → succeeded in the handler's own transaction, which must end soon. False: the attempt is stale.
 
-    The result is due until the handler has returned and `add_results` has it.
-    A process that is stopped before the commit would keep the row: nobody could rescue the task, nor have its slot.
+    The result is due until the handler has returned and `add_results` has recorded it.
+    A process that hangs before its commit would keep the row locked, and with it the task and its slots.
     """
     await conn.execute(_HURRY, f"{COMMIT_WITHIN * 1000:.0f}")
     return await _finish(conn, _COMPLETE, [ending]) == 1
 
 
-# One that has slots gives them up, and goes back to its gate.
-_RETRY = """
+def into_history(source: str, move: Move, code: str, error: str) -> str:
+    """SQL that inserts the deleted rows of `source` into the history, for a task whose end is not an attempt's.
+
+    `error` is an SQL expression over a row of `source`.
+    """
+    return f"""
+        insert into mainspring.task_history
+            (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
+             args, checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope, origin, parent_id,
+             target, concurrency_key, key_given)
+        select id, run_at, created_at, (select mainspring.now()), (select mainspring.now()), job_id,
+               coalesce(gate, {unblocked("pool")}), {move.target:d}, priority, attempt, crashes, args, checkpoint,
+               progress, '{code}', {error}, key, schedule_id, plan_time, scope, origin, parent_id, target,
+               concurrency_key, key_given
+          from {source}
+    """
+
+
+def asking_agents(update: str) -> str:
+    """SQL that updates requests in the rows of tasks `t`, and wakes the gateways that send them to the agents."""
+    return f"""
+        with asked as ({update} returning t.id)
+        select id, pg_notify('mainspring', 'cancel') from asked
+    """
+
+
+# The attempts in `moved`, which did not end their task. The first arrays are those of `attempt_columns`.
+INTO_ATTEMPTS = """
+    insert into mainspring.attempt
+        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+    select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
+           run_at, code, error
+      from moved
+"""
+
+# A task that holds slots gives them up and returns to its gate.
+_RETRY = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
                              $6::text[], $7::text[], $8::float8[], $9::integer[], $10::integer[])
@@ -118,55 +158,56 @@ _RETRY = """
         select given.*, t.session, t.attempt, t.run_at,
                case when t.key_slot is not null then t.concurrency_key end as freed
           from given join mainspring.task t on t.id = any (array[given.id])
-           for update of t                       -- whoever sees a slot of it as held waits, or knows better
+           for update of t                       -- a release that counts its slots as held waits for this statement
     ), moved as (
         update mainspring.task t
-           set state = 1, session = null, started_at = null,
-               -- What was armed ahead and never started keeps its time.
+           set {RETRY.enters}, session = null, started_at = null,
+               -- A task that was armed ahead and never started keeps its time.
                run_at = greatest(t.run_at, (select mainspring.now()) + make_interval(secs => was.delay)),
                attempt = t.attempt - 1 + was.cost, crashes = t.crashes + was.crash, cancel_at = null,
                cancel_mode = null, paused_at = null, paused_for = null,
                pool = coalesce(t.gate, t.pool), job_slot = null, key_slot = null
           from was
-         where t.id = any (array[was.id]) and t.token = was.token and t.state in (2, 3)
-           -- Somebody wants it cancelled: it does not run again. One that was only asked back has started, and one
-           -- that is restarted is to run again.
-           and (t.cancel_at is null or t.cancel_mode in (1, 3))
-           and t.pool <> 0                                       -- a daemon's: see replicas.py
+         where t.id = any (array[was.id]) and t.token = was.token and t.{RETRY.leaves}
+           and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})       -- a cancelled task does not run again
+           and t.{IS_NO_DAEMON}                                             -- see store/daemons/replicas.py
         returning was.*, t.gate
     ), woken as materialized (
-        select count(mainspring.wake_lane(freed, 1)) as lanes, max(pg_notify('mainspring', 'gate')::text)
+        select count(mainspring.wake_lane(freed, 1)) as keys, max(pg_notify('mainspring', 'gate')::text)
           from moved where gate is not null
     )
-    insert into mainspring.attempt
-        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
-    select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
-           run_at, code, error
-      from moved
-     where (select lanes from woken) is not null        -- always: what nobody asks for is not done
+    {INTO_ATTEMPTS}
+     where (select keys from woken) is not null        -- always true; it forces the CTE to run
 """
 
 
+def attempt_columns(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
+    """What mainspring.attempt takes from reports, as the arrays of a statement."""
+    return (
+        [e.task for e in endings],
+        [e.token for e in endings],
+        [e.state for e in endings],
+        [e.started_at or None for e in endings],
+        [e.finished_at for e in endings],
+        [e.code for e in endings],
+        [e.error for e in endings],
+    )
+
+
 async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
-    """assigned, running → pending, due after each delay. Returns how many moved; one to be cancelled does not."""
-    status = await conn.execute(
+    """assigned, running → pending, due after each delay. Returns how many moved; a cancelled one does not."""
+    tag = await conn.execute(
         _RETRY,
-        [a.ending.task for a in attempts],
-        [a.ending.token for a in attempts],
-        [a.ending.state for a in attempts],
-        [a.ending.started_at or None for a in attempts],
-        [a.ending.finished_at for a in attempts],
-        [a.ending.code for a in attempts],
-        [a.ending.error for a in attempts],
+        *attempt_columns([a.ending for a in attempts]),
         [a.delay for a in attempts],
         [int(a.costs) for a in attempts],
         [int(a.crash) for a in attempts],
     )
-    return int(status.rpartition(" ")[2])
+    return affected(tag)
 
 
-# A report that was recorded before (its acknowledgement was lost) has left its token behind; any other
-# report that moves nothing is stale.
+# A report that was recorded before, but whose acknowledgement was lost, has left its token behind; any other report
+# that moves nothing is stale.
 _UNKNOWN = """
     select given.id, given.token from unnest($1::bigint[], $2::bigint[]) as given(id, token)
      where not exists (select from mainspring.task_history h where h.id = given.id and h.token = given.token)
@@ -184,7 +225,7 @@ _KEEP = """
 
 
 async def keep_stale(conn: Connection, endings: Sequence[Ending]) -> list[Ending]:
-    """Keep as evidence those endings that were neither applied now nor before; returns them."""
+    """Keep as evidence the endings that no statement has applied, now or before; returns them."""
     rows = await conn.fetch(_UNKNOWN, [e.task for e in endings], [e.token for e in endings])
     unknown = {(task, token) for task, token in rows}
     stale = [e for e in endings if (e.task, e.token) in unknown]
@@ -201,8 +242,7 @@ async def keep_stale(conn: Connection, endings: Sequence[Ending]) -> list[Ending
     return stale
 
 
-# An attempt that committed its own completion in its transaction reports its result afterwards; if its handler failed
-# after the commit, there will be none.
+# An attempt that `complete` has ended reports its result afterwards, or none if its handler failed after the commit.
 _RESULT = """
     update mainspring.task_history h
        set result = given.result::jsonb, result_due = case when given.has_returned then false end
@@ -212,7 +252,7 @@ _RESULT = """
 
 
 async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
-    """The results of those attempts that `complete` has ended."""
+    """Record the results of attempts that `complete` has ended."""
     await conn.execute(
         _RESULT,
         [e.task for e in endings],
@@ -222,7 +262,7 @@ async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
     )
 
 
-_NOTE = """
+_NOTE = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::boolean[])
                    as given(id, token, progress, checkpoint, healthy)
@@ -232,12 +272,12 @@ _NOTE = """
            checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint),
            healthy = coalesce(given.healthy, t.healthy)
       from given
-     where t.id = any (array[given.id]) and t.token = given.token and t.state in (2, 3)
+     where t.id = any (array[given.id]) and t.token = given.token and t.{IS_ACTIVE}
 """
 
 
 async def note(conn: Connection, notes: Sequence[Note]) -> None:
-    """Progress, checkpoints and health of attempts that still own their task."""
+    """Record progress, checkpoints and health of attempts that still own their task."""
     await conn.execute(
         _NOTE,
         [n.task for n in notes],
@@ -260,8 +300,8 @@ _OUTPUT = """
 
 
 async def output(conn: Connection, chunks: Sequence[Chunk]) -> int:
-    """Pieces of output; one that is there already is left alone. Returns how many were new."""
-    status = await conn.execute(
+    """Record chunks of output, each once. Returns how many were new."""
+    tag = await conn.execute(
         _OUTPUT,
         [c.task for c in chunks],
         [c.token for c in chunks],
@@ -270,4 +310,4 @@ async def output(conn: Connection, chunks: Sequence[Chunk]) -> int:
         [c.at for c in chunks],
         [c.data for c in chunks],
     )
-    return int(status.rpartition(" ")[2])
+    return affected(tag)

@@ -1,0 +1,135 @@
+"""Session tasks: what the sessions of agents hold, what is asked of it, and whose attempts reports are about.
+
+Reads   mainspring.task of active tasks by session
+Writes  mainspring.task.session, when an agent reconnects; mainspring.audit
+Next:   server/agents/gateway.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from mainspring.model.messages import Armed
+from mainspring.model.tasks.states import IS_ACTIVE, RUNNING, CancelMode
+from mainspring.store.cluster.agents import Newcomer
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks.claims import ARMED_COLUMNS, as_armed
+
+# The previous session ends here, if its lease has not expired: what the agent still holds of it, by task and token,
+# moves to the new session. What the agent no longer holds is left to the rescuer. It is one statement: whichever server
+# the agent reconnects to, and however often, each attempt belongs to one session. The previous session is found by the
+# agent's instance, because the agent does not know its number if the welcome was lost.
+_TAKE_OVER = f"""
+    with old as (
+        update mainspring.agent set ended_at = mainspring.now(), successor = $12
+         where instance = $6 and ended_at is null and lease_until > mainspring.now()
+        returning session
+    ), given as (
+        select * from unnest($13::bigint[], $14::bigint[]) as given(id, token)
+    ), taken as (
+        update mainspring.task t set session = $12
+          from given
+         where t.id = any (array[given.id]) and t.token = given.token and t.{IS_ACTIVE}
+           and t.session in (select session from old)
+        returning t.*
+    ), noted as (
+        insert into mainspring.claim (session, batch, tasks)
+        select $12, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
+        returning batch
+    ), new as (
+        insert into mainspring.agent
+            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
+             heard_at)
+        values ($12, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11,
+                mainspring.now())
+    )
+    select (select batch from noted) as batch, {ARMED_COLUMNS} from taken t
+"""
+
+
+class TakenOver(NamedTuple):
+    """A session that continues another: its number, the tasks it took over, and the batch that notes them."""
+
+    session: int
+    tasks: list[Armed]
+    batch: int
+
+
+async def take_over(
+    conn: Connection, agent: Newcomer, lease: float, tasks: Sequence[int], tokens: Sequence[int]
+) -> TakenOver:
+    """Open a session that takes over what the agent process still holds of its previous one."""
+    session: int = await conn.fetchval("select nextval('mainspring.session')")
+    rows = await conn.fetch(_TAKE_OVER, *agent.values(lease), session, tasks, tokens)
+    return TakenOver(session, [as_armed(row) for row in rows], rows[0]["batch"] if rows else 0)
+
+
+_CANCELLED = f"""
+    select session, id, token, cancel_mode from mainspring.task
+     where session = any($1::bigint[]) and cancel_at is not null and {IS_ACTIVE}
+"""
+
+
+class CancelRequest(NamedTuple):
+    """An attempt that its agent is to stop. Without a mode: with its grace."""
+
+    session: int
+    task: int
+    token: int
+    mode: CancelMode | None
+
+
+async def cancelled(conn: Connection, sessions: Sequence[int]) -> list[CancelRequest]:
+    """The attempts of these sessions that are to be stopped."""
+    return [
+        CancelRequest(session, task, token, None if mode is None else CancelMode(mode))
+        for session, task, token, mode in await conn.fetch(_CANCELLED, sessions)
+    ]
+
+
+_PAUSED = f"""
+    select session, id, token from mainspring.task
+     where session = any($1::bigint[]) and paused_at is not null and state = {RUNNING:d}
+"""
+
+
+async def paused(conn: Connection, sessions: Sequence[int]) -> dict[int, dict[int, int]]:
+    """The attempts of these sessions that are to stand still: by session, the task of each token."""
+    found: dict[int, dict[int, int]] = {}
+    for row in await conn.fetch(_PAUSED, sessions):
+        found.setdefault(row["session"], {})[row["token"]] = row["id"]
+    return found
+
+
+# An attempt belongs to an agent if a session of the same agent process holds it or held it.
+_OWN = """
+    with own as (select session from mainspring.agent where instance = $3)
+    select given.id, given.token from unnest($1::bigint[], $2::bigint[]) as given(id, token)
+     where exists (select from mainspring.task t
+                    where t.id = given.id and t.token = given.token and t.session in (select session from own))
+        or exists (select from mainspring.task_history h
+                    where h.id = given.id and h.token = given.token and h.session in (select session from own))
+        or exists (select from mainspring.attempt a
+                    where a.task_id = given.id and a.token = given.token and a.session in (select session from own))
+"""
+
+
+async def own(conn: Connection, instance: str, attempts: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Those of the attempts, as (task, token), that this agent process holds or held."""
+    within = [(task, token) for task, token in attempts if 0 < task < 2**63 and 0 <= token < 2**63]
+    rows = await conn.fetch(_OWN, [task for task, _ in within], [token for _, token in within], instance)
+    return {(row["id"], row["token"]) for row in rows}
+
+
+async def audit(conn: Connection, actor: str, action: str, subject: str, detail: object = None) -> None:
+    """Append an entry to the audit."""
+    await conn.execute(
+        "insert into mainspring.audit (actor, action, subject, detail) values ($1, $2, $3, $4::jsonb)",
+        actor,
+        action,
+        subject,
+        None if detail is None else msgspec.json.encode(detail).decode(),
+    )

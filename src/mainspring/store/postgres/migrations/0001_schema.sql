@@ -18,7 +18,7 @@
 --                   2147483647               parked: waits for a slot or for the rate of its concurrency key
 --   token         1024 × claim batch + position in the batch
 --   segment       0 to 99; of a schedule: its column; of a task: id modulo 100
--- model/tasks/states.py names the states, store/schedules/revoke.py the cancel modes.
+-- model/tasks/states.py names the states and cancel modes, model/tasks/pools.py the kinds of pool.
 
 
 -- 1 Clock and installation ------------------------------------------------------------------------------------------
@@ -127,7 +127,15 @@ create table mainspring.task (
     job_slot        integer,
     key_slot        smallint,
     key_given       boolean,                         -- true: the submission named the key; else the job's template did
-    concurrency_key text                             -- see key_within()
+    concurrency_key text,                            -- see key_within()
+
+    -- The kind of pool and the state go together. A run of a broadcast (parent_id) stays in a blocked pool in all its
+    -- states, so that only its own agent gets it; any other task is there exactly while it is blocked.
+    constraint task_pool_check check (
+        case when pool > 0 then state > 0 and parent_id is null and origin is distinct from 'daemon'
+                                and (pool < 2147483647 or state = 1 and gate is not null)      -- parked: only pending
+             when pool < 0 then (state = 0) = (parent_id is null)
+             else state > 0 and origin is not distinct from 'daemon' end)
 ) with (
     fillfactor = 45,                             -- room in the page for the row that a claim writes, which is larger
     -- Claims do not scan ended tasks, so vacuum need not hurry; a fast vacuum costs a third of the throughput.

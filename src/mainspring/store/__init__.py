@@ -2,6 +2,7 @@
 
 Each room may import those below it:
 
+    testing/      databases and a clock for `mainspring.testing`
     figures/      counts for people
     maintenance/  backup, restore, retention, vacuum
     daemons/      replicas of daemons

@@ -1,4 +1,4 @@
-"""Connections: faults leave as ours, lines come back after a loss."""
+"""Connections: faults become ours, dedicated connections reopen after a loss."""
 
 from __future__ import annotations
 
@@ -133,104 +133,113 @@ async def test_a_connection_that_died_while_it_was_idle_is_not_given_out(conn: C
         assert await mine.fetchval("select 1") == 1
 
 
-async def test_a_line_comes_back_after_a_loss(dsn: str, conn: Connection) -> None:
-    line = Database(dsn).line()
-    async with line as mine:
+async def test_a_dedicated_connection_reopens_after_a_loss(dsn: str, conn: Connection) -> None:
+    dedicated = Database(dsn).dedicated()
+    async with dedicated as mine:
         first = await mine.fetchval("select pg_backend_pid()")
-    async with line as mine:
+    async with dedicated as mine:
         assert await mine.fetchval("select pg_backend_pid()") == first
     with pytest.raises(StoreUnavailable):
-        async with line as mine:
+        async with dedicated as mine:
             await kill(conn, first)
             await mine.fetchval("select 1")
-    async with line as mine:
+    async with dedicated as mine:
         assert await mine.fetchval("select pg_backend_pid()") != first
-    await line.close()
+    await dedicated.close()
 
 
-async def test_a_line_is_kept_after_an_error_of_the_statement_and_dropped_after_any_other(dsn: str) -> None:
-    line = Database(dsn).line()
-    async with line as mine:
+async def test_a_dedicated_connection_is_kept_after_an_error_of_the_statement_and_dropped_after_any_other(
+    dsn: str,
+) -> None:
+    dedicated = Database(dsn).dedicated()
+    async with dedicated as mine:
         first = await mine.fetchval("select pg_backend_pid()")
     with pytest.raises(asyncpg.DivisionByZeroError):
-        async with line as mine:
+        async with dedicated as mine:
             await mine.fetchval("select 1/0")
-    async with line as mine:
+    async with dedicated as mine:
         assert await mine.fetchval("select pg_backend_pid()") == first
     with pytest.raises(ZeroDivisionError):
-        async with line as mine:
+        async with dedicated as mine:
             raise ZeroDivisionError
-    async with line as mine:
+    async with dedicated as mine:
         assert await mine.fetchval("select pg_backend_pid()") != first
-    await line.close()
+    await dedicated.close()
 
 
 @pytest.mark.parametrize("sqlstate", ["53100", "40P01"])  # a full disk, a deadlock
 async def test_a_connection_is_kept_after_a_fault_that_is_not_its_own(database: Database, sqlstate: str) -> None:
     """A full disk must not make everybody connect anew, again and again."""
-    line, pids = database.line(), set[int]()
-    for users in (lambda: line, database.acquire):
+    dedicated, pids = database.dedicated(), set[int]()
+    for users in (lambda: dedicated, database.acquire):
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 async with users() as mine:
                     pids.add(await mine.fetchval("select pg_backend_pid()"))
                     async with mine.transaction():
                         await mine.execute(f"do $$ begin raise sqlstate '{sqlstate}'; end $$")
-    assert len(pids) == 2, "one of the line, one of the pool"
-    await line.close()
+    assert len(pids) == 2, "one dedicated, one of the pool"
+    await dedicated.close()
 
 
-async def test_a_line_that_is_shared_may_be_closed_by_each_owner_and_while_another_uses_it(dsn: str) -> None:
-    line = Database(dsn).line()
+async def test_a_shared_dedicated_connection_may_be_closed_by_each_user_while_another_uses_it(dsn: str) -> None:
+    dedicated = Database(dsn).dedicated()
     entered, leave = asyncio.Event(), asyncio.Event()
 
     async def use() -> int:
-        async with line as mine:
+        async with dedicated as mine:
             entered.set()
             await leave.wait()
             return int(await mine.fetchval("select 1"))
 
     using = asyncio.create_task(use())
     await entered.wait()
-    closing = [asyncio.create_task(line.close()) for _ in range(3)]
+    closing = [asyncio.create_task(dedicated.close()) for _ in range(3)]
     await asyncio.sleep(0)
     leave.set()
     assert await using == 1, "its user may end"
     await asyncio.gather(*closing)
-    async with line as mine:
+    async with dedicated as mine:
         assert await mine.fetchval("select 1") == 1
-    await line.close()
+    await dedicated.close()
 
 
-async def test_a_line_is_closed_in_the_end_whatever_its_user_does(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dedicated_connection_is_closed_in_the_end_whatever_its_user_does(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mainspring.store.postgres.database.CLOSE_TIMEOUT", 0.1)
-    line = Database(dsn).line()
+    dedicated = Database(dsn).dedicated()
     with pytest.raises(StoreUnavailable):
-        async with line as mine:
-            await asyncio.gather(mine.execute("select pg_sleep(10)"), line.close())
+        async with dedicated as mine:
+            await asyncio.gather(mine.execute("select pg_sleep(10)"), dedicated.close())
 
 
-async def test_a_line_serves_one_at_a_time(dsn: str) -> None:
-    line = Database(dsn).line()
+async def test_a_dedicated_connection_serves_one_user_at_a_time(dsn: str) -> None:
+    dedicated = Database(dsn).dedicated()
     inside = 0
 
     async def use() -> None:
         nonlocal inside
-        async with line as mine:
+        async with dedicated as mine:
             inside += 1
             assert inside == 1
             await mine.fetchval("select 1")
             inside -= 1
 
     await asyncio.gather(*(use() for _ in range(10)))
-    await line.close()
+    await dedicated.close()
 
 
 async def test_a_database_closes_its_lines_with_its_pool(dsn: str) -> None:
     database = Database(dsn)
     used: list[Connection] = []
-    for line in (database.line(), database.line(), database.line("shared"), database.line("shared")):
-        async with line as mine:
+    for dedicated in (
+        database.dedicated(),
+        database.dedicated(),
+        database.dedicated("shared"),
+        database.dedicated("shared"),
+    ):
+        async with dedicated as mine:
             used.append(mine)
     assert used[0] is not used[1]
     assert used[2] is used[3]
@@ -238,12 +247,12 @@ async def test_a_database_closes_its_lines_with_its_pool(dsn: str) -> None:
     assert all(mine.is_closed() for mine in used)
 
 
-async def test_a_cancelled_user_leaves_the_line_usable(dsn: str, conn: Connection) -> None:
-    line = Database(dsn).line()
+async def test_a_cancelled_user_leaves_the_dedicated_connection_usable(dsn: str, conn: Connection) -> None:
+    dedicated = Database(dsn).dedicated()
     await conn.execute("select pg_advisory_lock(7)")
 
     async def wait() -> None:
-        async with line as mine:
+        async with dedicated as mine:
             await mine.execute("select pg_advisory_lock(7)")
 
     waiting = asyncio.ensure_future(wait())
@@ -252,20 +261,20 @@ async def test_a_cancelled_user_leaves_the_line_usable(dsn: str, conn: Connectio
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with line as mine:
+    async with dedicated as mine:
         assert await mine.fetchval("select 1") == 1
-    await line.close()
+    await dedicated.close()
 
 
-async def test_whatever_is_done_on_the_line_of_the_leases_ends_in_time_for_who_renews_one(
+async def test_statements_on_the_connection_for_leases_end_in_time_for_a_renewal(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainspring.store.postgres.database.LEASE_TIMEOUT", 0.2)
-    line, same = database.lease_line(), database.lease_line()
+    dedicated, same = database.for_leases(), database.for_leases()
     is_there = asyncio.Event()
 
     async def hold() -> None:
-        async with line as conn:
+        async with dedicated as conn:
             is_there.set()
             await conn.fetchval("select pg_sleep(20)")
 
@@ -275,4 +284,4 @@ async def test_whatever_is_done_on_the_line_of_the_leases_ends_in_time_for_who_r
         assert await conn.fetchval("select 1") == 1
     with pytest.raises(StoreUnavailable):
         await holding
-    await line.close()
+    await dedicated.close()

@@ -145,11 +145,11 @@ async def test_two_primaries_are_distinguished_and_connections_to_the_old_one_ar
     primary: PostgreSQL, standby: PostgreSQL, tmp_path: Path
 ) -> None:
     database = Database(dsn_of(primary, standby), timeline_file=tmp_path / "timelines")
-    line = database.line()
+    dedicated = database.dedicated()
     began = asyncio.Event()
 
     async def wait() -> None:
-        async with line as conn:
+        async with dedicated as conn:
             assert await conn.fetchval("select inet_server_port()") == primary.port
             began.set()
             await conn.execute("select pg_sleep(30)")
@@ -160,9 +160,9 @@ async def test_two_primaries_are_distinguished_and_connections_to_the_old_one_ar
     await (await _only(database, standby)).close()
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(waiting, 1.0)
-    async with line as conn:
+    async with dedicated as conn:
         assert await conn.fetchval("select inet_server_port()") == standby.port
-    await line.close()
+    await dedicated.close()
     after_a_restart = Database(dsn_of(primary, standby), timeline_file=tmp_path / "timelines")
     assert await port_of(after_a_restart) == standby.port
     await after_a_restart.close()
@@ -170,26 +170,26 @@ async def test_two_primaries_are_distinguished_and_connections_to_the_old_one_ar
         await Database(primary.dsn, timeline_file=tmp_path / "timelines").open()
 
 
-async def test_a_primary_that_becomes_read_only_is_left_by_lines_and_by_the_pool(
+async def test_a_primary_that_becomes_read_only_is_left_by_dedicated_connections_and_by_the_pool(
     lasting: PostgreSQL, lasting_standby: PostgreSQL
 ) -> None:
     database = Database(dsn_of(lasting, lasting_standby))
-    line = database.line()
-    async with line as conn, database.acquire() as other:
+    dedicated = database.dedicated()
+    async with dedicated as conn, database.acquire() as other:
         for mine in (conn, other):
             await mine.execute("create table if not exists entry (number integer)")
             await mine.execute("set default_transaction_read_only = on")  # as a demotion does, for those who are in
     with pytest.raises(StoreUnavailable, match="read-only here"):
-        async with line as conn, conn.transaction():
+        async with dedicated as conn, conn.transaction():
             await conn.execute("insert into entry values (1)")
     with pytest.raises(StoreUnavailable, match="read-only here"):
         async with database.acquire() as conn, conn.transaction():
             await conn.execute("insert into entry values (1)")
-    async with line as conn:
+    async with dedicated as conn:
         await conn.execute("insert into entry values (1)")
     async with database.acquire() as conn:
         await conn.execute("insert into entry values (1)")
-    await line.close()
+    await dedicated.close()
     await database.close()
 
 

@@ -25,7 +25,7 @@ from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
 from mainspring.store.cluster.servers import Newcomer
-from mainspring.store.postgres.database import Database, Line
+from mainspring.store.postgres.database import Database, DedicatedConnection
 from mainspring.store.postgres.migrate import migrate
 
 
@@ -109,47 +109,47 @@ async def in_time(call: Awaitable[object], limit: float = 1.0) -> None:
     assert time.monotonic() - began < limit
 
 
-async def test_whatever_is_under_way_on_a_line_that_goes_silent_ends_in_bounded_time(
+async def test_a_statement_on_a_connection_that_goes_silent_ends_in_bounded_time(
     lasting: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mainspring.store.postgres.connect.CONNECT_TIMEOUT", 0.2)
     monkeypatch.setattr("mainspring.store.postgres.database.CLOSE_TIMEOUT", 0.1)
 
-    async def statement(line: Line) -> None:
-        async with line as conn:
+    async def statement(dedicated: DedicatedConnection) -> None:
+        async with dedicated as conn:
             await conn.fetchval("select 1")
 
-    async def begin(line: Line) -> None:
-        async with line as conn, conn.transaction():
+    async def begin(dedicated: DedicatedConnection) -> None:
+        async with dedicated as conn, conn.transaction():
             pass
 
-    async def inside(line: Line) -> None:
-        async with line as conn, conn.transaction():
+    async def inside(dedicated: DedicatedConnection) -> None:
+        async with dedicated as conn, conn.transaction():
             proxy.black_hole()
             await conn.fetchval("select 1")
 
-    async def commit(line: Line) -> None:
-        async with line as conn, conn.transaction():
+    async def commit(dedicated: DedicatedConnection) -> None:
+        async with dedicated as conn, conn.transaction():
             await conn.fetchval("select 1")
             proxy.black_hole()
 
-    async def listen(line: Line) -> None:
-        async with line as conn:
+    async def listen(dedicated: DedicatedConnection) -> None:
+        async with dedicated as conn:
             await conn.add_listener("mainspring", lambda *_: None)
 
     for use in (statement, begin, inside, commit, listen):
         async with StreamProxy("127.0.0.1", lasting.port) as proxy:
             database = Database(lasting.dsn.replace(str(lasting.port), str(proxy.port)), command_timeout=0.2)
-            line, idle = database.line(), database.line()
-            for each in (line, idle):
+            dedicated, idle = database.dedicated(), database.dedicated()
+            for each in (dedicated, idle):
                 await statement(each)
             await database.open()
             if use not in (inside, commit):
                 proxy.black_hole()
-            await in_time(use(line))
+            await in_time(use(dedicated))
             await in_time(database.connect())
             began = time.monotonic()
-            await line.close()
+            await dedicated.close()
             await idle.close()
             await database.close()
             assert time.monotonic() - began < 1.0

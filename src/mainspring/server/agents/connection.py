@@ -58,7 +58,7 @@ class AgentConnections:
         lease: float,
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
-        self._line = database.line("handshakes")
+        self._dedicated = database.dedicated("handshakes")
         self._server_lease = server_lease
         self._gateway = gateway
         self._recorder = recorder
@@ -112,7 +112,7 @@ class AgentConnections:
         token: int | None,
     ) -> AgentSession | None:
         asked_at = boottime()
-        async with self._line as conn:
+        async with self._dedicated as conn:
             accepted = await handshake.open_session(
                 conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
             )
@@ -140,7 +140,7 @@ class AgentConnections:
             log.info("the connection of agent %s has closed%s", session.name, kept)
         if was_here and not session.held:
             with suppress(StoreUnavailable):
-                async with self._line as conn:
+                async with self._dedicated as conn:
                     await agents.leave(conn, [session.id])
 
     async def _listen(self, session: AgentSession) -> None:

@@ -47,7 +47,7 @@ class Endpoint:
         tls: ssl.SSLContext | None = None,
         why_not_ready: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._line = database.line("handshakes")
+        self._dedicated = database.dedicated("handshakes")
         self._connections = connections
         self._host = host
         self._port = port
@@ -102,7 +102,7 @@ class Endpoint:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"agents connect to {PATH}\n")
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         try:
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 token = await tokens.check(conn, secret.strip()) if scheme.lower() == "bearer" else None
         except StoreUnavailable:
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL does not answer\n")

@@ -42,8 +42,8 @@ class Gateway:
         lead: Lead = Lead(),  # noqa: B008 — frozen
     ) -> None:
         self._database = database
-        self._lease_line = database.lease_line()  # apart: a full pool must not cost a lease
-        self._line = database.line("background")
+        self._lease_dedicated = database.for_leases()  # apart: a full pool must not cost a lease
+        self._dedicated = database.dedicated("background")
         self._catalogue = catalogue
         self._clock = clock
         self._lease = lease
@@ -183,7 +183,7 @@ class Gateway:
         asked = {id: session for id, session in self._sessions.items() if session.is_responsive(self._lease)}
         living = set[int]()
         if asked:
-            async with self._lease_line as conn:
+            async with self._lease_dedicated as conn:
                 living = await agents.renew(conn, [session.vital(self.lead) for session in asked.values()], self._lease)
         for id in living:
             asked[id].renewed_at = asked_at
@@ -216,7 +216,7 @@ class Gateway:
         """Send agents the cancels, recalls and pauses that people and other loops have asked for."""
         if not self._sessions:
             return 0
-        async with self._line as conn:
+        async with self._dedicated as conn:
             if self._catalogue.broadcast_pools:
                 await broadcasts.pass_on_cancels(conn)
             paused = await session_tasks.paused(conn, list(self._sessions))
@@ -272,7 +272,7 @@ class Gateway:
         if ids:
             try:
                 await self.compact()
-                async with self._line as conn:
+                async with self._dedicated as conn:
                     await agents.leave(conn, [id for id in ids if not self._sessions[id].held])
                     await agents.end(conn, [id for id in ids if self._sessions[id].held])
             except StoreUnavailable as error:

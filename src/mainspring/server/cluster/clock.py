@@ -26,14 +26,14 @@ async def measure(conn: Connection, clock: Clock) -> None:
 
 class ClockLoop:
     def __init__(self, database: Database, clock: Clock, skew_limit: float) -> None:
-        self._line = database.line("hints")
+        self._dedicated = database.dedicated("hints")
         self._clock = clock
         self._skew_limit = skew_limit
         self._is_skewed = False  # as last logged
 
     async def step(self) -> int:
         """Measure once."""
-        async with self._line as conn:
+        async with self._dedicated as conn:
             await measure(conn, self._clock)
         warning = skew_warning("this server's machine", self._clock.skew, self._skew_limit)
         if warning is not None and not self._is_skewed:

@@ -32,7 +32,7 @@ PATIENCE = 1 / 3
 
 class Coordinator:
     def __init__(self, database: Database, server_lease: ServerLease, leader: Leader, lease: float) -> None:
-        self._line = database.line("leader")
+        self._dedicated = database.dedicated("leader")
         self._server_lease = server_lease
         self._leader = leader
         self._lease = lease
@@ -44,7 +44,7 @@ class Coordinator:
         term = self._leader.term
         if term is None:
             return 0
-        async with self._line as conn:
+        async with self._dedicated as conn:
             await store_clock.restart_future_leases(conn)
             await measure(conn, self._clock)
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:

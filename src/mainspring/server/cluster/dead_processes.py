@@ -63,11 +63,11 @@ def _exists(pid: int) -> bool:
 
 class DeadProcessesLoop:
     def __init__(self, database: Database) -> None:
-        self._line = database.line("background")
+        self._dedicated = database.dedicated("background")
 
     async def step(self) -> int:
         """Expire the leases of dead processes; returns how many leases."""
-        async with self._line as conn:
+        async with self._dedicated as conn:
             dead = [process for process in await dead_processes.processes(conn) if is_dead_process(process)]
             if not dead:
                 return 0

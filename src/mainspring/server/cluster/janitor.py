@@ -46,7 +46,7 @@ class Chore(NamedTuple):
 class Janitor:
     def __init__(self, database: Database, *, keep_succeeded: timedelta, keep_failed: timedelta) -> None:
         self._database = database
-        self._line = database.line()  # not of the pool: a chore may wait long for a lock
+        self._dedicated = database.dedicated()  # not of the pool: a chore may wait long for a lock
         self._keep_succeeded = keep_succeeded
         self._keep_failed = keep_failed
         forget = partial(retention.delete, limit=AT_ONCE, history=max(keep_succeeded, keep_failed))
@@ -79,7 +79,7 @@ class Janitor:
     async def _do(self, chore: Chore) -> Done:
         began = boottime()
         try:
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 rows = await chore.run(conn)
         except StoreUnavailable as error:
             if not isinstance(error.__cause__, _TOO_LONG):
@@ -116,7 +116,7 @@ class Janitor:
         ]
         if not due:
             return
-        async with self._line as conn:
+        async with self._dedicated as conn:
             await chore_log.record(conn, due)
         for done in due:
             del self._unlogged[done.name]

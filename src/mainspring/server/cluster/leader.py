@@ -28,8 +28,8 @@ UNLOCKED_AFTER = 0.1  # seconds after the backend that holds the lock was termin
 
 class Leader:
     def __init__(self, database: Database, server_lease: ServerLease, lease: float) -> None:
-        self._line = database.lease_line()  # used as a follower
-        self._pinned = database.line(timeout=LEASE_TIMEOUT)  # used as the leader, closed otherwise
+        self._dedicated = database.for_leases()  # used as a follower
+        self._pinned = database.dedicated(timeout=LEASE_TIMEOUT)  # used as the leader, closed otherwise
         self._server_lease = server_lease
         self._lease = min(LEASE, lease / 3)
         self._term: int | None = None
@@ -80,7 +80,7 @@ class Leader:
         await self._step_down()
 
     async def _is_vacant(self) -> bool:
-        async with self._line as conn:
+        async with self._dedicated as conn:
             return await leaders.is_vacant(conn)
 
     async def _run(self) -> None:

@@ -17,13 +17,13 @@ class Listener:
     """`wakes` maps the payload of a hint to the events it sets."""
 
     def __init__(self, database: Database, wakes: Mapping[str, Sequence[asyncio.Event]]) -> None:
-        self._line = database.line("hints")  # the clock loop queries it every second, and so notices its loss
+        self._dedicated = database.dedicated("hints")  # the clock loop queries it every second, and so notices its loss
         self._wakes = wakes
         self._listening: Connection | None = None
 
     async def step(self) -> int:
         """Listen on the current connection."""
-        async with self._line as conn:
+        async with self._dedicated as conn:
             if conn is not self._listening:
                 await conn.add_listener(CHANNEL, self._hint)
                 self._listening = conn

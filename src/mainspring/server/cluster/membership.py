@@ -30,7 +30,7 @@ class Membership:
     def __init__(
         self, database: Database, server_lease: ServerLease, newcomer: Newcomer, lease: float, agents: Callable[[], int]
     ) -> None:
-        self._line = database.lease_line()
+        self._dedicated = database.for_leases()
         self._server_lease = server_lease
         self._newcomer = newcomer
         self._lease = lease
@@ -41,7 +41,7 @@ class Membership:
 
     async def join(self) -> None:
         """Enter the cluster and get a lease."""
-        async with self._line as conn:
+        async with self._dedicated as conn:
             await self._join(conn)
 
     async def _join(self, conn: Connection) -> None:
@@ -52,7 +52,7 @@ class Membership:
     async def announce(self, url: str) -> None:
         """Publish the URL that agents connect to."""
         self._newcomer = self._newcomer._replace(url=url)
-        async with self._line as conn:
+        async with self._dedicated as conn:
             await servers.announce(conn, self._newcomer.id, self._incarnation, url)
 
     def _trust(self, asked_at: float) -> None:
@@ -62,7 +62,7 @@ class Membership:
     async def beat(self) -> int:
         """Renew the lease. A server that was marked dead joins again and is assigned new segments."""
         asked_at = boottime()
-        async with self._line as conn:
+        async with self._dedicated as conn:
             if self._server_lease.is_draining and not self._is_drained:
                 await self._drain(conn)  # else the renewed lease would keep segments that no server works on
             if await servers.beat(conn, self._newcomer.id, self._incarnation, self._lease, self._pulse()):
@@ -99,7 +99,7 @@ class Membership:
         """Take nothing new and release the segments."""
         self._server_lease.is_draining = True
         with suppress(StoreUnavailable):  # then the next heartbeat does it
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 await self._drain(conn)
 
     async def _drain(self, conn: Connection) -> None:
@@ -109,5 +109,5 @@ class Membership:
     async def close(self) -> None:
         """Leave the cluster."""
         with suppress(StoreUnavailable):
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 await servers.stop(conn, self._newcomer.id, self._incarnation)

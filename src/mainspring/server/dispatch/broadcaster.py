@@ -35,7 +35,7 @@ class Broadcaster:
         lead: float,
         lease: float,
     ) -> None:
-        self._line = database.line("background")
+        self._dedicated = database.dedicated("background")
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._recorder = recorder
@@ -58,7 +58,7 @@ class Broadcaster:
         """
         if not self._catalogue.broadcast_pools:
             return 0
-        async with self._line as conn:
+        async with self._dedicated as conn:
             parents = await broadcasts.look(conn, ahead=self._lead)
             expanded = await self._expand(conn, [parent for parent in parents if not parent.is_running])
             await broadcast_ends.cancel_waiting(conn)
@@ -94,4 +94,4 @@ class Broadcaster:
         """Arm what this server's broadcaster or another's has claimed for sessions connected here."""
         if not self._catalogue.broadcast_pools:
             return 0
-        return await self._dispatcher.arm_claimed(self._line)
+        return await self._dispatcher.arm_claimed(self._dedicated)

@@ -28,8 +28,8 @@ RETRY_AFTER = 0.05  # seconds until the next step after another server was quick
 
 class DaemonsLoop:
     def __init__(self, database: Database, catalogue: Catalogue, gateway: Gateway) -> None:
-        self._line = database.line("background")
-        self._slow_line = database.line("slow")
+        self._dedicated = database.dedicated("background")
+        self._slow_dedicated = database.dedicated("slow")
         self._catalogue = catalogue
         self._gateway = gateway
         self.wake = asyncio.Event()
@@ -39,7 +39,7 @@ class DaemonsLoop:
 
     async def step(self) -> int:
         """Make, stop and place replicas of all daemons; returns how many."""
-        async with self._line as conn:
+        async with self._dedicated as conn:
             if not await daemons.any_there(conn):
                 return 0
             made = await daemons.make(conn)
@@ -68,7 +68,7 @@ class DaemonsLoop:
             full = {pool: frozenset(room.keys() - its.keys()) for pool, its in rooms.items()}
             waiting = [Unplaced(one.task, one.schedule, pools[one.pool], -one.due_in, full[one.pool]) for one in known]
             with self._gateway.claiming():
-                async with self._line as conn:
+                async with self._dedicated as conn:
                     return await self._claim(conn, waiting, room)
 
     async def _claim(self, conn: Connection, waiting: list[Unplaced], room: dict[int, int]) -> int:
@@ -86,5 +86,5 @@ class DaemonsLoop:
 
     async def trim(self) -> int:
         """Drop all but the newest output of each replica."""
-        async with self._slow_line as conn:
+        async with self._slow_dedicated as conn:
             return await daemons.trim(conn)

@@ -21,7 +21,7 @@ from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.dispatch.placement import AgentPlacement
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.postgres.database import Connection, Database, Line
+from mainspring.store.postgres.database import Connection, Database, DedicatedConnection
 from mainspring.store.tasks import claims, sticky
 from mainspring.store.tasks.enqueue import Submission, submit_and_claim
 from mainspring.wire.clock import Clock, boottime
@@ -45,8 +45,8 @@ class Dispatcher:
         clock: Clock,
     ) -> None:
         self._database = database
-        self._line = database.line()
-        self._slow_line = database.line("slow")
+        self._dedicated = database.dedicated()
+        self._slow_dedicated = database.dedicated("slow")
         self._server_lease = server_lease
         self._catalogue = catalogue
         self._gateway = gateway
@@ -127,7 +127,7 @@ class Dispatcher:
 
     async def _lower_floors(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim skips tasks between those it takes: the next one must find them."""
-        async with self._line as conn:
+        async with self._dedicated as conn:
             for priority, position in await claims.left(conn, self._server_lease.id, pool, start):
                 floors.lower(priority, position)
 
@@ -154,7 +154,7 @@ class Dispatcher:
         contest = self._placement.contest(requirements, room) if is_sticky else None
         places = [] if is_sticky else self._placement.places(pool, requirements, room, limit)
         with self._gateway.claiming():
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 if contest is not None:
                     claim = await sticky.claim(conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead)
                 else:
@@ -167,7 +167,7 @@ class Dispatcher:
     async def _arm_new(self, claim: claims.Claim) -> None:
         """Arm a claim. A task whose session left before its dispatch was sent cannot have started: release it."""
         if unsent := await self._arm(claim):
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 await claims.give_back(conn, [armed.task for armed in unsent], [armed.token for armed in unsent])
 
     async def _arm(self, claim: claims.Claim) -> list[Armed]:
@@ -178,9 +178,9 @@ class Dispatcher:
     async def _resolve_unanswered(self) -> None:
         """A claim whose answer was lost may have committed, or may do so yet: arm what it took."""
         self._resolved_at = boottime()
-        await self._arm_unknown(self._line, lambda conn: claims.unanswered(conn, self._gateway.known()))
+        await self._arm_unknown(self._dedicated, lambda conn: claims.unanswered(conn, self._gateway.known()))
 
-    async def arm_claimed(self, line: Line) -> int:
+    async def arm_claimed(self, dedicated: DedicatedConnection) -> int:
         """Arm the claims that other servers have made for sessions here, and mark them as sent.
 
         A claim for a session that has left meanwhile is not marked: the server it reconnects to finds it.
@@ -192,17 +192,19 @@ class Dispatcher:
             batches.extend(found)
             return claim
 
-        await self._arm_unknown(line, look)
+        await self._arm_unknown(dedicated, look)
         here = self._gateway.known()
         if told := [(session, batch) for session, batch in batches if session in here]:
-            async with line as conn:
+            async with dedicated as conn:
                 await claims.told(conn, told)
         return len(told)
 
-    async def _arm_unknown(self, line: Line, look: Callable[[Connection], Awaitable[claims.Claim]]) -> None:
+    async def _arm_unknown(
+        self, dedicated: DedicatedConnection, look: Callable[[Connection], Awaitable[claims.Claim]]
+    ) -> None:
         """Arm what `look` finds, except what was armed before or is armed during the query."""
         with self._gateway.watching_releases() as is_known:
-            async with line as conn:
+            async with dedicated as conn:
                 claim = await look(conn)
             unknown = {
                 session: new
@@ -255,7 +257,7 @@ class Dispatcher:
         began = boottime()
         found = 0
         for pool, floors in list(self._floors.items()):
-            async with self._slow_line as conn:
+            async with self._slow_dedicated as conn:
                 stragglers = await claims.stragglers(conn, self._server_lease.id, pool, floors.mark)
             for priority, position in stragglers:
                 floors.lower(priority, position)

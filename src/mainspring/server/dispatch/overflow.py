@@ -27,7 +27,7 @@ WRITE_EVERY = 5.0
 
 class OverflowLoop:
     def __init__(self, database: Database, server_lease: ServerLease, dispatcher: Dispatcher) -> None:
-        self._line = database.line("background")
+        self._dedicated = database.dedicated("background")
         self._server_lease = server_lease
         self._dispatcher = dispatcher
         self._full_since: dict[int, float] = {}
@@ -45,7 +45,7 @@ class OverflowLoop:
         id = self._server_lease.id
         is_stale = id != self._written_as or now - self._written_at > WRITE_EVERY
         if (wanted != self._shared or is_stale) and self._server_lease.may_act:
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 await servers.open_pools(conn, id, wanted)
             self._shared, self._written_as, self._written_at = wanted, id, now
         return 0

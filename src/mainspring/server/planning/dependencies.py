@@ -21,7 +21,7 @@ SEARCH_EVERY = 0.9  # seconds between searches for parents that ended on other s
 
 class DependenciesLoop:
     def __init__(self, database: Database) -> None:
-        self._line = database.line("planning")
+        self._dedicated = database.dedicated("planning")
         self._ended: list[int] = []
         self._searched_at = 0.0
         self._any = False  # a task was blocked at the last step
@@ -37,7 +37,7 @@ class DependenciesLoop:
     async def step(self) -> int:
         """Settle the children of a batch of parents that have ended; returns how many parents are left."""
         parents, self._ended = self._ended[:BATCH], self._ended[BATCH:]
-        async with self._line as conn:
+        async with self._dedicated as conn:
             self._any = await dependencies.any_there(conn)
             if not self._any:
                 return 0

@@ -29,8 +29,8 @@ KEYS = 1000  # of parked tasks, searched in one sweep
 
 class LimitsLoop:
     def __init__(self, database: Database, lead: float) -> None:
-        self._line = database.line()
-        self._slow_line = database.line("slow")
+        self._dedicated = database.dedicated()
+        self._slow_dedicated = database.dedicated("slow")
         self._ahead = min(lead, AHEAD)
         self._beyond: dict[int, int] = {}  # by gate: how many tasks to read beyond those that there is room for
         self._swept = ""  # the last key of parked tasks that was searched
@@ -42,7 +42,7 @@ class LimitsLoop:
     async def step(self) -> int:
         """Release what the limits allow, for every gate where tasks wait; returns how many tasks moved."""
         moved = 0
-        async with self._line as conn:
+        async with self._dedicated as conn:
             woken, next_in = await parked.wake_ripe(conn, BATCH)
             waiting = await release.look(conn)
             soonest = [] if next_in is None else [next_in]
@@ -82,7 +82,7 @@ class LimitsLoop:
 
     async def sweep(self) -> int:
         """Search some of the parked tasks for those that may run and were not woken."""
-        async with self._slow_line as conn:
+        async with self._slow_dedicated as conn:
             swept = await parked.sweep(conn, self._swept, KEYS)
         self._swept = swept.last or ""
         if swept.moved:

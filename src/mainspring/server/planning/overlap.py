@@ -21,7 +21,7 @@ from mainspring.store.schedules import overlap
 
 class OverlapLoop:
     def __init__(self, database: Database, server_lease: ServerLease, lead: float) -> None:
-        self._line = database.line("planning")
+        self._dedicated = database.dedicated("planning")
         self._server_lease = server_lease
         self._lead = lead
         self._any = False  # a task was waiting at the last step
@@ -39,7 +39,7 @@ class OverlapLoop:
         """Apply the policies in the segments of this server; returns how many tasks were moved."""
         if not self._server_lease.may_act:
             return 0
-        async with self._line as conn:
+        async with self._dedicated as conn:
             waiting = await overlap.groups(conn, self._server_lease.id, within=self._lead)
             self._any = bool(waiting)
             moved = await self._move(conn, waiting) if waiting else 0

@@ -42,7 +42,7 @@ class Planner:
     def __init__(
         self, database: Database, server_lease: ServerLease, app: str | None, providers: Mapping[str, Provider]
     ) -> None:
-        self._line = database.line(hash_joins=True)
+        self._dedicated = database.dedicated(hash_joins=True)
         self._server_lease = server_lease
         self._app = app
         self._providers = Providers(providers)
@@ -67,7 +67,7 @@ class Planner:
         if self._providers:
             self.provider_wake.set()  # what woke this loop may concern the other
         began = boottime()
-        async with self._line as conn:
+        async with self._dedicated as conn:
             found = await plans.due(conn, self._server_lease.id, BATCH, behind=self._behind)
             decisions: list[tuple[Due, Decision]] = []
             fires: list[Fire] = []
@@ -115,7 +115,7 @@ class Planner:
         """Plan the schedules with a provider in this application, each in its own task."""
         if not self._providers or self._app is None or not self._server_lease.may_act:
             return 0
-        async with self._line as conn:
+        async with self._dedicated as conn:
             found = await plans.due(conn, self._server_lease.id, BATCH, providers=[self._app])
         for due in found:
             if due.id not in self._asking:
@@ -133,10 +133,10 @@ class Planner:
             scopes = await self._providers.ask(due.schedule.name, due.cursor)
         except MainspringError as error:
             log.error("schedule %s: its scopes are unknown: %s", due.schedule.name, error)
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 await plans.trouble(conn, due, error.message, again_in=PROVIDER_FAILED)
             return
-        async with self._line as conn:
+        async with self._dedicated as conn:
             decision = await self._decide(conn, due, len(scopes))
             if decision is not None and await self._write(conn, [(due, decision)], _fires(due, decision, scopes)):
                 self.provider_wake.set()  # more plan times may be due
@@ -153,7 +153,7 @@ class Planner:
 
     async def warn_overdue(self) -> int:
         """Warn of schedules that no server plans: their application is not running, or the servers are too slow."""
-        async with self._line as conn:
+        async with self._dedicated as conn:
             found = await plans.overdue(conn, by=OVERDUE, limit=LOGGED)
         for schedule in found:
             app = f"; the application {schedule.provider_app!r} has its provider" if schedule.provider_app else ""

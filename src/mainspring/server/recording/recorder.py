@@ -34,7 +34,7 @@ log = logging.getLogger("mainspring")
 
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
-        self._line = database.line()
+        self._dedicated = database.dedicated()
         self._catalogue = catalogue
         self._ownership = Ownership()
         self._batch = Batch()
@@ -82,7 +82,7 @@ class Recorder:
             batch.drop_ended_starts()
             self._failed = batch
         try:
-            async with self._line as conn:
+            async with self._dedicated as conn:
                 if batch.foreign:
                     await self._ownership.resolve(conn, batch)
                 ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))

@@ -73,7 +73,7 @@ class Rescuer:
     def __init__(
         self, database: Database, catalogue: Catalogue, recorder: Recorder, clock: Clock, lease: float
     ) -> None:
-        self._line = database.line("leader")
+        self._dedicated = database.dedicated("leader")
         self._catalogue = catalogue
         self._recorder = recorder
         self._clock = clock
@@ -90,7 +90,7 @@ class Rescuer:
         if self._recorder.is_behind:
             return 0  # reports of some of these tasks may wait to be recorded
         moved = 0
-        async with self._line as conn:
+        async with self._dedicated as conn:
             await measure(conn, self._clock)
             if self._clock.steady_for < self._lease:
                 return 0  # after a jump forward of the clock, leases that seem expired may not be

@@ -22,7 +22,7 @@ from mainspring.store.postgres.errors import SAME_SESSION, UNAVAILABLE, translat
 from mainspring.store.postgres.reconnect import CircuitBreaker
 from mainspring.store.postgres.timelines import Timelines
 
-__all__ = ["Connection", "Database", "Line", "close", "translate"]
+__all__ = ["Connection", "Database", "DedicatedConnection", "close", "translate"]
 
 COMMAND_TIMEOUT = 30.0
 STATEMENT_TIMEOUT = 30.0
@@ -76,7 +76,7 @@ class Database:
         self._closed = False
         self._idle: list[Connection] = []
         self._pool_places = asyncio.Semaphore(POOL_SIZE)
-        self._dedicated: dict[str | Line, Line] = {}  # by name, or by itself
+        self._dedicated: dict[str | DedicatedConnection, DedicatedConnection] = {}  # by name, or by itself
         self._breaker = CircuitBreaker()
         self._connector = PrimaryConnector(dsn, Timelines(timeline_file))
 
@@ -162,17 +162,19 @@ class Database:
         else:
             self._idle.append(conn)
 
-    def line(self, name: str | None = None, *, hash_joins: bool = False, timeout: float | None = None) -> Line:
+    def dedicated(
+        self, name: str | None = None, *, hash_joins: bool = False, timeout: float | None = None
+    ) -> DedicatedConnection:
         """A connection outside the pool. Callers that give the same name share one, and wait for each other.
 
         `hash_joins` is for statements that join their own input; `timeout` bounds each statement.
         """
-        dedicated = Line(self, hash_joins, timeout)
+        dedicated = DedicatedConnection(self, hash_joins, timeout)
         return self._dedicated.setdefault(name or dedicated, dedicated)
 
-    def lease_line(self) -> Line:
+    def for_leases(self) -> DedicatedConnection:
         """The one for leases: its statements end early enough that a renewal behind them comes in time."""
-        return self.line("leases", timeout=LEASE_TIMEOUT)
+        return self.dedicated("leases", timeout=LEASE_TIMEOUT)
 
     async def close(self) -> None:
         self._closed = True
@@ -189,7 +191,7 @@ async def close(conn: Connection) -> None:
         conn.terminate()
 
 
-class Line:
+class DedicatedConnection:
     """A connection outside the pool, opened at its first use and reopened after a loss.
 
     `async with dedicated as conn:` admits one user at a time. Users that share one may each close it; the next use

@@ -64,3 +64,6 @@ class RolledBack:
 
     def is_in_transaction(self) -> bool:
         return self._depth > 0
+
+
+RolledBack.__module__ = "asyncpg"  # by which store/tasks/enqueue.py recognizes the driver

@@ -13,8 +13,8 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations.output import Cursor, Interrupted, NewAttempt, follow
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import output, tasks
-from mainspring.store.tasks.output import Piece
+from mainspring.store.tasks import tasks
+from mainspring.store.tasks.tasks import Piece
 
 AT = datetime(2026, 11, 15, 9, tzinfo=UTC)
 
@@ -112,7 +112,7 @@ async def test_pieces_that_two_servers_record_out_of_order_and_twice_are_shown_i
 async def test_a_piece_that_was_recorded_twice_is_read_once(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=5)
     await record(conn, task, *pieces(2, 1, 1, 2, 2))
-    assert [piece.number for piece in await output.read(conn, task)] == [1, 2]
+    assert [piece.number for piece in await tasks.output(conn, task)] == [1, 2]
 
 
 async def test_a_gap_keeps_the_follower_after_the_end_until_it_is_filled(

@@ -15,7 +15,7 @@ from mainspring.model.tasks.jobs import Command
 from mainspring.store.daemons import daemon_views, daemons
 from mainspring.store.daemons.daemon_views import Daemon
 from mainspring.store.schedules import schedules
-from mainspring.store.tasks import jobs, output, tasks
+from mainspring.store.tasks import jobs, tasks
 from tests.conftest import eventually
 
 NAME = "stand"
@@ -151,7 +151,7 @@ async def test_one_that_is_not_well_is_restarted_and_what_it_says_is_shown(app: 
         [replica] = (await view(app)).replicas
         async with app.database.acquire() as conn:
             [first, *_] = await tasks.attempts(conn, replica.task)
-            printed = b"".join(piece.data for piece in await output.read(conn, replica.task))
+            printed = b"".join(piece.data for piece in await tasks.output(conn, replica.task))
         assert (first.error_code, first.error) == ("unhealthy", "its health check failed 2 times in a row")
         assert b"health check failed (2 of 2): exit code 1" in printed
         well.touch()

@@ -30,7 +30,7 @@ from mainspring import (
 from mainspring.model.tasks.payload import MAX_ERROR
 from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks import output, tasks
+from mainspring.store.tasks import tasks
 from mainspring.store.tasks.tasks import AttemptView
 from tests.conftest import eventually
 
@@ -283,7 +283,7 @@ async def test_a_command_gets_its_arguments_as_json(app: App) -> None:
         task = await command.enqueue(day="2026-11-15", n=3)
         assert await task.result(timeout=10) == {"exit_code": 0}
         async with app.database.acquire() as conn:
-            said = b"".join(piece.data for piece in await output.read(conn, task.id))
+            said = b"".join(piece.data for piece in await tasks.output(conn, task.id))
         assert json.loads(said) == {"n": 3, "day": "2026-11-15"}
         with pytest.raises(ValidationError, match="named arguments only"):
             await command.enqueue("2026-11-15")

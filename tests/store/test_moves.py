@@ -43,7 +43,7 @@ from mainspring.store.cluster.agents import Newcomer
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, revoke
-from mainspring.store.tasks import broadcast_ends, broadcasts, claims, dependencies, jobs, sticky, tasks, transitions
+from mainspring.store.tasks import broadcasts, claims, dependencies, jobs, sticky, tasks, transitions
 from mainspring.store.tasks.sticky import Contest
 from mainspring.store.tasks.transitions import into_history
 
@@ -251,37 +251,37 @@ CASES = (
         lambda conn, task: broadcasts.assign(conn, ahead=1.0),
     ),
     Case(
-        "tasks/broadcast_ends.py:_END",
+        "tasks/broadcasts.py:_END",
         states.SUCCEED,
         a_broadcast,
-        lambda conn, task: broadcast_ends.end(conn, [task]),
+        lambda conn, task: broadcasts.end(conn, [task]),
         frozenset({RUNNING}),
     ),
     Case(
-        "tasks/broadcast_ends.py:_WITHOUT_AGENTS",
+        "tasks/broadcasts.py:_WITHOUT_AGENTS",
         states.FAIL_UNSENT,
         a_broadcast,
-        lambda conn, task: broadcast_ends.end_without_agents(conn, [task]),
+        lambda conn, task: broadcasts.end_without_agents(conn, [task]),
     ),
     Case(
-        "tasks/broadcast_ends.py:_CANCEL_WAITING",
+        "tasks/broadcasts.py:_CANCEL_WAITING",
         states.CANCEL,
         a_run_of_a_cancelled_broadcast,
-        lambda conn, task: broadcast_ends.cancel_waiting(conn),
+        lambda conn, task: broadcasts.cancel_waiting(conn),
         frozenset({PENDING}),
     ),
     Case(
-        "tasks/broadcast_ends.py:_gone",
+        "tasks/broadcasts.py:_gone",
         states.SKIP,
         a_run_without_its_agent,
-        lambda conn, task: broadcast_ends.end_with_their_agents(conn, lease=1.0),
+        lambda conn, task: broadcasts.end_with_their_agents(conn, lease=1.0),
         frozenset({PENDING}),
     ),
     Case(
-        "tasks/broadcast_ends.py:_gone",
+        "tasks/broadcasts.py:_gone",
         states.LOSE_UNSENT,
         a_retried_run_without_its_agent,
-        lambda conn, task: broadcast_ends.end_with_their_agents(conn, lease=1.0),
+        lambda conn, task: broadcasts.end_with_their_agents(conn, lease=1.0),
     ),
     Case(
         "schedules/overlap.py:_RELEASE",

@@ -1,6 +1,6 @@
 """Output of a task: read once, or followed in order and each chunk once until the task has ended.
 
-Reads   store.tasks.output, store.tasks.tasks
+Reads   store.tasks.tasks
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import Connections
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.tasks import output, tasks
-from mainspring.store.tasks.output import Piece
+from mainspring.store.tasks import tasks
+from mainspring.store.tasks.tasks import Piece
 
 SOONEST, LATEST = 0.05, 0.5  # seconds between polls
 GAP = 15.0  # seconds to wait for a missing chunk, as long as a lease: another server may still record it
@@ -37,7 +37,7 @@ Event = Piece | NewAttempt | Interrupted
 
 
 async def has_output(conn: Connection, id: int) -> bool:
-    return bool(await output.read(conn, id))
+    return bool(await tasks.output(conn, id))
 
 
 async def follow(connections: Connections, id: int, *, wait: bool, gap: float = GAP) -> AsyncIterator[Event]:
@@ -77,7 +77,7 @@ async def _next_chunks(connections: Connections, id: int, cursor: Cursor) -> lis
     """The chunks behind the cursor; a `NewAttempt` comes before the first chunk of each further attempt."""
     last_token = cursor.after[0]
     async with connections.acquire() as conn:
-        read = await output.read(conn, id, after=cursor.after)
+        read = await tasks.output(conn, id, after=cursor.after)
         later = any(piece.token != last_token for piece in read)
         attempts = {attempt.token: attempt for attempt in await tasks.attempts(conn, id)} if later else {}
     events: list[Event] = []

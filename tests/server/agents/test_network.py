@@ -46,7 +46,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.endpoint import Endpoint
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import output, tasks
+from mainspring.store.tasks import tasks
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.codec import agent_codec
 from mainspring.wire.link import Link
@@ -526,7 +526,7 @@ async def test_reports_about_anothers_task_change_nothing_and_are_audited(
     )
     view = await tasks.get(conn, task)
     assert (view.state, view.progress, view.checkpoint) == ("running", None, None)
-    assert await output.read(conn, task) == []
+    assert await tasks.output(conn, task) == []
     [row] = await conn.fetch("select * from mainspring.audit")
     assert (row["actor"], row["action"]) == ("agent rogue", "report_refused")
     assert f"task {task}" in row["subject"]

@@ -335,7 +335,6 @@ async def held(conn: Connection, make_task: MakeTask) -> Held:
     return Held(task, 7)
 
 
-@pytest.mark.usefixtures("dsn")
 async def test_a_repeated_request_gets_the_first_answer(conn: Connection, held: Held) -> None:
     request = uuid4()
     first = await submit_for_attempt(conn, request, held, 1, Many("mine", ["{}", "{}"]))
@@ -357,7 +356,6 @@ async def test_who_does_not_hold_the_attempt_submits_nothing(conn: Connection, h
     assert await conn.fetchval("select count(*) from mainspring.submission") == 0
 
 
-@pytest.mark.usefixtures("dsn")
 async def test_a_handler_submits_no_jobs_of_another_application(conn: Connection, held: Held) -> None:
     await jobs.register(
         conn,

@@ -33,7 +33,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import jobs, output, session_tasks, tasks, transitions
+from mainspring.store.tasks import jobs, session_tasks, tasks, transitions
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 
@@ -129,7 +129,7 @@ async def test_all_that_came_since_the_last_flush_is_one_batch(
     await recorder.flush()
     assert [await state(conn, task) for task in made] == ["running", "succeeded", "pending", "assigned"]
     assert (await tasks.get(conn, made[0])).checkpoint == {"at": 1}
-    assert [piece.data for piece in await output.read(conn, made[3])] == [b"x"]
+    assert [piece.data for piece in await tasks.output(conn, made[3])] == [b"x"]
     assert [await agent.acknowledged() for agent in agents] == [2, 1]
 
 
@@ -289,7 +289,7 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     assert await agent.acknowledged() == 1
     assert [await state(conn, t) for t in made] == ["succeeded", "pending", "pending"]
     assert [await conn.fetchval("select attempt from mainspring.task where id = $1", t) for t in made[1:]] == [1, 0]
-    assert len(await output.read(conn, made[0])) == 1
+    assert len(await tasks.output(conn, made[0])) == 1
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 1
 
 
@@ -376,7 +376,7 @@ async def test_a_report_that_cannot_be_stored_fails_its_task_and_holds_up_nobody
     assert [await state(conn, task) for task in (before, wrong, after)] == ["succeeded", "failed", "succeeded"]
     view = await tasks.get(conn, wrong)
     assert view.error_code == "bad_report"
-    assert [piece.data for piece in await output.read(conn, after)] == [b"fine"]
+    assert [piece.data for piece in await tasks.output(conn, after)] == [b"fine"]
 
 
 @pytest.mark.parametrize("time", [1e12, float("inf"), float("nan"), -1e12])
@@ -390,4 +390,4 @@ async def test_a_time_that_no_clock_shows_leaves_tasks_that_can_be_read(
     await agent.report(Finished([spoilt]))
     await recorder.flush()
     assert [await state(conn, task) for task in (begun, over)] == ["running", "failed"]
-    assert len(await output.read(conn, begun)) == 1
+    assert len(await tasks.output(conn, begun)) == 1

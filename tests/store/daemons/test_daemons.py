@@ -20,7 +20,7 @@ from mainspring.server.recording.recorder import Recorder
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
-from mainspring.store.tasks import claims, jobs, output, partitions, session_tasks, tasks, transitions
+from mainspring.store.tasks import claims, jobs, partitions, session_tasks, tasks, transitions
 
 
 async def rows(conn: Connection) -> list[Any]:
@@ -404,9 +404,9 @@ async def test_the_newest_output_of_each_replica_is_kept(conn: Connection, monke
     await partitions.write(conn, lambda: transitions.output(conn, chunks))
     assert await daemons.trim(conn) == 2
     assert await daemons.trim(conn) == 0
-    assert [piece.number for piece in await output.read(conn, first.task)] == [3, 4, 5]
-    assert len(await output.read(conn, second.task)) == 1
-    assert len(await output.read(conn, 10**6)) == 5, "no daemon's"
+    assert [piece.number for piece in await tasks.output(conn, first.task)] == [3, 4, 5]
+    assert len(await tasks.output(conn, second.task)) == 1
+    assert len(await tasks.output(conn, 10**6)) == 5, "no daemon's"
 
 
 # ── plans ───────────────────────────────────────────────────────────────────────────────────────────

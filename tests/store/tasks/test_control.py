@@ -17,7 +17,7 @@ from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap
-from mainspring.store.tasks import broadcast_ends, broadcasts, control, jobs, rescue, session_tasks, tasks, transitions
+from mainspring.store.tasks import broadcasts, control, jobs, rescue, session_tasks, tasks, transitions
 
 Act = Callable[[Connection, int], Awaitable[None]]
 COMMAND = Definition(Command(("sleep", "600")), retry=Retry(retries=0))
@@ -188,10 +188,10 @@ async def test_the_next_task_of_a_schedule_stops_one_that_is_being_restarted(con
         (broadcasts._PASS_ON, (), "task_parent"),
         (broadcasts._ASSIGN, (5.0,), "task_parent"),
         (broadcasts._LOOK, (5.0,), "task_claim"),
-        (broadcast_ends._CANCEL_WAITING, (), "task_parent"),
-        (broadcast_ends._LOST, (15.0,), "task_parent"),
-        (broadcast_ends._SKIPPED, (15.0,), "task_parent"),
-        (broadcast_ends._END, ([1],), "task_parent"),
+        (broadcasts._CANCEL_WAITING, (), "task_parent"),
+        (broadcasts._LOST, (15.0,), "task_parent"),
+        (broadcasts._SKIPPED, (15.0,), "task_parent"),
+        (broadcasts._END, ([1],), "task_parent"),
     ],
 )
 async def test_looks_for_wishes_and_runs_cost_what_there_is_of_them(

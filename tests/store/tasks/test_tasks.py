@@ -19,7 +19,7 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
 from mainspring.store.figures import stats
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, output, tasks, transitions
+from mainspring.store.tasks import claims, jobs, tasks, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -215,10 +215,10 @@ async def test_attempts_come_in_order_with_the_one_that_runs_last(conn: Connecti
 async def test_output_continues_after_a_chunk(conn: Connection) -> None:
     pieces = [Chunk(1, token, number, 1, 1.0, b"x") for token in (5, 9) for number in range(1, 131)]
     await transitions.output(conn, pieces)
-    first = await output.read(conn, 1)
+    first = await tasks.output(conn, 1)
     assert len(first) == 200
     last = first[-1]
-    rest = await output.read(conn, 1, after=(last.token, last.number))
+    rest = await tasks.output(conn, 1, after=(last.token, last.number))
     assert [(p.token, p.number) for p in first + rest] == [(c.token, c.number) for c in pieces]
 
 

@@ -18,7 +18,7 @@ from mainspring.cli.parse import task_id
 from mainspring.cli.render import note, on_terminal, print_json
 
 if TYPE_CHECKING:
-    from mainspring.store.tasks.output import Piece
+    from mainspring.store.tasks.tasks import Piece
 
 STREAMS = ("remark", "stdout", "stderr")
 

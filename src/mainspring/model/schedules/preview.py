@@ -1,7 +1,4 @@
-"""Preview: a schedule in words, its next plan times, and the clock changes that affect them.
-
-Next: cli/schedules/schedules.py
-"""
+"""Preview: a schedule in words, its next plan times, and the clock changes that affect them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Story: was a plan time expected, what was decided about it, and what happened then, in sentences for people.
 
 Pure: what the database knows comes as arguments.
-Next: store/schedules/fires.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Verdict: what follows an attempt that has ended: a terminal state, or pending again after a delay.
 
-Next: server/recording/recorder.py
+Next: store/tasks/transitions.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Waits: why no agent takes a task that is due, in words that say what to do about it.
 
-Next: cli/tasks/tasks.py
+Next: operations/tasks.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Broadcaster: expand a broadcast into a child task on every matching agent; end it when the last child has ended.
 
-Writes  store.tasks.broadcasts       (pending → running, with a child on each agent; children that run again)
-        store.tasks.broadcast_ends   (running → succeeded, failed, cancelled)
+Writes  store.tasks.broadcasts   (pending → running, with a child on each agent; children that run again;
+                                  running → succeeded, failed, cancelled)
 Sends   Dispatch to its own agents, through the dispatcher; other servers do so on NOTIFY `armed`
 Next:   store/tasks/broadcasts.py
 """
@@ -16,7 +16,7 @@ from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.dispatch.dispatcher import Dispatcher
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import broadcast_ends, broadcasts
+from mainspring.store.tasks import broadcasts
 from mainspring.store.tasks.broadcasts import Parent
 
 LOOK_EVERY = 0.5  # seconds
@@ -61,11 +61,11 @@ class Broadcaster:
         async with self._dedicated as conn:
             parents = await broadcasts.look(conn, ahead=self._lead)
             expanded = await self._expand(conn, [parent for parent in parents if not parent.is_running])
-            await broadcast_ends.cancel_waiting(conn)
-            await broadcast_ends.end_with_their_agents(conn, lease=self._lease)
+            await broadcasts.cancel_waiting(conn)
+            await broadcasts.end_with_their_agents(conn, lease=self._lease)
             again = await broadcasts.assign(conn, ahead=self._lead)
             running = [parent.task for parent in parents if parent.is_running]
-            ended = await broadcast_ends.end(conn, running) if running else []
+            ended = await broadcasts.end(conn, running) if running else []
         self._any = expanded > 0 or len(running) > len(ended)
         if expanded or again:
             self.armed_wake.set()
@@ -81,7 +81,7 @@ class Broadcaster:
             elif parent.overdue > PATIENCE:
                 without_agents.append(parent.task)
         if without_agents:
-            self._announce(await broadcast_ends.end_without_agents(conn, without_agents))
+            self._announce(await broadcasts.end_without_agents(conn, without_agents))
         return expanded
 
     def _announce(self, ended: list[int]) -> None:

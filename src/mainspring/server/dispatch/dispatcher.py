@@ -2,7 +2,7 @@
 
 Writes  store.tasks.claims   (pending → assigned)
 Sends   Dispatch, through the gateway
-Next:   server/agents/gateway.py
+Next:   server/dispatch/placement.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Reads   reports from server/agents/connection.py
 Asks    model.tasks.verdict       whether a task that did not succeed runs again
 Writes  store.tasks.transitions   (→ running, → terminal, → pending)
 Sends   acknowledgements, after the commit
-Next:   store/tasks/transitions.py
+Next:   model/tasks/verdict.py
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Reads   store.tasks.rescue        what expired sessions hold, what runs past its
 Asks    model.tasks.verdict       whether a task runs again
 Writes  store.tasks.transitions   through the recorder, under the old token
         store.tasks.rescue        orders to stop what an agent still runs
-Next:   server/recording/recorder.py
+Next:   store/tasks/rescue.py
 """
 
 from __future__ import annotations

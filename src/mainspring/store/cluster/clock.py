@@ -1,7 +1,4 @@
-"""Clock: the database's time, and leases that were written before it was set back.
-
-Next: server/cluster/coordinator.py
-"""
+"""Clock: the database's time, and leases that were written before it was set back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Cluster views: the leader, the segments with their owners and loads, and how segments moved.
-
-Next: cli/fleet/segments.py
-"""
+"""Cluster views: the leader, the segments with their owners and loads, and how segments moved."""
 
 from __future__ import annotations
 

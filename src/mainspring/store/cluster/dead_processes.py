@@ -1,7 +1,6 @@
 """Dead processes: end the leases of sessions and servers whose process has died on this machine.
 
 Each update is guarded by the process: a server that has restarted in the meantime keeps its lease.
-Next: server/cluster/dead_processes.py
 """
 
 from __future__ import annotations

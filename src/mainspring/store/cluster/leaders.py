@@ -2,7 +2,6 @@
 
 The holder of the lock may begin a term; a leader's writes check the term. A frozen holder loses the lock once its
 lease has expired.
-Next: server/cluster/leader.py
 """
 
 from __future__ import annotations

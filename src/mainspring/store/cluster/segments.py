@@ -1,7 +1,6 @@
 """Segments: the server that owns each slice of schedules and tasks. Planners and dispatchers check it as they write.
 
 A schedule has its segment in its row; the segment of a task is its id modulo 100.
-Next: server/cluster/coordinator.py
 """
 
 from __future__ import annotations

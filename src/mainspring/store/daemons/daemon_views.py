@@ -1,7 +1,6 @@
 """Daemon views: daemons as people see them, with the state of each replica.
 
 Reads   mainspring.schedule, mainspring.task
-Next:   cli/fleet/daemons.py
 """
 
 from __future__ import annotations

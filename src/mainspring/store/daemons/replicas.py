@@ -3,7 +3,7 @@
 The rules of store/tasks/claims.py and store/tasks/transitions.py hold: a claim takes a new token and is noted under a
 batch, and an ending moves only a task that has its token and is still held. A replica returns to pending by a report of
 its own agent or when that agent's lease has expired, so it never runs twice at once.
-Next: server/dispatch/daemons.py
+Next: server/agents/gateway.py
 """
 
 from __future__ import annotations

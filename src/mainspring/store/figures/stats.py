@@ -1,7 +1,4 @@
-"""Stats: counts of live and finished tasks, their lateness, servers, agents, what waits, and maintenance.
-
-Next: cli/processes/status.py
-"""
+"""Stats: counts of live and finished tasks, their lateness, servers, agents, what waits, and maintenance."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The end of a holder returns the first parked task of its key in the same transaction (trigger `free_slots`), and so does
 its retry (store/tasks/transitions.py). Where the key has a rate, `wake_ripe` returns tasks in time. `sweep` finds all
 other cases, such as limits that were raised: it checks the keys one after another.
-Next: server/planning/limits.py
+Next: server/dispatch/dispatcher.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Chore log: runs, rows and failures of each maintenance chore, summed over all servers.
-
-Next: server/cluster/janitor.py
-"""
+"""Chore log: runs, rows and failures of each maintenance chore, summed over all servers."""
 
 from __future__ import annotations
 

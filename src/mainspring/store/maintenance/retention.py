@@ -1,7 +1,6 @@
 """Retention: the rows that expire, one rule per table. Partitioned tables drop their partitions instead.
 
 Each call deletes up to `limit` rows; two janitors at once share the work.
-Next: server/cluster/janitor.py
 """
 
 from __future__ import annotations

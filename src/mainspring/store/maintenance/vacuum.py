@@ -1,7 +1,6 @@
 """Vacuum: statistics and dead rows of the hot tables, and the transaction that blocks vacuum.
 
 Autovacuum does the work; this checks that it can. Times here are PostgreSQL's own, not mainspring.now().
-Next: server/cluster/janitor.py
 """
 
 from __future__ import annotations

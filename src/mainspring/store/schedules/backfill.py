@@ -2,7 +2,6 @@
 
 It skips plan times that have a task, so a backfill can be repeated, resumed, and run twice at once. Its tasks are apart
 from the plan: no overlap policy counts them (store/schedules/overlap.py), and no change of the schedule revokes them.
-Next: cli/schedules/backfill.py
 """
 
 from __future__ import annotations

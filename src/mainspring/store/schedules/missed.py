@@ -1,7 +1,6 @@
 """Missed: the dead-man's switch: plan times that were expected and are not in the ledger.
 
 It needs no server and no planner, so it also covers the time in which none was running.
-Next: cli/schedules/story.py
 """
 
 from __future__ import annotations

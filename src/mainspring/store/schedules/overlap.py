@@ -2,7 +2,7 @@
 
 A group is the tasks of one schedule and scope. An index of its own has only those that wait. Every move is guarded by
 the state it leaves: of two servers that decide at once, one finds nothing to move.
-Next: server/planning/overlap.py
+Next: server/dispatch/dispatcher.py
 """
 
 from __future__ import annotations

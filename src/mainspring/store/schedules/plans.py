@@ -4,7 +4,7 @@
 from, and only for plan times that are not in the ledger yet: any number of planners may run it at once, and each plan
 time is decided once. A planner reads the segments that its server owns and writes under the epoch in which it read: if
 its server lost a segment meanwhile, it writes nothing for it.
-Next: server/planning/planner.py
+Next: server/dispatch/dispatcher.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dependencies: blocked → pending when the last parent has succeeded, → skipped when one has not.
 
 Each statement can be repeated and does all that is due at once: a server that dies in between loses nothing.
-Next: server/planning/dependencies.py
+Next: server/dispatch/dispatcher.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The drivers are asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions). They are
 recognized by the module of their class; none is imported here.
-Next: store/tasks/claims.py
+Next: server/cluster/listener.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rows are locked as they are found; rows that another transaction has locked, such as a recorder that ends them, are
 skipped. The caller owns the transaction and moves the tasks within it.
-Next: server/recovery/rescuer.py
+Next: model/tasks/verdict.py
 """
 
 from __future__ import annotations

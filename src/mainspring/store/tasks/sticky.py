@@ -3,7 +3,7 @@
 Rendezvous hashing: each agent has a hash of its name and the argument, and the highest gets the task. An agent that
 leaves moves only its own tasks. The agents of other servers compete too, so that all servers find the same winner; a
 task that one of those wins is left to its server for a moment.
-Next: server/dispatch/placement.py
+Next: store/tasks/claims.py
 """
 
 from __future__ import annotations

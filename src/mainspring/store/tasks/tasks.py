@@ -1,8 +1,7 @@
-"""Tasks as people see them: find, list, cancel, retry by hand, wait for.
+"""Tasks as people see them: find, list, cancel, retry by hand, wait for, read the output.
 
-Reads   mainspring.task, mainspring.task_history, mainspring.attempt
+Reads   mainspring.task, mainspring.task_history, mainspring.attempt, mainspring.output
 Writes  blocked, pending → cancelled; terminal states → pending, by a person
-The life of a task ends here, with its row in mainspring.task_history.
 """
 
 from __future__ import annotations
@@ -300,3 +299,28 @@ _STILL_OPEN = """
 async def still_open(conn: Connection, tasks: Sequence[int]) -> set[int]:
     """Those of `tasks` that are live, or whose result is due."""
     return {row[0] for row in await conn.fetch(_STILL_OPEN, tasks)}
+
+
+# ── output ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Piece(NamedTuple):
+    """A chunk of output."""
+
+    token: int
+    number: int  # within its attempt, from 1 without gaps
+    stream: int
+    at: datetime
+    data: bytes
+
+
+# Two servers may record the same chunk, if an agent reconnects before the first server has acknowledged it.
+_OUTPUT = """
+    select distinct on (token, number) token, number, stream, at, data from mainspring.output
+     where task_id = $1 and (token, number) > ($2, $3) order by token, number limit 200
+"""
+
+
+async def output(conn: Connection, task: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
+    """Output of all attempts in order, from behind the piece `after` = (token, number)."""
+    return [Piece(*row) for row in await conn.fetch(_OUTPUT, task, *after)]

@@ -9,7 +9,7 @@
 about the size of the table or the batch, it probes the index once per report.
 
 A row that does not move belongs to a stale or repeated report; `keep_stale` tells which, and keeps it as evidence.
-Next: store/tasks/tasks.py
+The life of a task ends here, as a row of mainspring.task_history.
 """
 
 from __future__ import annotations

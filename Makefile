@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check torture torture-mutations bench clean
+.PHONY: setup demo test test-fast check torture torture-mutations bench clean
 
 setup: $(VENV)/.ready
 
@@ -27,6 +27,10 @@ test: check
 	./scripts/debian-pgbouncer
 	./scripts/debian-network
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# For every day: no processes, no leases (tests/lanes.py), under two minutes.
+test-fast: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not processes and not leases"
 
 # Kills, stops, partitions and wrong clocks, and what must hold after them; a seed replays a run.
 # docs/explanation/torture.md

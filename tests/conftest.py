@@ -27,6 +27,7 @@ from mainspring.store.postgres.dsn import at_database
 from mainspring.store.postgres.migrate import migrate
 from mainspring.store.tasks import jobs, partitions
 from tests.cluster import DISOWN_ALL, OWN_ALL
+from tests.lanes import lanes, missing
 from tests.places import memory
 from tests.rollback import RolledBack
 
@@ -49,6 +50,10 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Journeys first: they take longest, and a run on two cores is over when the last of them is."""
+    assert not missing(), f"tests/lanes.py names what is not there: {missing()}"
+    for item in items:
+        for lane in lanes(item.path):
+            item.add_marker(lane)
     items.sort(key=lambda item: "journey" not in item.path.parts)
 
 

@@ -67,15 +67,18 @@ class Blocker(NamedTuple):
     since: datetime
 
 
-# A role sees its own transactions; with pg_read_all_stats, those of all roles.
+# A role sees its own transactions; with pg_read_all_stats, those of all roles. A transaction in another database keeps
+# none of our rows; a standby with feedback, which has no database, does.
 _BLOCKER = """
     select what, since from (
         select format('a transaction of %s, process %s (%s)', usename, pid, coalesce(nullif(application_name, ''), '?'))
                    as what, xact_start as since
           from pg_stat_activity
          where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
+           and (datname is null or datname = current_database())
         union all
         select format('the prepared transaction %L of %s', gid, owner), prepared from pg_prepared_xacts
+         where database = current_database()
     ) open
      where since < clock_timestamp() - make_interval(secs => $1)
      order by since limit 1

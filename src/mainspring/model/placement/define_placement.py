@@ -9,8 +9,7 @@ import math
 from collections.abc import Mapping
 
 from mainspring.errors import ValidationError
-from mainspring.model.placement.placement import RESERVED
-from mainspring.model.placement.strategies import STRATEGIES
+from mainspring.model.placement.placement import RESERVED, STRATEGIES
 from mainspring.model.tasks.jobs import Placement
 from mainspring.model.words.names import check_name
 

@@ -69,23 +69,14 @@ async def due(
 
 
 def _due(row: Any) -> Due:
+    id, number, name, kind, expression, timezone, text, cursor, since, runs, now, epoch = row
     its, problem = Policies(), None
     try:
-        its = policies(row["policies"])
+        its = policies(text)
     except ValidationError as error:
         problem = error.message
-    schedule = Schedule(row["name"], "", row["kind"], row["expression"], row["timezone"], its)
-    return Due(
-        row["id"],
-        row["version"],
-        schedule,
-        row["next_plan_at"],
-        row["since"],
-        row["runs"],
-        row["now"],
-        row["epoch"],
-        problem,
-    )
+    schedule = Schedule(name, "", kind, expression, timezone, its)
+    return Due(id, number, schedule, cursor, since, runs, now, epoch, problem)
 
 
 def policies(text: str) -> Policies:

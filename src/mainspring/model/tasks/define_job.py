@@ -12,7 +12,7 @@ from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.daemons.define_health import define_health
-from mainspring.model.limits.define_limits import RatePer, define_limits
+from mainspring.model.limits.limits import RatePer, define_limits
 from mainspring.model.limits.process_limits import define_process_limits
 from mainspring.model.placement.define_placement import check_labels, define_placement
 from mainspring.model.tasks.jobs import (

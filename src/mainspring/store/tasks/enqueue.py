@@ -7,8 +7,6 @@ Next: server/cluster/listener.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,7 +14,8 @@ from uuid import UUID
 from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, ValidationError
 from mainspring.model.messages import Held
 from mainspring.model.tasks.states import IS_ACTIVE
-from mainspring.store.postgres.database import Connection, translate
+from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.errors import translate, translating
 
 
 class Submission(NamedTuple):
@@ -70,7 +69,7 @@ _SQL = {kind: _call(kind, _ASYNCPG) for kind in (Submission, Submissions)}
 
 async def submit(conn: Any, submission: Submission | Submissions) -> Any:
     """Insert within the caller's transaction; returns the id, or the list of ids."""
-    with _our_errors():
+    with translating(_our_error):
         match _driver(conn):
             case "asyncpg" if isinstance(submission, Submission) and submission.is_plain:
                 return await conn.fetchval(_PLAIN, submission.job, submission.args, submission.priority)
@@ -103,7 +102,7 @@ async def submit_and_claim(
     No batch: it is pending, because its job has limits or `server` owns no segment.
     """
     assert submission.is_plain
-    with _our_errors():
+    with translating(_our_error):
         row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session, server)
     return row["id"], row["batch"]
 
@@ -154,7 +153,7 @@ async def submit_for_attempt(
 
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
     """The same through a sync connection."""
-    with _our_errors():
+    with translating(_our_error):
         match _driver(conn):
             case "psycopg":
                 with conn.cursor(row_factory=_first) as cursor:
@@ -216,19 +215,11 @@ def _for_sqlalchemy(submission: Submission | Submissions) -> tuple[Any, dict[str
     }
 
 
-@contextmanager
-def _our_errors() -> Iterator[None]:
-    """Translate a driver's error into ours, also where SQLAlchemy wraps it."""
-    try:
-        yield
-    except MainspringError:
-        raise
-    except Exception as error:
-        ours: Exception | None = None
-        cause: BaseException | None = error
-        while cause is not None:  # the innermost is the driver's: those around it only add to its message
-            ours = translate(cause) or ours
-            cause = getattr(cause, "orig", None) or cause.__cause__
-        if ours is None:
-            raise
-        raise ours from error
+def _our_error(error: BaseException) -> MainspringError | None:
+    """The error of ours for a driver's, also where SQLAlchemy wraps it."""
+    ours: MainspringError | None = None
+    cause: BaseException | None = error
+    while cause is not None:  # the innermost is the driver's: those around it only add to its message
+        ours = translate(cause) or ours
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return ours

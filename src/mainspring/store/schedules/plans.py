@@ -98,14 +98,13 @@ async def versions(conn: Connection, due: Due) -> list[Version]:
     if due.problem is not None:
         raise ValidationError(due.problem)
     current = Version(timing(due.schedule), due.schedule.policies, True, due.since)
-    if due.cursor > due.since:
-        return [current]
-    return [*await older_versions(conn, due.id, due.schedule.name, due.cursor), current]
+    return await with_older(conn, due.id, due.schedule.name, current, due.cursor)
 
 
-async def older_versions(conn: Connection, id: int, name: str, cursor: datetime) -> list[Version]:
-    """Versions that were in force at `cursor` or later and no longer are."""
-    return [_version(name, row) for row in await conn.fetch(_VERSIONS, id, cursor)]
+async def with_older(conn: Connection, id: int, name: str, current: Version, at: datetime) -> list[Version]:
+    """The versions in force at an instant and since, in order; the current one is the last."""
+    rows = await conn.fetch(_VERSIONS, id, at) if at <= current.since else ()
+    return [*(_version(name, row) for row in rows), current]
 
 
 def _version(name: str, row: Any) -> Version:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import astuple
 
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.placement.placement import Requirements, decode
@@ -180,24 +182,11 @@ class Summary(msgspec.Struct, frozen=True):
     leader: Leader | None  # none while one is being elected
 
 
-_COUNTS = f"""
-    select {STATUS} as status, count(*) as servers from mainspring.server s
-     where s.status in ('active', 'draining') group by 1 order by 1
-"""
-_LEADER = """
-    select s.id, s.name, l.term, l.elected_at, l.lease_until
-      from mainspring.leader l join mainspring.server s on s.id = l.owner
-     where l.lease_until > mainspring.now()
-"""
-
-
 async def summary(conn: Connection) -> Summary:
-    counts = await conn.fetch(_COUNTS)
-    leader = await conn.fetchrow(_LEADER)
-    return Summary(
-        {row["status"]: row["servers"] for row in counts},
-        None if leader is None else Leader(*leader),
-    )
+    found = await servers(conn)
+    counts = Counter(one.status for one in found if one.status not in ("stopped", "dead"))
+    leaders = [Leader(one.id, one.name, *astuple(one.leadership)) for one in found if one.leadership is not None]
+    return Summary(dict(sorted(counts.items())), leaders[0] if leaders else None)
 
 
 # ── segments ────────────────────────────────────────────────────────────────────────────────────

@@ -84,7 +84,10 @@ def resolve(expression: object, *, seed: str, field: str = "cron") -> tuple[str,
     try:
         parts = _split(expression)
         fields = _FIELDS[-len(parts) :]
-        text = " ".join(_resolve_field(kind, part, seed) for kind, part in zip(fields, parts, strict=True))
+        text = " ".join(
+            ",".join(_resolve_term(kind, term, seed) for term in part.split(","))
+            for kind, part in zip(fields, parts, strict=True)
+        )
     except _Refused as refused:
         raise ValidationError(f"{field}: {refused}", field=field) from None
     return text, any(term.startswith("H") for part in parts for term in part.split(","))
@@ -122,10 +125,6 @@ def _macro(text: str) -> str:
     if name.lower() == "@reboot":
         raise _Refused('@reboot has no time; use every="5m" for something repeated, or a daemon for what always runs')
     raise _Refused(f"{name} is not known; write one of {', '.join(MACROS)}")
-
-
-def _resolve_field(kind: _Field, part: str, seed: str) -> str:
-    return ",".join(_resolve_term(kind, term, seed) for term in part.split(","))
 
 
 def _resolve_term(kind: _Field, term: str, seed: str) -> str:

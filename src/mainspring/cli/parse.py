@@ -116,7 +116,7 @@ def submission(
     concurrency_key: str | None,
     after: Sequence[int],
 ) -> Submission:
-    from mainspring.model.limits.define_limits import check_concurrency_key
+    from mainspring.model.limits.limits import check_concurrency_key
     from mainspring.model.tasks.define_job import priority_level
     from mainspring.model.words.names import check_name
     from mainspring.model.words.zones import check_zone

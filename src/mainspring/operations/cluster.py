@@ -1,6 +1,6 @@
 """The cluster: servers, the leader, segments and their moves; the figures of `mainspring stats`.
 
-Next: store/cluster/server_views.py
+Next: store/cluster/cluster_views.py
 """
 
 from __future__ import annotations
@@ -8,21 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import cluster_views, server_views
-from mainspring.store.cluster.cluster_views import MoveView, SegmentView
-from mainspring.store.cluster.server_views import ServerDetail, ServerView
+from mainspring.store.cluster import cluster_views
+from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
 from mainspring.store.figures import stats as figures
 from mainspring.store.postgres.connection import Connection
 
 
 async def servers(conn: Connection, *, everything: bool = False) -> list[ServerView]:
     """The servers with a lease and those that ended within the hour; with `everything` all that are known."""
-    return await server_views.listing(conn, everything=everything)
+    return await cluster_views.servers(conn, everything=everything)
 
 
 async def server(conn: Connection, name: str) -> ServerDetail:
     """By its name or by the beginning of its id. Conflict if several servers match."""
-    return await server_views.detail(conn, check_name(name, field="server"))
+    return await cluster_views.server(conn, check_name(name, field="server"))
 
 
 async def segments(conn: Connection) -> list[SegmentView]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from mainspring.errors import ValidationError
-from mainspring.model.limits.define_limits import check_concurrency_key
+from mainspring.model.limits.limits import check_concurrency_key
 from mainspring.model.schedules.define_schedule import When
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.jobs import Priority

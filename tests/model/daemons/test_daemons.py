@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from mainspring.model.daemons.daemons import MOST, PATIENCE, Able, Unplaced, next_life, place
+from mainspring.model.daemons.daemons import MOST, PATIENCE, Unplaced, next_life, place
 from mainspring.model.messages import Ending
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.schedules.schedules import Policies
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.waits import Known
 
 POLICIES = Policies(restart_delay=1.0, max_restart_delay=60.0, stable=60.0)
 
@@ -84,7 +85,8 @@ def waiting(task: int, *, schedule: int = 1, overdue: float = 0.0, **requirement
     return Unplaced(task, schedule, Requirements(requirements), overdue)
 
 
-ALL = {session: Able({"zone": zone}, {}) for session, zone in ((10, "eu"), (20, "us"), (30, "eu"))}
+ALL = [Known(session, "a", 9, {"zone": zone}, {}) for session, zone in ((10, "eu"), (20, "us"), (30, "eu"))]
+ONE = [Known(10, "a", 9, {}, {})]
 
 
 def test_replicas_go_to_different_sessions() -> None:
@@ -97,11 +99,11 @@ def test_a_replica_goes_where_there_are_fewest_of_its_kind() -> None:
 
 
 def test_where_there_is_one_session_it_takes_all() -> None:
-    assert place([waiting(1), waiting(2)], {10: 5}, {10: Able({}, {})}, {}) == {1: 10, 2: 10}
+    assert place([waiting(1), waiting(2)], {10: 5}, ONE, {}) == {1: 10, 2: 10}
 
 
 def test_no_session_gets_more_than_it_has_room_for() -> None:
-    assert place([waiting(1), waiting(2), waiting(3, overdue=9.0)], {10: 2}, {10: Able({}, {})}, {}) == {1: 10, 2: 10}
+    assert place([waiting(1), waiting(2), waiting(3, overdue=9.0)], {10: 2}, ONE, {}) == {1: 10, 2: 10}
 
 
 def test_only_sessions_with_its_labels_are_taken() -> None:

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.model.placement.placement import Requirements, arrange, copies, decode, encode, fits
-from mainspring.model.placement.strategies import STRATEGIES, Candidate
+from mainspring.model.placement.placement import (
+    STRATEGIES,
+    Candidate,
+    Requirements,
+    arrange,
+    copies,
+    decode,
+    encode,
+    fits,
+)
 from mainspring.model.tasks.jobs import Placement
 
 

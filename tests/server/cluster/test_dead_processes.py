@@ -11,8 +11,7 @@ import pytest
 
 from mainspring.server.cluster import dead_processes as dead_processes_module
 from mainspring.server.cluster.dead_processes import DeadProcessesLoop, is_dead_process, process_identity
-from mainspring.store.cluster import agents
-from mainspring.store.cluster import dead_processes as store_dead_processes
+from mainspring.store.cluster import agents, leases
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import rescue
 
@@ -60,7 +59,7 @@ async def test_a_process_that_died_is_seen_before_its_lease_is_over(conn: Connec
 @here
 async def test_a_server_that_has_started_again_in_the_meantime_keeps_its_lease(conn: Connection) -> None:
     await conn.execute(_SERVER, uuid.UUID(int=1), "its new life")
-    assert await store_dead_processes.end(conn, ["the life before"]) == ([], [])
+    assert await leases.end(conn, ["the life before"]) == ([], [])
     assert await conn.fetchval("select lease_until > mainspring.now() from mainspring.server")
 
 

@@ -13,7 +13,7 @@ from tests.cluster import add_server, lead, note_move, own
 
 from mainspring.errors import Conflict, NotFound
 from mainspring.model.tasks.states import TaskState
-from mainspring.store.cluster import clock, cluster_views, server_views
+from mainspring.store.cluster import cluster_views, leases
 from mainspring.store.postgres.database import Connection
 
 pytestmark = pytest.mark.usefixtures("no_servers")
@@ -49,7 +49,7 @@ async def test_a_server_is_shown_with_what_it_owns_and_has_done(conn: Connection
         """update mainspring.server set started_at = mainspring.now() - interval '1 h',
                   heartbeat_at = mainspring.now() - interval '2 s', scanned_at = mainspring.now() - interval '5 s'"""
     )
-    [view] = await server_views.listing(conn)
+    [view] = await cluster_views.servers(conn)
     assert (view.id, view.name, view.status, view.host) == (alpha, "alpha", "active", "a.example")
     assert (view.segments, view.agents, view.leadership) == ([1, 2, 3], 2, None)
     assert (view.scanned, view.planned, view.dispatched, view.recorded, view.scan_seconds) == (1, 2, 3, 4, 0.5)
@@ -63,7 +63,7 @@ async def test_a_server_is_shown_with_what_it_owns_and_has_done(conn: Connection
 @pytest.mark.parametrize("status", ["active", "draining"])
 async def test_a_server_with_an_expired_lease_is_silent_and_has_no_agents(conn: Connection, status: str) -> None:
     await add_server(conn, "alpha", status=status, lease="-1 s", agents=3)
-    [view] = await server_views.listing(conn)
+    [view] = await cluster_views.servers(conn)
     assert (view.status, view.agents) == ("silent", 0)
 
 
@@ -71,18 +71,18 @@ async def test_a_server_with_an_expired_lease_is_silent_and_has_no_agents(conn: 
 async def test_a_server_that_ended_is_shown_for_an_hour_and_then_when_asked_for(conn: Connection, status: str) -> None:
     beta = await add_server(conn, "beta", lease="-2 h")
     ended = await add_server(conn, "alpha", status=status, lease="-1 s", ended_at=None)
-    assert [view.status for view in await server_views.listing(conn)] == ["silent", status], (
+    assert [view.status for view in await cluster_views.servers(conn)] == ["silent", status], (
         "those that are there first"
     )
     await end_long_ago(conn, ended)
-    assert [view.id for view in await server_views.listing(conn)] == [beta], "nobody has declared it dead"
-    assert [view.id for view in await server_views.listing(conn, everything=True)] == [beta, ended]
+    assert [view.id for view in await cluster_views.servers(conn)] == [beta], "nobody has declared it dead"
+    assert [view.id for view in await cluster_views.servers(conn, everything=True)] == [beta, ended]
 
 
 async def test_the_leader_is_marked_while_its_lease_holds(conn: Connection) -> None:
     alpha, beta = await add_server(conn, "alpha"), await add_server(conn, "beta")
     await lead(conn, beta, term=7)
-    first, second = await server_views.listing(conn)
+    first, second = await cluster_views.servers(conn)
     assert first.leadership is None
     assert second.leadership is not None
     assert second.leadership.term == 7
@@ -90,7 +90,7 @@ async def test_the_leader_is_marked_while_its_lease_holds(conn: Connection) -> N
     assert leader is not None
     assert (leader.id, leader.name, leader.term) == (beta, "beta", 7)
     await lead(conn, alpha, term=8, lease="-1 s")
-    assert not any(view.leadership for view in await server_views.listing(conn))
+    assert not any(view.leadership for view in await cluster_views.servers(conn))
     assert (await cluster_views.summary(conn)).leader is None
 
 
@@ -111,26 +111,26 @@ async def test_a_server_is_found_by_its_name_and_by_the_beginning_of_its_id(conn
     alpha = await add_server(conn, "alpha", id=UUID("abcdef00-0000-4000-8000-000000000000"))
     await add_server(conn, "beta", id=UUID("abcd0000-0000-4000-8000-000000000000"))
     for given in ("alpha", "abcdef00", "ABCDEF", str(alpha)):
-        assert (await server_views.detail(conn, given)).server.id == alpha
+        assert (await cluster_views.server(conn, given)).server.id == alpha
     with pytest.raises(Conflict, match="'abcd' may be any of 2 servers; give the id of one: abcdef00, abcd0000"):
-        await server_views.detail(conn, "abcd")
+        await cluster_views.server(conn, "abcd")
     for given in ("abc", "gamma", "%", "abcdef00-%"):
         with pytest.raises(NotFound, match="mainspring servers --all"):
-            await server_views.detail(conn, given)
+            await cluster_views.server(conn, given)
 
 
 async def test_of_servers_with_one_name_the_running_one_is_meant(conn: Connection) -> None:
     old = await add_server(conn, "alpha", status="dead")
     last = await add_server(conn, "alpha", status="stopped")
     await end_long_ago(conn, old)
-    assert (await server_views.detail(conn, "alpha")).server.id == last
+    assert (await cluster_views.server(conn, "alpha")).server.id == last
     silent = await add_server(conn, "alpha", lease="-1 s")
-    assert (await server_views.detail(conn, "alpha")).server.id == silent
+    assert (await cluster_views.server(conn, "alpha")).server.id == silent
     there = await add_server(conn, "alpha", status="draining")
-    assert (await server_views.detail(conn, "alpha")).server.id == there
+    assert (await cluster_views.server(conn, "alpha")).server.id == there
     await add_server(conn, "alpha")
     with pytest.raises(Conflict):
-        await server_views.detail(conn, "alpha")
+        await cluster_views.server(conn, "alpha")
 
 
 async def test_a_server_has_its_agents_and_the_pools_it_has_opened(conn: Connection) -> None:
@@ -148,12 +148,12 @@ async def test_a_server_has_its_agents_and_the_pools_it_has_opened(conn: Connect
             lease,
             server,
         )
-    found = await server_views.detail(conn, "alpha")
+    found = await cluster_views.server(conn, "alpha")
     assert [(agent.name, agent.slots) for agent in found.agents] == [("one", 10)]
     [opened] = found.open_pools
     assert (opened.pool, opened.requirements.labels) == (pool, {"gpu": "a100"})
     assert opened.requirements.placement.needs == {"memory_gb": 2.0}
-    assert (await server_views.detail(conn, "beta")).open_pools == []
+    assert (await cluster_views.server(conn, "beta")).open_pools == []
 
 
 # ── segments ────────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +183,7 @@ async def test_each_segment_has_its_owner_and_its_load(conn: Connection, make_ta
     assert (loaded.schedules, loaded.due, loaded.waiting, loaded.armed, loaded.running) == (2, 1, 2, 1, 2)
     others = [view for view in found if view.id != 42]
     assert not any(view.schedules + view.due + view.waiting + view.armed + view.running for view in others)
-    assert await clock.now(conn) - found[0].since.timestamp() < 3600
+    assert await leases.now(conn) - found[0].since.timestamp() < 3600
 
 
 async def test_a_segment_without_an_active_owner_says_why(conn: Connection) -> None:

@@ -18,7 +18,7 @@ from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, cell, fields, note, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.store.cluster.server_views import OpenPool, ServerDetail, ServerView
+    from mainspring.store.cluster.cluster_views import OpenPool, ServerDetail, ServerView
 
 # The most important first: a narrow terminal shows no more than fits.
 _COLUMNS: dict[str, Callable[[ServerView], Any]] = {

@@ -87,7 +87,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
 
 def take_limits(given: dict[str, Any]) -> dict[str, Any]:
     """Remove the limits from the options given; returns them as `define` takes them."""
-    from mainspring.model.limits.define_limits import OPTIONS
+    from mainspring.model.limits.limits import OPTIONS
 
     limits = {name: value for name in OPTIONS if (value := given.pop(name)) is not None}
     of_a_key = limits.get("concurrency_limit")

@@ -15,6 +15,7 @@ from mainspring.errors import ValidationError
 from mainspring.model.messages import Ending
 from mainspring.model.placement.placement import Requirements, fits
 from mainspring.model.schedules.schedules import Policies
+from mainspring.model.tasks.waits import Known
 
 MOST = 30_000  # of a count: a smallint holds it
 PATIENCE = 2.0  # seconds that a replica waits for an agent of another server with fewer replicas: two of its rounds
@@ -91,29 +92,22 @@ class Unplaced(NamedTuple):
     full: frozenset[int] = frozenset()  # sessions with free slots, but without the amounts that it needs
 
 
-class Able(NamedTuple):
-    """The labels and amounts of an agent."""
-
-    labels: Mapping[str, str]
-    offers: Mapping[str, float]
-
-
 def place(
     waiting: Sequence[Unplaced],
     room: Mapping[int, int],
-    sessions: Mapping[int, Able],
+    agents: Sequence[Known],
     replicas: Mapping[tuple[int, int], int],
 ) -> dict[int, int]:
     """The session for each replica, by task: of those with room, the one with the fewest replicas of its schedule.
 
-    `room` has the free slots of this server's sessions, `sessions` has all live sessions of all servers, `replicas` is
+    `room` has the free slots of this server's sessions, `agents` are all live ones of all servers, `replicas` is
     how many replicas of a schedule a session holds. A session of another server with fewer gets a moment to claim it.
     """
     free = dict(room)
     has = Counter(replicas)
     placed: dict[int, int] = {}
     for replica in waiting:
-        fitting = [session for session, its in sessions.items() if fits(replica.requirements, its.labels, its.offers)]
+        fitting = [a.session for a in agents if not a.draining and fits(replica.requirements, a.labels, a.offers)]
         here = [session for session in fitting if free.get(session, 0) > 0 and session not in replica.full]
         if not here:
             continue

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from mainspring.errors import ValidationError
-from mainspring.model.placement.placement import RESERVED
-from mainspring.model.placement.strategies import STRATEGIES
+from mainspring.model.placement.placement import RESERVED, STRATEGIES
 from mainspring.model.tasks.jobs import Placement
 from mainspring.model.words.names import check_name
 
@@ -18,8 +18,10 @@ MIN_AMOUNT = 1e-6  # less is lost in rounding errors of sums
 MAX_AMOUNT = 1e12
 
 
-def define_placement(strategy: object, needs: object, prefer: object, sticky: object, broadcast: object) -> Placement:
-    """The placement of a job. None and an empty mapping mean: not given."""
+def define_placement(options: Mapping[str, Any]) -> Placement:
+    """The placement among the options of a job. None and an empty mapping mean: not given."""
+    broadcast, needs = options.get("broadcast", False), options.get("needs", {})
+    strategy, sticky = options.get("placement"), options.get("sticky")
     if not isinstance(broadcast, bool):
         raise ValidationError(f"broadcast: {broadcast!r}; give True or False", field="broadcast")
     if broadcast and needs:
@@ -31,7 +33,7 @@ def define_placement(strategy: object, needs: object, prefer: object, sticky: ob
     return Placement(
         strategy=None if strategy is None else check_strategy(strategy, field="placement"),
         needs=check_amounts(needs, field="needs"),
-        prefer=check_labels(prefer, field="prefer"),
+        prefer=check_labels(options.get("prefer", {}), field="prefer"),
         sticky=None if sticky is None else check_name(sticky, field="sticky"),
         broadcast=broadcast,
     )

@@ -2,20 +2,21 @@
 
 Jobs with equal requirements share a pool. Its row holds the labels by name, and the placement under names that begin
 with "@".
-Next: model/placement/strategies.py
+Next: server/dispatch/placement.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from mainspring.model.placement.strategies import DEFAULT_STRATEGY, STRATEGIES, Candidate
 from mainspring.model.tasks.jobs import Definition, Placement
 
+DEFAULT_STRATEGY = "round_robin"
 RESERVED = "@"  # no label begins with it
 _ROUNDING = 1e-9  # error of a sum of fractions
 _MOST = 10**9  # tasks
@@ -72,8 +73,96 @@ def matches(prefer: Mapping[str, str], labels: Mapping[str, str]) -> int:
     return sum(labels.get(name) == value for name, value in prefer.items())
 
 
+# ── strategies: which of the agents that fit and have room takes the next task ──────────────────
+
+
+class Candidate(NamedTuple):
+    """An agent that fits and has room."""
+
+    session: int
+    name: str
+    free: int  # tasks that it can take now
+    busy: int  # tasks that it holds
+    slots: int
+    cpu: float  # in use, 0 to 1
+    memory: float
+    labels: Mapping[str, str]
+    offers: Mapping[str, float]
+
+
+# The order in which tasks take sessions, for at most so many tasks, and no session more often than it has room.
+Strategy = Callable[[Sequence[Candidate], Requirements, int], list[int]]
+
+
+def round_robin(candidates: Sequence[Candidate], _requirements: Requirements, limit: int) -> list[int]:
+    """One task to each candidate in turn, in their order."""
+    places: list[int] = []
+    left = {candidate.session: candidate.free for candidate in candidates if candidate.free > 0}
+    while left and len(places) < limit:
+        for session in list(left):
+            places.append(session)
+            left[session] -= 1
+            if not left[session]:
+                del left[session]
+    return places[:limit]
+
+
+def least_tasks(candidates: Sequence[Candidate], _requirements: Requirements, limit: int) -> list[int]:
+    """Each task to the agent that holds the fewest."""
+    return _lowest_first(candidates, limit, lambda candidate: (float(candidate.busy), 1.0))
+
+
+def resources(candidates: Sequence[Candidate], _requirements: Requirements, limit: int) -> list[int]:
+    """Each task to the agent whose scarcest resource, of CPU, memory and slots, is freest.
+
+    The CPU and memory of a task are unknown: each task counts as its share of the slots.
+    """
+    return _lowest_first(candidates, limit, lambda c: (max(c.cpu, c.memory, c.busy / c.slots), 1.0 / c.slots))
+
+
+def _lowest_first(
+    candidates: Sequence[Candidate], limit: int, load: Callable[[Candidate], tuple[float, float]]
+) -> list[int]:
+    """Each task to the lowest load; `load` gives the current load and what one more task adds."""
+    heap = [(*load(candidate), number) for number, candidate in enumerate(candidates) if candidate.free > 0]
+    left = [candidate.free for candidate in candidates]
+    heapq.heapify(heap)
+    places: list[int] = []
+    while heap and len(places) < limit:
+        present, more, number = heap[0]
+        places.append(candidates[number].session)
+        left[number] -= 1
+        if left[number]:
+            heapq.heapreplace(heap, (present + more, more, number))
+        else:
+            heapq.heappop(heap)
+    return places
+
+
+def capability(candidates: Sequence[Candidate], requirements: Requirements, limit: int) -> list[int]:
+    """Fill the agent that fits most tightly first: special agents stay free for special jobs."""
+    requires, needs = requirements.labels, requirements.placement.needs
+
+    def spare(candidate: Candidate) -> tuple[int, float]:
+        kinds = len(candidate.labels.keys() - requires.keys()) + len(candidate.offers.keys() - needs.keys())
+        return kinds, sum(candidate.offers.get(name, 0.0) - amount for name, amount in needs.items())
+
+    places: list[int] = []
+    for candidate in sorted(candidates, key=spare):
+        places += [candidate.session] * min(candidate.free, limit - len(places))
+    return places
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "round_robin": round_robin,
+    "least_tasks": least_tasks,
+    "resources": resources,
+    "capability": capability,
+}
+
+
 def arrange(requirements: Requirements, strategy: str, candidates: Sequence[Candidate], limit: int) -> list[int]:
-    """The order in which tasks take sessions, for at most `limit` tasks; no session more often than it has room.
+    """The order in which tasks take sessions: those with the most preferred labels first, then by the strategy.
 
     Callers may cycle through the list, as long as they place no more than `limit` tasks.
     """
@@ -82,9 +171,9 @@ def arrange(requirements: Requirements, strategy: str, candidates: Sequence[Cand
     place = STRATEGIES.get(requirements.placement.strategy or strategy, STRATEGIES[DEFAULT_STRATEGY])
     prefer = requirements.placement.prefer
     if not prefer:
-        return place(candidates, requirements.labels, requirements.placement.needs, limit)
+        return place(candidates, requirements, limit)
     places: list[int] = []
     for count in range(len(prefer), -1, -1):
         group = [candidate for candidate in candidates if matches(prefer, candidate.labels) == count]
-        places += place(group, requirements.labels, requirements.placement.needs, limit - len(places))
+        places += place(group, requirements, limit - len(places))
     return places

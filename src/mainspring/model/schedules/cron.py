@@ -42,17 +42,16 @@ class Cron:
             raise ValidationError(f"gap: {gap!r}; use {', '.join(get_args(Gap))}", field="gap")
         if fold not in get_args(Fold):
             raise ValidationError(f"fold: {fold!r}; use {', '.join(get_args(Fold))}", field="fold")
-        resolved = resolve(expression, seed=seed, field=field)
+        text, self._spread = resolve(expression, seed=seed, field=field)
         self._zone = check_zone(zone)
         try:
-            self._template = CronSim(resolved.text, datetime(2026, 1, 1))
+            self._template = CronSim(text, datetime(2026, 1, 1))
         except CronSimError:  # the grammar has accepted it: only the date can be wrong
             raise _never(expression, field) from None
         _, minute, hour, *_ = self._template.parts
         self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
         self._gap: Gap = gap if self.is_fixed else "skip"
         self._fold: Fold = fold if self.is_fixed else "both"
-        self._spread = resolved.spread
         if self.after(_CHECKED_FROM) is None:
             if self._next_local(_CHECKED_FROM.replace(tzinfo=None)) is None:
                 raise _never(expression, field)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from mainspring.errors import ValidationError
 from mainspring.model.schedules.schedules import stable_hash
@@ -31,11 +31,6 @@ _ATOM = r"[0-9]+|[A-Z]+"
 _TERM = re.compile(rf"(?P<first>\*|{_ATOM})(?:-(?P<last>{_ATOM}))?(?:/(?P<step>[0-9]+))?")
 _SPREAD = re.compile(rf"H(?:\((?P<first>{_ATOM})-(?P<last>{_ATOM})\))?(?:/(?P<step>[0-9]+))?")
 _FORM = "five fields: minute hour day-of-month month day-of-week, or six with seconds first"
-
-
-class Resolved(NamedTuple):
-    text: str  # five or six fields for cronsim
-    spread: bool  # whether H was used
 
 
 class _Refused(Exception):
@@ -84,15 +79,18 @@ WEEKDAY = _Field("day of week", 0, 7, names=WEEKDAYS)
 _FIELDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 
-def resolve(expression: object, *, seed: str, field: str = "cron") -> Resolved:
-    """The expression for cronsim; `seed` determines the values of H."""
+def resolve(expression: object, *, seed: str, field: str = "cron") -> tuple[str, bool]:
+    """Five or six fields for cronsim, and whether H was used; `seed` determines the values of H."""
     try:
         parts = _split(expression)
         fields = _FIELDS[-len(parts) :]
-        text = " ".join(_resolve_field(kind, part, seed) for kind, part in zip(fields, parts, strict=True))
+        text = " ".join(
+            ",".join(_resolve_term(kind, term, seed) for term in part.split(","))
+            for kind, part in zip(fields, parts, strict=True)
+        )
     except _Refused as refused:
         raise ValidationError(f"{field}: {refused}", field=field) from None
-    return Resolved(text, spread=any(term.startswith("H") for part in parts for term in part.split(",")))
+    return text, any(term.startswith("H") for part in parts for term in part.split(","))
 
 
 def _split(expression: object) -> list[str]:
@@ -127,10 +125,6 @@ def _macro(text: str) -> str:
     if name.lower() == "@reboot":
         raise _Refused('@reboot has no time; use every="5m" for something repeated, or a daemon for what always runs')
     raise _Refused(f"{name} is not known; write one of {', '.join(MACROS)}")
-
-
-def _resolve_field(kind: _Field, part: str, seed: str) -> str:
-    return ",".join(_resolve_term(kind, term, seed) for term in part.split(","))
 
 
 def _resolve_term(kind: _Field, term: str, seed: str) -> str:

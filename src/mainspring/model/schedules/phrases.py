@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 from zoneinfo import ZoneInfo
 
 from mainspring.errors import ValidationError
@@ -38,34 +38,28 @@ _EXAMPLES = {
 }
 
 
-class _Words(NamedTuple):
-    days: list[str]
-    clock: list[str]
-
-
 def daily(text: str) -> str:
     """ "09:00", or several times, as a cron expression."""
-    words = _split(text, "daily")
-    if words.days:
-        _refuse("daily", f"{' '.join(words.days)} is not a time")
-    return f"{_clock(words.clock, 'daily')} * * *"
+    days, clock = _split(text, "daily")
+    if days:
+        _refuse("daily", f"{' '.join(days)} is not a time")
+    return f"{_clock(clock, 'daily')} * * *"
 
 
 def weekly(text: str) -> str:
     """ "mon, thu 09:00" as a cron expression."""
-    words = _split(text, "weekly")
-    if not words.days:
+    days, clock = _split(text, "weekly")
+    if not days:
         _refuse("weekly", "no day of the week is given")
-    days = ",".join(dict.fromkeys(_weekdays(word, "weekly") for word in words.days))
-    return f"{_clock(words.clock, 'weekly')} * * {days}"
+    return f"{_clock(clock, 'weekly')} * * {_joined([_weekdays(word, 'weekly') for word in days])}"
 
 
 def monthly(text: str) -> str:
     """ "1, 15 09:00", "last 18:00", "first monday 09:00" or "last friday 17:00" as a cron expression."""
-    words = _split(text, "monthly")
+    days, clock = _split(text, "monthly")
     dates: list[str] = []
     weekdays: list[str] = []
-    rest = words.days[::-1]
+    rest = days[::-1]
     while rest:
         word = rest.pop()
         if rest and (word in _NTH or word == "last") and rest[-1] in _WEEKDAY:
@@ -80,7 +74,7 @@ def monthly(text: str) -> str:
     if not dates and not weekdays:
         _refuse("monthly", "no day of the month is given")
     # With both, cron matches the days that are either: what the words mean.
-    return f"{_clock(words.clock, 'monthly')} {_joined(dates)} * {_joined(weekdays)}"
+    return f"{_clock(clock, 'monthly')} {_joined(dates)} * {_joined(weekdays)}"
 
 
 PHRASES = {"daily": daily, "weekly": weekly, "monthly": monthly}
@@ -135,7 +129,7 @@ def _refuse(field: str, message: str) -> NoReturn:
     raise ValidationError(f"{field}: {message}; write {_EXAMPLES[field]}", field=field)
 
 
-def _split(text: str, field: str) -> _Words:
+def _split(text: str, field: str) -> tuple[list[str], list[str]]:
     """The words for days, which come first, and those for times of day."""
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         _refuse(field, f"{text!r:.50} is not understood")
@@ -146,7 +140,7 @@ def _split(text: str, field: str) -> _Words:
         _refuse(field, f"{text!r} has no time of day")
     if any(":" in word for word in days):
         _refuse(field, f"{text!r} has something after its time")
-    return _Words(days, clock)
+    return days, clock
 
 
 def _clock(words: list[str], field: str) -> str:

@@ -143,34 +143,27 @@ def why_used_up(max_runs: int) -> str:
     return f"not expected: its {'1 run was' if max_runs == 1 else f'{max_runs:,} runs were'} used up before (max_runs)"
 
 
-class Cursor(NamedTuple):
-    """How far the plan times of a schedule are decided, and whether it is planned at all."""
-
-    next_plan_at: datetime | None
-    enabled: bool
-    problem: str | None
-    now: datetime
-
-
-def undecided(past: Past, at: datetime, cursor: Cursor) -> tuple[Status, str]:
-    """Why an expected plan time has no row in the ledger."""
+def undecided(
+    past: Past, at: datetime, now: datetime, *, cursor: datetime | None, enabled: bool, problem: str | None
+) -> tuple[Status, str]:
+    """Why an expected plan time has no row in the ledger: those from `cursor` on are undecided."""
     due = at + timedelta(seconds=past.version.policies.delay)
-    is_open = cursor.next_plan_at is not None and cursor.next_plan_at <= at
-    if not cursor.enabled and (not past.version.enabled or due > cursor.now):
+    is_open = cursor is not None and cursor <= at
+    if not enabled and (not past.version.enabled or due > now):
         return "undecided", "the schedule is disabled: nothing is planned; `mainspring schedule enable` goes on"
-    if due > cursor.now:
+    if due > now:
         look_at = local(due - LOOK_BEFORE, past.timing, on=at)
         return "undecided", f"not decided yet: it lies in the future, and will be planned by {look_at}"
-    if cursor.now - due <= GRACE:
+    if now - due <= GRACE:
         return "undecided", "not decided yet: its time has just come"
-    if cursor.problem is not None:
-        return "overdue", f"overdue by {span(cursor.now - due)}: it cannot be planned: {cursor.problem}"
+    if problem is not None:
+        return "overdue", f"overdue by {span(now - due)}: it cannot be planned: {problem}"
     if not is_open:
         return "overdue", "missing: the ledger has no row of it, though later plan times were decided; or it is too old"
-    if not cursor.enabled:
+    if not enabled:
         return "overdue", "not decided: nothing was planning then, and now the schedule is disabled"
     advice = "is a server running? `mainspring up` starts one"
-    return "overdue", f"overdue by {span(cursor.now - due)}: nobody is planning; {advice}"
+    return "overdue", f"overdue by {span(now - due)}: nobody is planning; {advice}"
 
 
 def moved(name: str, past: Past, at: datetime, scope: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, cast, get_args
 
 from mainspring.errors import ValidationError
 from mainspring.model.daemons.define_health import define_health
-from mainspring.model.limits.define_limits import RatePer, define_limits
+from mainspring.model.limits.limits import RatePer, define_limits
 from mainspring.model.limits.process_limits import define_process_limits
 from mainspring.model.placement.define_placement import check_labels, define_placement
 from mainspring.model.tasks.jobs import (
@@ -99,13 +99,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
         priority=priority_level(options.get("priority", DEFAULT_PRIORITY)),
         requires=labels,
         health=None if options.get("health") is None else define_health(options["health"]),
-        placement=define_placement(
-            options.get("placement"),
-            options.get("needs", {}),
-            options.get("prefer", {}),
-            options.get("sticky"),
-            options.get("broadcast", False),
-        ),
+        placement=define_placement(options),
         gate=define_limits(options, broadcast=options.get("broadcast", False) is True),
         description=check_text(options.get("description", ""), field="description"),
     )

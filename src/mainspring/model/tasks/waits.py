@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from mainspring.model.limits.limits import Rate
+from mainspring.model.limits.limits import Rate, plain_key
 from mainspring.model.placement.placement import Requirements, copies, fits
 
 _NAMED = 5  # agents or tasks at most, in a message
@@ -81,7 +81,7 @@ def why(requirements: Requirements, agents: Sequence[Known]) -> Wait | None:
 class Limited(Struct, frozen=True):
     """A task that waits for its limits, and their present use."""
 
-    key: str | None = None
+    key: str | None = None  # as stored
     key_limit: int | None = None
     holders: Sequence[int] = ()  # tasks that hold slots of the key
     max_running: int | None = None
@@ -96,7 +96,7 @@ def why_limited(task: Limited) -> Wait | None:
         named = "task" if len(task.holders) == 1 else "tasks"
         verb = "has" if len(task.holders) == 1 else "have"
         holders = _listed(str(holder) for holder in task.holders)
-        return Wait("concurrency_key", f"concurrency key {task.key!r}: {named} {holders} {verb} it")
+        return Wait("concurrency_key", f"concurrency key {plain_key(task.key)!r}: {named} {holders} {verb} it")
     if task.max_running is not None and task.running >= task.max_running:
         return Wait("max_running", f"max_running: {task.running} of {task.max_running} run")
     if task.rate is not None and task.next_in is not None and task.next_in > 0:

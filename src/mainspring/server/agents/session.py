@@ -25,8 +25,7 @@ from mainspring.model.messages import (
     ServerMessage,
 )
 from mainspring.model.placement.lead import Lead
-from mainspring.model.placement.placement import copies
-from mainspring.model.placement.strategies import Candidate
+from mainspring.model.placement.placement import Candidate, copies
 from mainspring.model.reports import Report, about, items
 from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.server.cluster.catalogue import Catalogue

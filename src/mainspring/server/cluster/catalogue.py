@@ -9,8 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from mainspring.model.placement.placement import Requirements
-from mainspring.model.placement.strategies import DEFAULT_STRATEGY
+from mainspring.model.placement.placement import DEFAULT_STRATEGY, Requirements
 from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.store.cluster import settings
 from mainspring.store.postgres.database import Database

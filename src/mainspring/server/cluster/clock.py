@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from mainspring.model.words.skew import skew_warning
-from mainspring.store.cluster import clock as store_clock
+from mainspring.store.cluster import leases
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import Clock, boottime
 
@@ -20,7 +20,7 @@ log = logging.getLogger("mainspring")
 async def measure(conn: Connection, clock: Clock) -> None:
     """Measure the database's time by a round trip."""
     sent = boottime()
-    theirs = await store_clock.now(conn)
+    theirs = await leases.now(conn)
     clock.measured(sent, boottime(), theirs)
 
 

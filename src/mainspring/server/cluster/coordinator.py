@@ -3,7 +3,7 @@
 Reads   store.cluster.segments      owners and living servers
 Asks    model.placement.segments    which segments move
 Writes  store.cluster.segments      (dead servers, new owners), under the leader's term
-        store.cluster.clock_jumps   (leases that a clock set back has made too long)
+        store.cluster.leases        (leases that a clock set back has made too long)
 Next:   store/cluster/segments.py
 """
 
@@ -16,8 +16,7 @@ from mainspring.model.placement.segments import assign
 from mainspring.server.cluster.clock import measure
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.store.cluster import clock as store_clock
-from mainspring.store.cluster import segments
+from mainspring.store.cluster import leases, segments
 from mainspring.store.cluster.segments import Segment, Transfer
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
@@ -45,7 +44,7 @@ class Coordinator:
         if term is None:
             return 0
         async with self._dedicated as conn:
-            await store_clock.restart_future_leases(conn)
+            await leases.restart_future_leases(conn)
             await measure(conn, self._clock)
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
                 for id, name in (await segments.declare_dead(conn, self._server_lease.id, term)).items():

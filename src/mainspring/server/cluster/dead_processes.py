@@ -1,7 +1,7 @@
 """DeadProcessesLoop: expire at once the leases of sessions and servers whose process on this machine has died.
 
 Every server does this: the leader may run on another machine and cannot see the processes of this one.
-Writes  store.cluster.dead_processes   (expired leases)
+Writes  store.cluster.leases   (expired leases)
 Next:   server/recovery/rescuer.py
 """
 
@@ -11,7 +11,7 @@ import logging
 import os
 from pathlib import Path
 
-from mainspring.store.cluster import dead_processes
+from mainspring.store.cluster import leases
 from mainspring.store.postgres.database import Database
 
 log = logging.getLogger("mainspring")
@@ -68,10 +68,10 @@ class DeadProcessesLoop:
     async def step(self) -> int:
         """Expire the leases of dead processes; returns how many leases."""
         async with self._dedicated as conn:
-            dead = [process for process in await dead_processes.processes(conn) if is_dead_process(process)]
+            dead = [process for process in await leases.processes(conn) if is_dead_process(process)]
             if not dead:
                 return 0
-            sessions, servers = await dead_processes.end(conn, dead)
+            sessions, servers = await leases.end(conn, dead)
         if sessions:
             ids = ", ".join(map(str, sessions))
             log.warning("sessions that died with their process: %s; their tasks are rescued", ids)

@@ -16,6 +16,7 @@ from mainspring.loops import Alarm, Signal
 from mainspring.model.daemons.daemons import Unplaced, place
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.store.cluster.registry import living
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.daemons.replicas import Due
 from mainspring.store.postgres.database import Connection, Database
@@ -72,7 +73,7 @@ class DaemonsLoop:
                     return await self._claim(conn, waiting, room)
 
     async def _claim(self, conn: Connection, waiting: list[Unplaced], room: dict[int, int]) -> int:
-        placed = place(waiting, room, await replicas.sessions(conn), await replicas.held(conn))
+        placed = place(waiting, room, await living(conn), await replicas.held(conn))
         if not placed:
             return 0
         claim, versions = await replicas.claim(conn, placed)

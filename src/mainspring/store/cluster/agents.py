@@ -14,13 +14,6 @@ import msgspec
 
 from mainspring.store.postgres.database import Connection
 
-_NEW = """
-    insert into mainspring.agent
-        (name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server, heard_at)
-    values ($1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11, mainspring.now())
-    returning session
-"""
-
 
 class Newcomer(NamedTuple):
     """An agent that opens a session."""
@@ -40,6 +33,20 @@ class Newcomer(NamedTuple):
         labels, offers = (msgspec.json.encode(dict(given)).decode() for given in (self.labels, self.offers))
         described = (self.instance, self.token, self.host, self.version, offers, self.server)
         return (self.name, self.slots, labels, self.process, lease, *described)
+
+
+def insert(session: str) -> str:
+    """SQL that opens a session under this number, with `Newcomer.values` as its first parameters."""
+    return f"""
+        insert into mainspring.agent
+            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
+             heard_at)
+        values ({session}, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11,
+                mainspring.now())
+    """
+
+
+_NEW = f"{insert('default')} returning session"
 
 
 async def begin(conn: Connection, agent: Newcomer, lease: float) -> int:
@@ -118,7 +125,5 @@ async def end(conn: Connection, sessions: Sequence[int]) -> None:
 
 async def any_lives(conn: Connection) -> bool:
     """Whether any agent has a lease."""
-    lives: bool = await conn.fetchval(
-        "select exists (select from mainspring.agent where ended_at is null and lease_until > mainspring.now())"
-    )
-    return lives
+    living = "select from mainspring.agent where ended_at is null and lease_until > mainspring.now()"
+    return bool(await conn.fetchval(f"select exists ({living})"))

@@ -1,17 +1,170 @@
-"""Cluster views: the leader, the segments with their owners and loads, and how segments moved."""
+"""Cluster views: the servers and their leader, the segments with their owners and loads, and how segments moved."""
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import astuple
 
+from mainspring.errors import Conflict, NotFound
+from mainspring.model.placement.placement import Requirements, decode
 from mainspring.model.tasks.states import ASSIGNED, BLOCKED, PENDING, RUNNING
-from mainspring.store.cluster.server_views import STATUS
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import views
+
+SHORT = 8  # characters of an id that people read and type
+_AT_LEAST = 4  # characters of an id that identify a server
+
+# A server whose lease has expired does nothing any more, even before the leader declares it dead.
+STATUS = """
+    case when s.status in ('active', 'draining') and s.lease_until <= (select mainspring.now()) then 'silent'
+         else s.status end
+"""
+
+
+class Leadership(msgspec.Struct, frozen=True):
+    """The term of a server that leads."""
+
+    term: int
+    since: datetime | None
+    lease_until: datetime
+
+
+class ServerView(msgspec.Struct, frozen=True):
+    """One server. Counts are since its start; durations are seconds."""
+
+    id: UUID
+    name: str
+    status: str  # active, draining, silent, stopped, dead
+    leadership: Leadership | None
+    version: str
+    host: str
+    url: str | None
+    app: str | None
+    incarnation: int
+    segments: list[int]
+    agents: int
+    scanned: int
+    planned: int
+    dispatched: int
+    recorded: int
+    scanned_at: datetime | None
+    scan_age: float | None
+    scan_seconds: float | None
+    started_at: datetime
+    heartbeat_at: datetime
+    heartbeat_age: float
+    uptime: float  # until its last heartbeat
+    lease_until: datetime
+    ended_at: datetime | None
+
+
+_SERVERS = f"""
+    select s.id, s.name, {STATUS} as status, s.version, s.host, s.url, s.app, s.incarnation,
+           array(select g.id from mainspring.segment g where g.owner = s.id order by g.id) as segments,
+           case when {STATUS} in ('active', 'draining') then s.agents else 0 end as agents,  -- else they have left it
+           s.scanned, s.planned, s.dispatched, s.recorded, s.scanned_at, s.scan_seconds,
+           extract(epoch from (select mainspring.now()) - s.scanned_at)::float8 as scan_age,
+           s.started_at, s.heartbeat_at, s.lease_until, s.ended_at,
+           extract(epoch from (select mainspring.now()) - s.heartbeat_at)::float8 as heartbeat_age,
+           extract(epoch from s.heartbeat_at - s.started_at)::float8 as uptime,
+           l.term, l.elected_at, l.lease_until as leads_until
+      from mainspring.server s
+      left join mainspring.leader l on l.owner = s.id and l.lease_until > (select mainspring.now())
+     where $1::boolean or s.status in ('active', 'draining')
+        or coalesce(s.ended_at, s.heartbeat_at) > (select mainspring.now()) - interval '1 hour'
+     order by s.status in ('stopped', 'dead'), s.name, s.started_at
+"""
+
+
+async def servers(conn: Connection, *, everything: bool = False) -> list[ServerView]:
+    """The servers that run and those that ended within the hour; or all that are known."""
+    rows = await conn.fetch(_SERVERS, everything)
+    return views(ServerView, ({**row, "leadership": _leadership(row)} for row in rows))
+
+
+def _leadership(row: Any) -> dict[str, Any] | None:
+    if row["term"] is None:
+        return None
+    return {"term": row["term"], "since": row["elected_at"], "lease_until": row["leads_until"]}
+
+
+# ── one of them ─────────────────────────────────────────────────────────────────────────────────
+
+
+class OpenPool(msgspec.Struct, frozen=True):
+    """A pool whose tasks in a server's segments other servers may claim, because it has no agent for them."""
+
+    pool: int
+    requirements: Requirements
+
+
+class Connected(msgspec.Struct, frozen=True):
+    """An agent connected to a server."""
+
+    name: str
+    session: int
+    slots: int
+
+
+class ServerDetail(msgspec.Struct, frozen=True):
+    server: ServerView
+    open_pools: list[OpenPool]
+    agents: list[Connected]
+
+
+_OPEN_POOLS = """
+    select o.pool, p.requirements from mainspring.open_pool o join mainspring.pool p on p.id = o.pool
+     where o.server = $1 order by o.pool
+"""
+_CONNECTED = """
+    select a.name, a.session, a.slots from mainspring.agent a
+     where a.server = $1 and a.ended_at is null and a.successor is null and a.lease_until > mainspring.now()
+     order by a.name, a.session
+"""
+
+
+async def server(conn: Connection, given: str) -> ServerDetail:
+    """The server with this name, or whose id begins with it."""
+    found = _find(await servers(conn, everything=True), given)
+    pools = await conn.fetch(_OPEN_POOLS, found.id)
+    agents = await conn.fetch(_CONNECTED, found.id)
+    return ServerDetail(
+        found,
+        [OpenPool(row["pool"], decode(row["requirements"])) for row in pools],
+        views(Connected, agents),
+    )
+
+
+def _find(servers: list[ServerView], given: str) -> ServerView:
+    found = _candidates([one for one in servers if one.name == given])
+    if not found and len(given) >= _AT_LEAST:
+        found = [one for one in servers if str(one.id).startswith(given.lower())]
+    if len(found) > 1:
+        ids = ", ".join(str(one.id)[:SHORT] for one in found)
+        raise Conflict(f"{given!r} may be any of {len(found)} servers; give the id of one: {ids}", field="server")
+    if not found:
+        raise NotFound(
+            f"no server has the name {given!r}, or an id that begins so (of which at least {_AT_LEAST} characters "
+            "are needed); `mainspring servers --all` shows all",
+            field="server",
+        )
+    return found[0]
+
+
+def _candidates(namesakes: list[ServerView]) -> list[ServerView]:
+    """The servers that a shared name means: those that run, else the silent ones, else the last that ended."""
+    for statuses in (("active", "draining"), ("silent",)):
+        if found := [one for one in namesakes if one.status in statuses]:
+            return found
+    return sorted(namesakes, key=lambda one: one.started_at)[-1:]
+
+
+# ── all of them ─────────────────────────────────────────────────────────────────────────────────
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -29,24 +182,11 @@ class Summary(msgspec.Struct, frozen=True):
     leader: Leader | None  # none while one is being elected
 
 
-_COUNTS = f"""
-    select {STATUS} as status, count(*) as servers from mainspring.server s
-     where s.status in ('active', 'draining') group by 1 order by 1
-"""
-_LEADER = """
-    select s.id, s.name, l.term, l.elected_at, l.lease_until
-      from mainspring.leader l join mainspring.server s on s.id = l.owner
-     where l.lease_until > mainspring.now()
-"""
-
-
 async def summary(conn: Connection) -> Summary:
-    counts = await conn.fetch(_COUNTS)
-    leader = await conn.fetchrow(_LEADER)
-    return Summary(
-        {row["status"]: row["servers"] for row in counts},
-        None if leader is None else Leader(*leader),
-    )
+    found = await servers(conn)
+    counts = Counter(one.status for one in found if one.status not in ("stopped", "dead"))
+    leaders = [Leader(one.id, one.name, *astuple(one.leadership)) for one in found if one.leadership is not None]
+    return Summary(dict(sorted(counts.items())), leaders[0] if leaders else None)
 
 
 # ── segments ────────────────────────────────────────────────────────────────────────────────────

@@ -5,6 +5,8 @@ Next: store/limits/waits.py
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -27,15 +29,9 @@ _LIVING = f"""
 """
 
 
-def _known(row: Any, due: int = 0, used: dict[str, float] | None = None) -> Known:
-    labels = msgspec.json.decode(row["labels"], type=dict[str, str])
-    offers = msgspec.json.decode(row["offers"], type=dict[str, float])
-    return Known(row["session"], row["name"], row["slots"], labels, offers, row["draining"], due, used or {})
-
-
 async def living(conn: Connection) -> list[Known]:
     """All agents with a lease, without their load."""
-    return [_known(row) for row in await conn.fetch(_LIVING)]
+    return views(Known, await conn.fetch(_LIVING), json=("labels", "offers"))
 
 
 async def drained(conn: Connection) -> frozenset[str]:
@@ -57,39 +53,21 @@ _HELD = f"""
 """
 
 
-class _Load:
-    """What one session holds."""
-
-    def __init__(self) -> None:
-        self.due = 0
-        self.running = 0
-        self.held = 0
-        self.used: dict[str, float] = {}
-
-    def add(self, row: Any) -> None:
-        self.due += row["due"]
-        self.running += row["running"]
-        self.held += row["held"]
-        for name, amount in msgspec.json.decode(row["needs"] or "{}", type=dict[str, float]).items():
-            self.used[name] = self.used.get(name, 0.0) + amount * row["held"]
-
-
-async def _loads(conn: Connection) -> dict[int, _Load]:
-    loads: dict[int, _Load] = {}
-    for row in await conn.fetch(_HELD):
-        loads.setdefault(row["session"], _Load()).add(row)
-    return loads
+async def _with_load(conn: Connection, rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Rows of sessions, each with what it holds."""
+    loads: dict[int, dict[str, Any]] = {}
+    for session, needs, *counts in await conn.fetch(_HELD):
+        load = loads.setdefault(session, {"holds": 0, "due": 0, "running": 0, "used": Counter()})
+        for name, count in zip(("holds", "due", "running"), counts, strict=True):
+            load[name] += count
+        for name, amount in msgspec.json.decode(needs or "{}").items():
+            load["used"][name] += amount * counts[0]
+    return [{**row, "holds": 0, "due": 0, "running": 0, "used": {}, **loads.get(row["session"], {})} for row in rows]
 
 
 async def loaded(conn: Connection) -> list[Known]:
     """All agents with a lease, with their load."""
-    loads = await _loads(conn)
-    nothing = _Load()
-    return [
-        _known(row, load.due, load.used)
-        for row in await conn.fetch(_LIVING)
-        for load in (loads.get(row["session"], nothing),)
-    ]
+    return views(Known, await _with_load(conn, await conn.fetch(_LIVING)), json=("labels", "offers"))
 
 
 # ── draining ────────────────────────────────────────────────────────────────────────────────────
@@ -182,13 +160,7 @@ _LISTING = f"""
 
 async def listing(conn: Connection, name: str | None = None) -> list[AgentView]:
     """The agents that live and those that were lost within the hour; or all that is known of one name."""
-    loads = await _loads(conn)
     rows = await conn.fetch(_LISTING, name)
     if name is not None and not rows:
         raise _no_agent(name)
-    return views(AgentView, ({**row, **_held(loads.get(row["session"]))} for row in rows), json=("labels", "offers"))
-
-
-def _held(load: _Load | None) -> dict[str, Any]:
-    load = load or _Load()
-    return {"holds": load.held, "running": load.running, "used": load.used}
+    return views(AgentView, await _with_load(conn, rows), json=("labels", "offers"))

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.model.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
+from mainspring.model.placement.placement import DEFAULT_STRATEGY, STRATEGIES
 from mainspring.store.postgres.database import Connection
 
 _STRATEGY = "placement"

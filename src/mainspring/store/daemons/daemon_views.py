@@ -88,10 +88,8 @@ def _state(row: Any) -> str:
 
 
 async def exists(conn: Connection, name: str) -> bool:
-    there: bool = await conn.fetchval(
-        "select exists (select from mainspring.schedule where namespace = 'default' and name = $1)", name
-    )
-    return there
+    found = "select from mainspring.schedule where namespace = 'default' and name = $1"
+    return bool(await conn.fetchval(f"select exists ({found})", name))
 
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:

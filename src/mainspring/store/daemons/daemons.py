@@ -26,8 +26,7 @@ _ANY = f"""
 
 async def any_there(conn: Connection) -> bool:
     """Whether there is any daemon, or a replica to stop."""
-    found: bool = await conn.fetchval(_ANY)
-    return found
+    return bool(await conn.fetchval(_ANY))
 
 
 # The unique index decides between two servers that create the same replica. Here and below each condition on another

@@ -12,11 +12,10 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import ValidationError
-from mainspring.model.daemons.daemons import Able, next_life
+from mainspring.model.daemons.daemons import next_life
 from mainspring.model.messages import Ending
 from mainspring.model.schedules.schedules import Policies
 from mainspring.model.tasks.pools import IS_DAEMON
@@ -53,23 +52,10 @@ async def due(conn: Connection, *, within: float, limit: int) -> list[Due]:
     return [Due(*row) for row in await conn.fetch(_DUE, within, limit)]
 
 
-_SESSIONS = """
-    select session, labels, offers from mainspring.agent a
-     where ended_at is null and lease_until > mainspring.now()
-       and not exists (select from mainspring.draining d where d.name = a.name)
-"""
 _HELD = f"""
     select schedule_id, session, count(*) from mainspring.task
      where {IS_DAEMON} and {IS_ACTIVE} group by schedule_id, session
 """
-
-
-async def sessions(conn: Connection) -> dict[int, Able]:
-    """All live sessions that do not drain, of all servers."""
-    return {
-        row["session"]: Able(msgspec.json.decode(row["labels"]), msgspec.json.decode(row["offers"]))
-        for row in await conn.fetch(_SESSIONS)
-    }
 
 
 async def held(conn: Connection) -> dict[tuple[int, int], int]:
@@ -107,12 +93,6 @@ async def claim(conn: Connection, placed: dict[int, int]) -> tuple[Claim, dict[i
     assert len(placed) <= BATCH_TOKENS
     rows = await conn.fetch(_CLAIM, list(placed), list(placed.values()))
     return as_claim([tuple(row)[:-1] for row in rows]), {row["job_id"]: row["version"] for row in rows}
-
-
-class _Life(NamedTuple):
-    failures: int
-    crashes: int
-    policies: Policies
 
 
 _LIVES = f"""
@@ -154,7 +134,7 @@ async def restart(conn: Connection, endings: Sequence[Ending]) -> list[Ending]:
     Returns the others: endings of other tasks, or of attempts that no longer hold their replica.
     """
     rows = await conn.fetch(_LIVES, [e.task for e in endings], [e.token for e in endings])
-    lives = {row["token"]: _Life(row["failures"], row["crashes"], _policies(row["policies"])) for row in rows}
+    lives = {row["token"]: (row["failures"], row["crashes"], _policies(row["policies"])) for row in rows}
     ours = [ending for ending in endings if ending.token in lives]
     if not ours:
         return list(endings)
@@ -174,7 +154,7 @@ def _policies(text: str) -> Policies:
         return Policies()
 
 
-async def _again(conn: Connection, endings: Sequence[Ending], lives: dict[int, _Life]) -> set[int]:
+async def _again(conn: Connection, endings: Sequence[Ending], lives: dict[int, tuple[int, int, Policies]]) -> set[int]:
     following = [next_life(ending, *lives[ending.token], random.random()) for ending in endings]
     rows = await conn.fetch(
         _AGAIN,

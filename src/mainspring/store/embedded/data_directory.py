@@ -180,7 +180,7 @@ class DataDirectory:
         ):
             raise self.failure("PostgreSQL cannot make its data directory")
         draft.rename(self.data)
-        _sync(self.directory)
+        sync(self.directory)
 
     def _write_settings(self, socket_directory: Path) -> None:
         # The socket directories are a list; its items are quoted again inside.
@@ -228,7 +228,8 @@ def _quoted(value: str) -> str:
     return f"'{escaped}'"
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
+    """Make renames within the directory durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

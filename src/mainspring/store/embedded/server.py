@@ -81,14 +81,9 @@ class Embedded:
         if users_lock is None:
             return
         os.close(users_lock)
-        with _starting(self.directory):
-            alone = _lock(self.directory / "users.lock")
-            if alone is None:
-                return
-            try:
+        with _starting(self.directory), _locked(self.directory / "users.lock") as alone:
+            if alone is not None:
                 _shut_down(self._files)
-            finally:
-                os.close(alone)
 
 
 def default_directory() -> Path:
@@ -110,16 +105,13 @@ def _find_or_launch(files: DataDirectory, wheel: Path) -> Postmaster:
                 files.directory,
             )
             return postmaster
-        server_lock = _lock(files.directory / "server.lock")
-        if server_lock is None:
-            continue  # it starts, recovers or stops: it will answer, or release the lock
-        try:
+        with _locked(files.directory / "server.lock") as server_lock:
+            if server_lock is None:
+                continue  # it starts, recovers or stops: it will answer, or release the lock
             if launched:
                 raise files.failure("PostgreSQL does not start")
             files.launch(wheel, server_lock)
             launched = True
-        finally:
-            os.close(server_lock)
     raise files.failure(f"PostgreSQL did not answer within {_START_SECONDS:.0f} s")
 
 
@@ -129,11 +121,10 @@ def _shut_down(files: DataDirectory) -> None:
         return  # it crashed; the next start recovers
     files.stop(postmaster)
     for _ in _polls(_STOP_SECONDS):
-        server_lock = _lock(files.directory / "server.lock")
-        if server_lock is not None:
-            os.close(server_lock)
-            files.clean_up(postmaster)
-            return
+        with _locked(files.directory / "server.lock") as server_lock:
+            if server_lock is not None:
+                files.clean_up(postmaster)
+                return
     log.warning("PostgreSQL in %s still shuts down after %.0f s", files.directory, _STOP_SECONDS)
 
 
@@ -164,15 +155,22 @@ def _check_reachable(directory: Path, account: Account) -> None:
 @contextmanager
 def _starting(directory: Path) -> Iterator[None]:
     for _ in _polls(_START_SECONDS + _STOP_SECONDS):
-        descriptor = _lock(directory / "start.lock")
-        if descriptor is not None:
-            break
-    else:
-        raise EmbeddedUnavailable(f"another process keeps {directory}/start.lock: end it and try again")
+        with _locked(directory / "start.lock") as descriptor:
+            if descriptor is not None:
+                yield
+                return
+    raise EmbeddedUnavailable(f"another process keeps {directory}/start.lock: end it and try again")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int | None]:
+    """An exclusive lock for the block, by its descriptor; None if it is taken."""
+    descriptor = _lock(path)
     try:
-        yield
+        yield descriptor
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _lock(path: Path, *, shared: bool = False) -> int | None:

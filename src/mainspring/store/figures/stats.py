@@ -25,13 +25,7 @@ async def stats(conn: Connection) -> dict[str, Any]:
           from mainspring.task_history
          where recorded_at > mainspring.now() - interval '1 hour' and attempt = 1 and started_at is not null
     """)
-    agents = await conn.fetch("""
-        select a.name, a.session, a.slots,
-               (select count(*) from mainspring.claim c cross join lateral unnest(c.tasks) as claimed(id)
-                  join mainspring.task t on t.id = claimed.id and t.session = a.session
-                 where c.session = a.session) as holds
-          from mainspring.agent a where a.ended_at is null and a.lease_until > mainspring.now() order by a.session
-    """)
+    agents = [agent for agent in await registry.listing(conn) if agent.status in ("active", "draining")]
     cluster = await cluster_views.summary(conn)
     return {
         "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
@@ -39,7 +33,7 @@ async def stats(conn: Connection) -> dict[str, Any]:
         "lateness_ms": lateness and dict(zip(("p50", "p99", "max"), (round(ms, 3) for ms in lateness), strict=True)),
         "servers": cluster.servers,
         "leader": cluster.leader,
-        "agents": [dict(agent) for agent in agents],
+        "agents": [{"name": a.name, "session": a.session, "slots": a.slots, "holds": a.holds} for a in agents],
         "waiting": await _waiting(conn),
         "maintenance": await chore_log.listing(conn),
         "tables": [table._asdict() for table in await vacuum.tables(conn)],

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import asyncpg
 
-from mainspring.model.limits.define_limits import MAX_RUNNING
+from mainspring.model.limits.limits import MAX_RUNNING
 from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import PARKED

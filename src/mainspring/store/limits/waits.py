@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
-from mainspring.model.limits.limits import Rate, plain_key
 from mainspring.model.placement.placement import Requirements, decode
 from mainspring.model.tasks.pools import DAEMON, IS_PARKED
 from mainspring.model.tasks.states import PENDING
@@ -19,6 +16,7 @@ from mainspring.model.tasks.waits import Limited, Wait, why, why_limited
 from mainspring.store.cluster.registry import loaded
 from mainspring.store.limits.release import LIMITS
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import views
 
 COUNTED = 1000  # waiting tasks of one pool at most
 
@@ -55,18 +53,9 @@ async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
     agents = await loaded(conn) if rows else []
     by_pool = {text: why(decode(text), agents) for text in {row["requirements"] for row in rows}}
     found = {row["id"]: by_pool[row["requirements"]] for row in rows}
-    for row in await conn.fetch(_LIMITED, tasks):
-        found[row["id"]] = why_limited(
-            Limited(
-                key=None if row["key"] is None else plain_key(row["key"]),
-                key_limit=row["key_limit"],
-                holders=row["holders"],
-                max_running=row["max_running"],
-                running=row["running"],
-                rate=None if row["rate"] is None else msgspec.json.decode(row["rate"], type=Rate),
-                next_in=row["next_in"],
-            )
-        )
+    limited = await conn.fetch(_LIMITED, tasks)
+    for row, task in zip(limited, views(Limited, limited, json=("rate",)), strict=True):
+        found[row["id"]] = why_limited(task)
     return {task: wait for task, wait in found.items() if wait is not None}
 
 

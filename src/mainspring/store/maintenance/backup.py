@@ -19,6 +19,7 @@ import asyncpg
 import psutil
 
 from mainspring.errors import AccessDenied, BackupFailed, Conflict, NotFound, ValidationError
+from mainspring.store.embedded.data_directory import sync
 from mainspring.store.maintenance.dump_programs import Programs, failure, last_lines, programs_for
 from mainspring.store.postgres.connect_errors import needs_direct
 from mainspring.store.postgres.database import Database
@@ -131,8 +132,4 @@ def _put(draft: Path, file: Path, *, replace: bool) -> None:
     else:
         draft.replace(file)
     with suppress(OSError):
-        folder = os.open(file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(file.parent)

@@ -82,13 +82,13 @@ class PrimaryConnector:
                     attempts, timeout=HEAD_START if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )
                 for attempt in done:
-                    host = attempts.pop(attempt)
+                    tried = attempts.pop(attempt)
                     try:
                         conn = attempt.result()
                     except MainspringError as error:
-                        faults[host] = error
+                        faults[tried] = error
                     else:
-                        self._prefer(host)
+                        self._hosts.sort(key=lambda other: other != tried)  # stable: the others keep their order
                         return conn
             raise _no_host_usable(faults)
         finally:
@@ -155,9 +155,6 @@ class PrimaryConnector:
             )
         if found["timeline"] and found["system"]:
             self._timelines.admit(conn, where, found["system"], int(found["timeline"], 16))
-
-    def _prefer(self, host: Host) -> None:
-        self._hosts.sort(key=lambda other: other != host)  # stable
 
 
 async def _fetch(conn: Connection, query: str) -> Any:

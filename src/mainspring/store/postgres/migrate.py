@@ -132,12 +132,10 @@ async def _migrate(conn: Connection, folder: Traversable) -> list[Migration]:
                     migration.name,
                     migration.checksum,
                 )
-    except BaseException:
+        return missing
+    finally:
         # close() also cancels the running statement; PostgreSQL would not notice a cut connection and keep the lock.
         await asyncio.shield(close(conn))
-        raise
-    await close(conn)
-    return missing
 
 
 async def _missing(conn: Connection, folder: Traversable) -> list[Migration]:

@@ -35,7 +35,9 @@ class Timelines:
         if timeline > before:
             self._seen[system] = timeline
             self._save()
-            self._cut_older(system, timeline)
+            for other, known in list(self._connections.items()):
+                if known[0] == system and known[1] < timeline:
+                    other.terminate()  # it is to the old primary: there are two primaries now
             if before:
                 log.warning("PostgreSQL failed over to %s, from timeline %d to %d", where, before, timeline)
         newest = self._seen[system]
@@ -48,12 +50,6 @@ class Timelines:
 
     def _way_out(self) -> str:
         return "" if self._file is None else f" (was it restored from a copy on purpose? Then remove {self._file})"
-
-    def _cut_older(self, system: str, timeline: int) -> None:
-        """Cut the connections to the old primary: there are two primaries now."""
-        for conn, known in list(self._connections.items()):
-            if known[0] == system and known[1] < timeline:
-                conn.terminate()
 
     def _save(self) -> None:
         """Write the file atomically. If that fails, only a restart of this process forgets."""

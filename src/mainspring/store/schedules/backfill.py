@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
+from mainspring.errors import InvalidTransition, ScheduleNotFound, ValidationError
 from mainspring.model.schedules.planning import INSTANT, arguments
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
-from mainspring.store.schedules.schedules import Stored
+from mainspring.store.schedules.schedules import Stored, chosen_scopes
 
 MOST = 100_000  # plan times × scopes in one backfill
 AT_ONCE = 1_000  # submitted in one statement
@@ -46,7 +46,12 @@ def plan_backfill(
             " or earlier",
             field="to",
         )
-    wanted = _scopes(schedule, scopes)
+    if not scopes and schedule.policies.provider is not None:
+        raise ValidationError(
+            f"scope: the scopes of {schedule.name!r} are told by its application; name those to fill with --scope",
+            field="scope",
+        )
+    wanted = chosen_scopes(schedule, scopes)
     most = MOST // len(wanted)
     plan_times = timing(schedule).between(start - INSTANT, end, most + 1)
     if len(plan_times) > most:
@@ -58,23 +63,6 @@ def plan_backfill(
             field="from",
         )
     return [(at, scope) for at in plan_times for scope in wanted]
-
-
-def _scopes(schedule: Schedule, given: Sequence[str]) -> tuple[str, ...]:
-    policies = schedule.policies
-    if policies.provider is not None:
-        if not given:
-            raise ValidationError(
-                f"scope: the scopes of {schedule.name!r} are told by its application; name those to fill with --scope",
-                field="scope",
-            )
-        return tuple(dict.fromkeys(given))
-    known = policies.scopes
-    for scope in given:
-        if scope not in known:
-            there = ", ".join(known[:10]) or "none"
-            raise Conflict(f"schedule {schedule.name!r} has no scope {scope!r}; it has: {there}", field="scope")
-    return tuple(dict.fromkeys(given)) or known or ("",)
 
 
 _WITH_TASK = """

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mainspring.errors import TaskNotFound
 from mainspring.model.schedules import story
 from mainspring.model.schedules.schedules import Overlap
-from mainspring.model.schedules.story import Cursor, FireStory, Past, Story, local
+from mainspring.model.schedules.story import FireStory, Past, Story, local
 from mainspring.model.schedules.timing import Timing, timing
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.fires import FireRow, UsedUp, last_decided, used_up, versions
@@ -93,8 +93,9 @@ def _expected(
         return enabled, "decided", [words]
     if used is not None and used.has(at):
         return False, "not_expected", [story.why_used_up(used.max_runs)]
-    cursor = Cursor(stored.next_plan_at, stored.enabled, stored.problem, stored.now)
-    status, why = story.undecided(past, at, cursor)
+    status, why = story.undecided(
+        past, at, stored.now, cursor=stored.next_plan_at, enabled=stored.enabled, problem=stored.problem
+    )
     return enabled, status, [words, why]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from mainspring.model.schedules.planning import Reason, Version
 from mainspring.model.schedules.story import Origin, Past
@@ -73,16 +73,9 @@ async def last_runs(conn: Connection, schedules: Sequence[int], now: datetime, l
 
 async def versions(conn: Connection, stored: Stored, since: datetime) -> list[Past]:
     """All versions that were in force at `since` or later, in order; the last one still is."""
-    older: Sequence[Version] = ()
-    if since <= stored.since:
-        older = await plans.older_versions(conn, stored.id, stored.schedule.name, since)
     current = Version(timing(stored.schedule), stored.schedule.policies, stored.enabled, stored.since)
-    return [_past(version) for version in (*older, current)]
-
-
-def _past(version: Version) -> Past:
-    assert isinstance(version.timing, Timing)  # the store creates no other
-    return Past(version, version.timing)
+    found = await plans.with_older(conn, stored.id, stored.schedule.name, current, since)
+    return [Past(version, cast(Timing, version.timing)) for version in found]  # the store creates no other
 
 
 class UsedUp(NamedTuple):

@@ -57,7 +57,9 @@ async def missing(
     since = max(since, stored.created_at)
     until = max(since, min(until, stored.now - GRACE))
     zone = timing(stored.schedule).zone
-    coming = await _expected(conn, stored, since, until)
+    versions = [past.version for past in await fires.versions(conn, stored, since)]
+    used_up = {id(version): await fires.used_up(conn, stored, version) for version in versions}
+    coming = _coming(versions, used_up, stored, since, until)
     found: list[Missing] = []
     count = checked = 0
     reached = since
@@ -86,12 +88,6 @@ async def missing(
 def unknown(stored: Stored, problem: str) -> Checked:
     """The result for a schedule whose plan times cannot be computed here."""
     return Checked(stored.schedule.name, stored.now, stored.now, 0, [], 0, complete=False, why=problem)
-
-
-async def _expected(conn: Connection, stored: Stored, since: datetime, until: datetime) -> Iterator[_Expected]:
-    versions = [past.version for past in await fires.versions(conn, stored, since)]
-    used_up = {id(version): await fires.used_up(conn, stored, version) for version in versions}
-    return _coming(versions, used_up, stored, since, until)
 
 
 def _coming(

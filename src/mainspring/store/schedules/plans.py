@@ -69,23 +69,14 @@ async def due(
 
 
 def _due(row: Any) -> Due:
+    id, number, name, kind, expression, timezone, text, cursor, since, runs, now, epoch = row
     its, problem = Policies(), None
     try:
-        its = policies(row["policies"])
+        its = policies(text)
     except ValidationError as error:
         problem = error.message
-    schedule = Schedule(row["name"], "", row["kind"], row["expression"], row["timezone"], its)
-    return Due(
-        row["id"],
-        row["version"],
-        schedule,
-        row["next_plan_at"],
-        row["since"],
-        row["runs"],
-        row["now"],
-        row["epoch"],
-        problem,
-    )
+    schedule = Schedule(name, "", kind, expression, timezone, its)
+    return Due(id, number, schedule, cursor, since, runs, now, epoch, problem)
 
 
 def policies(text: str) -> Policies:
@@ -107,14 +98,13 @@ async def versions(conn: Connection, due: Due) -> list[Version]:
     if due.problem is not None:
         raise ValidationError(due.problem)
     current = Version(timing(due.schedule), due.schedule.policies, True, due.since)
-    if due.cursor > due.since:
-        return [current]
-    return [*await older_versions(conn, due.id, due.schedule.name, due.cursor), current]
+    return await with_older(conn, due.id, due.schedule.name, current, due.cursor)
 
 
-async def older_versions(conn: Connection, id: int, name: str, cursor: datetime) -> list[Version]:
-    """Versions that were in force at `cursor` or later and no longer are."""
-    return [_version(name, row) for row in await conn.fetch(_VERSIONS, id, cursor)]
+async def with_older(conn: Connection, id: int, name: str, current: Version, at: datetime) -> list[Version]:
+    """The versions in force at an instant and since, in order; the current one is the last."""
+    rows = await conn.fetch(_VERSIONS, id, at) if at <= current.since else ()
+    return [*(_version(name, row) for row in rows), current]
 
 
 def _version(name: str, row: Any) -> Version:

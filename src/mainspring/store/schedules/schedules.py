@@ -19,7 +19,7 @@ from mainspring.errors import Conflict, InvalidTransition, JobNotFound, Schedule
 from mainspring.model.daemons.daemons import check_can_stay_up
 from mainspring.model.schedules.define_schedule import check_fires
 from mainspring.model.schedules.planning import INSTANT, LOOK_BEFORE, arguments
-from mainspring.model.schedules.schedules import Policies, Schedule
+from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
@@ -274,13 +274,11 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
     policies = stored.schedule.policies
     if stored.schedule.kind == "daemon":
         raise InvalidTransition(f"schedule {name!r} keeps replicas running; there is no single run", field="schedule")
-    wanted = tuple(scopes) or policies.scopes
-    if not wanted and policies.provider is not None:
+    if not scopes and policies.provider is not None:
         raise Conflict(
             f"the scopes of {name!r} are told by its application; name those to run with --scope", field="scope"
         )
-    _check_known(wanted, policies, name)
-    wanted = wanted or ("",)
+    wanted = chosen_scopes(stored.schedule, scopes)
     plan_time, times = stored.now, timing(stored.schedule)
     while True:
         # Only planners decide plan times; and another manual run may have taken this instant.
@@ -294,8 +292,11 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
         plan_time += INSTANT
 
 
-def _check_known(scopes: Sequence[str], policies: Policies, name: str) -> None:
-    unknown = [scope for scope in scopes if policies.provider is None and scope not in policies.scopes]
-    if unknown:
-        known = ", ".join(policies.scopes) or "none"
-        raise Conflict(f"schedule {name!r} has no scope {unknown[0]!r}; it has: {known}", field="scope")
+def chosen_scopes(schedule: Schedule, given: Sequence[str]) -> tuple[str, ...]:
+    """The scopes that a person names, each once, or all; Conflict if the schedule does not have one of them."""
+    known = schedule.policies.scopes
+    for scope in given if schedule.policies.provider is None else ():
+        if scope not in known:
+            there = ", ".join(known[:10]) or "none"
+            raise Conflict(f"schedule {schedule.name!r} has no scope {scope!r}; it has: {there}", field="scope")
+    return tuple(dict.fromkeys(given)) or known or ("",)

@@ -88,20 +88,9 @@ class Claim(NamedTuple):
 
 
 def as_armed(row: Any) -> Armed:
-    """An attempt from a row with ARMED_COLUMNS."""
-    return Armed(
-        task=row["id"],
-        token=row["token"],
-        job=row["job_id"],
-        attempt=row["attempt"],
-        fire_at=row["run_at"],
-        args=row["args"],
-        checkpoint=row["checkpoint"],
-        careful=row["crashes"] > 0,
-        plan_time=row["plan_time"],
-        scope=row["scope"],
-        daemon=row["daemon"],
-    )
+    """An attempt from a row that begins with ARMED_COLUMNS."""
+    id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, *_ = row
+    return Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon)
 
 
 def as_claim(rows: Sequence[Any]) -> Claim:

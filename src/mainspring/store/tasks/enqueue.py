@@ -7,8 +7,6 @@ Next: server/cluster/listener.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,7 +14,8 @@ from uuid import UUID
 from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, ValidationError
 from mainspring.model.messages import Held
 from mainspring.model.tasks.states import IS_ACTIVE
-from mainspring.store.postgres.database import Connection, translate
+from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.errors import translate, translating
 
 
 class Submission(NamedTuple):
@@ -49,53 +48,39 @@ class Submissions(NamedTuple):
     concurrency_key: str | None = None
 
 
-class _Call(NamedTuple):
-    function: str
-    parameters: tuple[tuple[str, str], ...]  # name and type, in the order of the submission's fields
-
-    def sql(self, style: str) -> str:
-        given = ", ".join(
-            f"{name} => " + style.format(number=number, type=type)
-            for number, (name, type) in enumerate(self.parameters, 1)
-        )
-        return f"select mainspring.{self.function}({given})"
-
-
-_OPTIONS = (("priority", "text"), ("run_at", "timestamptz"), ("delay", "interval"))
-_ENQUEUE = _Call(
-    "enqueue",
-    (
-        ("job", "text"),
-        ("args", "jsonb"),
-        *_OPTIONS,
-        ("key", "text"),
-        ("key_ttl", "interval"),
-        ("after", "bigint[]"),
-        ("concurrency_key", "text"),
-    ),
-)
-_ENQUEUE_MANY = _Call("enqueue_many", (("job", "text"), ("args", "jsonb[]"), *_OPTIONS, ("concurrency_key", "text")))
-
 _ASYNCPG, _PSYCOPG, _SQLALCHEMY = "${number}::{type}", "%s::{type}", "cast(:p{number} as {type})"
+_TYPES = {"run_at": "timestamptz", "delay": "interval", "key_ttl": "interval", "after": "bigint[]"}  # others are text
+
+
+def _call(kind: type[Submission | Submissions], style: str) -> str:
+    """SQL with a parameter for each field, which has the name of the function's own."""
+    function, args = ("enqueue", "jsonb") if kind is Submission else ("enqueue_many", "jsonb[]")
+    types = {**_TYPES, "args": args}
+    given = ", ".join(
+        f"{name} => " + style.format(number=number, type=types.get(name, "text"))
+        for number, name in enumerate(kind._fields, 1)
+    )
+    return f"select mainspring.{function}({given})"
+
+
 _PLAIN = "select mainspring.enqueue($1, $2::jsonb, $3)"
-_SQL = {call: call.sql(_ASYNCPG) for call in (_ENQUEUE, _ENQUEUE_MANY)}
+_SQL = {kind: _call(kind, _ASYNCPG) for kind in (Submission, Submissions)}
 
 
 async def submit(conn: Any, submission: Submission | Submissions) -> Any:
     """Insert within the caller's transaction; returns the id, or the list of ids."""
-    call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
-    with _our_errors():
+    with translating(_our_error):
         match _driver(conn):
             case "asyncpg" if isinstance(submission, Submission) and submission.is_plain:
                 return await conn.fetchval(_PLAIN, submission.job, submission.args, submission.priority)
             case "asyncpg":
-                return await conn.fetchval(_SQL[call], *submission)
+                return await conn.fetchval(_SQL[type(submission)], *submission)
             case "psycopg async":
                 async with conn.cursor(row_factory=_first) as cursor:
-                    await cursor.execute(call.sql(_PSYCOPG), submission)
+                    await cursor.execute(_call(type(submission), _PSYCOPG), submission)
                     return await cursor.fetchone()
             case "sqlalchemy async":
-                result = await conn.execute(*_for_sqlalchemy(call, submission))
+                result = await conn.execute(*_for_sqlalchemy(submission))
                 return result.scalar_one()
             case _:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
@@ -117,7 +102,7 @@ async def submit_and_claim(
     No batch: it is pending, because its job has limits or `server` owns no segment.
     """
     assert submission.is_plain
-    with _our_errors():
+    with translating(_our_error):
         row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session, server)
     return row["id"], row["batch"]
 
@@ -168,14 +153,13 @@ async def submit_for_attempt(
 
 def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
     """The same through a sync connection."""
-    call = _ENQUEUE if isinstance(submission, Submission) else _ENQUEUE_MANY
-    with _our_errors():
+    with translating(_our_error):
         match _driver(conn):
             case "psycopg":
                 with conn.cursor(row_factory=_first) as cursor:
-                    return cursor.execute(call.sql(_PSYCOPG), submission).fetchone()
+                    return cursor.execute(_call(type(submission), _PSYCOPG), submission).fetchone()
             case "sqlalchemy":
-                return conn.execute(*_for_sqlalchemy(call, submission)).scalar_one()
+                return conn.execute(*_for_sqlalchemy(submission)).scalar_one()
             case _:
                 raise ValidationError("conn: this is an async connection; use `await enqueue()`", field="conn")
 
@@ -223,25 +207,19 @@ def _driver(conn: Any) -> str:
     )
 
 
-def _for_sqlalchemy(call: _Call, submission: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+def _for_sqlalchemy(submission: Submission | Submissions) -> tuple[Any, dict[str, Any]]:
     from sqlalchemy import text
 
-    return text(call.sql(_SQLALCHEMY)), {f"p{number}": value for number, value in enumerate(submission, 1)}
+    return text(_call(type(submission), _SQLALCHEMY)), {
+        f"p{number}": value for number, value in enumerate(submission, 1)
+    }
 
 
-@contextmanager
-def _our_errors() -> Iterator[None]:
-    """Translate a driver's error into ours, also where SQLAlchemy wraps it."""
-    try:
-        yield
-    except MainspringError:
-        raise
-    except Exception as error:
-        ours: Exception | None = None
-        cause: BaseException | None = error
-        while cause is not None:  # the innermost is the driver's: those around it only add to its message
-            ours = translate(cause) or ours
-            cause = getattr(cause, "orig", None) or cause.__cause__
-        if ours is None:
-            raise
-        raise ours from error
+def _our_error(error: BaseException) -> MainspringError | None:
+    """The error of ours for a driver's, also where SQLAlchemy wraps it."""
+    ours: MainspringError | None = None
+    cause: BaseException | None = error
+    while cause is not None:  # the innermost is the driver's: those around it only add to its message
+        ours = translate(cause) or ours
+        cause = getattr(cause, "orig", None) or cause.__cause__
+    return ours

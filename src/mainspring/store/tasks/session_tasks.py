@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.states import IS_ACTIVE, RUNNING, CancelMode
-from mainspring.store.cluster.agents import Newcomer
+from mainspring.store.cluster.agents import Newcomer, insert
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.claims import ARMED_COLUMNS, as_armed
 
@@ -40,13 +40,9 @@ _TAKE_OVER = f"""
         select $12, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
         returning batch
     ), new as (
-        insert into mainspring.agent
-            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
-             heard_at)
-        values ($12, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11,
-                mainspring.now())
+        {insert("$12")}
     )
-    select (select batch from noted) as batch, {ARMED_COLUMNS} from taken t
+    select {ARMED_COLUMNS}, (select batch from noted) as batch from taken t
 """
 
 

@@ -47,5 +47,4 @@ _BUSY = f"""
 
 async def is_busy(conn: Connection) -> bool:
     """Whether a task is due or runs, a dependency is to be resolved, or a schedule is to be planned."""
-    busy: bool = await conn.fetchval(_BUSY)
-    return busy
+    return bool(await conn.fetchval(_BUSY))

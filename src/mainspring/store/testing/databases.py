@@ -73,14 +73,11 @@ async def embedded_server(directory: Path) -> str:
     """The DSN of an embedded server that runs until the process ends. Its data need not survive a power cut."""
     dsn = await asyncio.to_thread(_keep_embedded, directory)
     if dsn not in _swept:
-        conn = await Database(dsn).connect()
-        try:
+        async with Database(dsn).brief() as conn:
             for setting in ("fsync", "full_page_writes"):
                 if await conn.fetchval("select current_setting($1)", setting) != "off":
                     await conn.execute(f"alter system set {setting} = off")
             await conn.execute("select pg_reload_conf()")
-        finally:
-            await conn.close()
     return dsn
 
 
@@ -148,11 +145,8 @@ async def _template(conn: Connection, server: str) -> str:
 async def _fill(dsn: str) -> None:
     database = Database(dsn)
     await migrate(database)
-    conn = await database.connect()
-    try:
+    async with database.brief() as conn:
         await partitions.make_ahead(conn, days=3)
-    finally:
-        await conn.close()
 
 
 async def _exists(conn: Connection, name: str) -> bool:

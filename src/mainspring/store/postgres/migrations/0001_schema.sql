@@ -427,23 +427,15 @@ create trigger free_slots after delete on mainspring.task
     for each row when (old.job_slot is not null or old.key_slot is not null)
     execute function mainspring.free_slots();
 
-create function mainspring.check_concurrency_key(key text) returns void
-    language plpgsql immutable parallel safe
+-- Checks the concurrency key of a submission and returns the gated pool in which its task waits.
+create function mainspring.keyed_gate(namespace text, job text, pool integer, gated boolean, key text) returns integer
+    language plpgsql volatile
 as $$
 begin
     if length(key) not between 1 and 200 or key ~ '[[:cntrl:]]' then
         raise exception 'concurrency_key: 1 to 200 characters, none of them a control character'
             using errcode = 'MSV01';
     end if;
-end
-$$;
-
--- Checks the concurrency key of a submission and returns the gated pool in which its task waits.
-create function mainspring.keyed_gate(namespace text, job text, pool integer, gated boolean, key text) returns integer
-    language plpgsql volatile
-as $$
-begin
-    perform mainspring.check_concurrency_key(key);
     if gated then
         return pool;
     end if;
@@ -585,6 +577,8 @@ declare
     level      smallint;
     made       timestamptz := mainspring.now();
     due        timestamptz := made;
+    stored_key text;
+    is_named   boolean;
     ids        bigint[];
 begin
     select j.id, j.pool, j.priority, j.definition ? 'gate' as gated into definition from mainspring.job j
@@ -600,27 +594,20 @@ begin
         due := mainspring.due_at(run_at, delay, made);
     end if;
     perform mainspring.check_args(given) from unnest(args) given where mainspring.is_suspect(given);
-    if concurrency_key is null then
-        with inserted as (
-            insert into mainspring.task as t (run_at, created_at, job_id, pool, state, priority, args)
-            select due, made, definition.id, definition.pool, 1 /* pending */, level, given
-              from unnest(enqueue_many.args) given
-            returning t.id
-        )
-        select coalesce(array_agg(inserted.id order by inserted.id), '{}') into ids from inserted;
-    else
+    if concurrency_key is not null then
         definition.pool := mainspring.keyed_gate(namespace, job, definition.pool, definition.gated, concurrency_key);
         definition.gated := true;
-        with inserted as (
-            insert into mainspring.task as t
-                (run_at, created_at, job_id, pool, state, priority, args, concurrency_key, key_given)
-            select due, made, definition.id, definition.pool, 1 /* pending */, level, given,
-                   mainspring.key_within(enqueue_many.namespace, enqueue_many.concurrency_key), true
-              from unnest(enqueue_many.args) given
-            returning t.id
-        )
-        select coalesce(array_agg(inserted.id order by inserted.id), '{}') into ids from inserted;
+        stored_key := mainspring.key_within(namespace, concurrency_key);
+        is_named := true;
     end if;
+    with inserted as (
+        insert into mainspring.task as t
+            (run_at, created_at, job_id, pool, state, priority, args, concurrency_key, key_given)
+        select due, made, definition.id, definition.pool, 1 /* pending */, level, given, stored_key, is_named
+          from unnest(enqueue_many.args) given
+        returning t.id
+    )
+    select coalesce(array_agg(inserted.id order by inserted.id), '{}') into ids from inserted;
     if hint and due <= made + interval '5 seconds' then      -- the default lead
         perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
     end if;

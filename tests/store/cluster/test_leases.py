@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cluster import add_server, shift_clock
 
-from mainspring.store.cluster import agents, clock, dead_processes
+from mainspring.store.cluster import agents, leases
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import rescue
 
@@ -34,11 +34,11 @@ async def test_a_clock_that_is_set_back_makes_no_lease_longer(conn: Connection) 
     await agents.renew(conn, [agents.Vital(session, silent=3.0)], 15.0)
     await shift_clock(conn, -HOUR)
     assert min(await left(conn)) > HOUR, "so long nobody would be missed"
-    assert await clock.restart_future_leases(conn) == 2
+    assert await leases.restart_future_leases(conn) == 2
     server, agent = await left(conn)
     assert 14 < server <= 15, "all of it: nobody knows how much is left"
     assert 14 < agent <= 18.1
-    assert await clock.restart_future_leases(conn) == 0, "once"
+    assert await leases.restart_future_leases(conn) == 0, "once"
 
 
 async def test_an_expired_lease_stays_expired(conn: Connection) -> None:
@@ -46,8 +46,8 @@ async def test_an_expired_lease_stays_expired(conn: Connection) -> None:
     ended = await begin(conn)
     await agents.leave(conn, [ended])
     await shift_clock(conn, -HOUR)
-    await dead_processes.end(conn, ["a process"])
-    await clock.restart_future_leases(conn)
+    await leases.end(conn, ["a process"])
+    await leases.restart_future_leases(conn)
     assert await rescue.gone(conn) == [session]
 
 
@@ -56,4 +56,4 @@ async def test_a_clock_that_is_not_set_back_changes_nothing(conn: Connection, se
     await add_server(conn, "a", lease="15 s")
     await begin(conn)
     await shift_clock(conn, seconds)
-    assert await clock.restart_future_leases(conn) == 0
+    assert await leases.restart_future_leases(conn) == 0

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Generic, NamedTuple, ParamSpec
+from typing import Any, Generic, ParamSpec
 
 from mainspring.errors import StoreUnavailable
 
@@ -86,20 +86,11 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
                     await wake.wait()
 
 
-class Loop(NamedTuple):
-    """The arguments of `run_every`."""
-
-    interval: float
-    step: Step
-    wake: asyncio.Event | None = None
-    adaptive: bool = False
-
-
-async def run_all(loops: Iterable[Loop]) -> None:
+async def run_all(loops: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run the loops until cancelled. A bug in one ends them all."""
     async with asyncio.TaskGroup() as group:
         for loop in loops:
-            group.create_task(run_every(loop.interval, loop.step, loop.wake, adaptive=loop.adaptive))
+            group.create_task(loop)
 
 
 class Pace:

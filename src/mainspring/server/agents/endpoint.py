@@ -20,10 +20,10 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable, ValidationError
+from mainspring.model.messages import AgentMessage
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Database
-from mainspring.wire.codec import server_codec
 from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
@@ -129,7 +129,7 @@ class Endpoint:
     async def _talk(self, connection: ServerConnection) -> None:
         token = self._admitted.pop(connection)
         try:
-            await self._connections.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
+            await self._connections.serve(WebSocketChannel(connection, AgentMessage), process=None, token=token)
         except StoreUnavailable as error:
             log.warning("an agent cannot be served: %s", error)
             await connection.close(TRY_AGAIN_LATER, "PostgreSQL does not answer")

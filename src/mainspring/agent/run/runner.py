@@ -77,8 +77,7 @@ class Runner:
         if job is None:
             self._outbox.ended(endings.unknown_job(armed, self._clock.now()))
             return
-        attempt = Attempt(armed, job, self._outbox, self.database)
-        attempt.submissions = self._outbox.submissions
+        attempt = Attempt(armed, job, self._outbox, self.database, self._outbox.submissions)
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return

@@ -84,11 +84,8 @@ class Attempt(Struct, eq=False):
     def output(self, stream: int, data: bytes) -> None:
         self.reports.output(self, stream, data)
 
-    def note(self, progress: str | None, checkpoint: str | None) -> None:
-        self.reports.note(self, progress, checkpoint)
-
-    def report_health(self, healthy: bool) -> None:
-        self.reports.note(self, None, None, healthy)
+    def note(self, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
+        self.reports.note(self, progress, checkpoint, healthy)
 
 
 class AttemptFailed(Exception):

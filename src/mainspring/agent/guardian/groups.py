@@ -33,20 +33,16 @@ class Group:
         self.paused = False
         self.expired = False  # killed because the agent's lease expired
 
-    def pause(self) -> None:
-        self.paused = True
-        self._signal_all(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.paused = False
-        self._signal_all(signal.SIGCONT)
+    def pause(self, *, resume: bool) -> None:
+        self.paused = not resume
+        self._signal_all(signal.SIGCONT if resume else signal.SIGSTOP)
 
     def end(self, kill_at: float) -> None:
         """Send TERM; a paused group is resumed, or it would not receive it."""
         self.kill_at = kill_at
         signal_group(self.process.pid, signal.SIGTERM)
         if self.paused:
-            self.resume()
+            self.pause(resume=True)
 
     def kill(self) -> None:
         signal_group(self.process.pid, signal.SIGKILL)

@@ -146,10 +146,7 @@ class Guardian:
         """SIGSTOP or SIGCONT to all its processes. A group that is being ended is not paused."""
         group = self.groups.get(number)
         if group and group.kill_at == NEVER:
-            if resume:
-                group.resume()
-            else:
-                group.pause()
+            group.pause(resume=resume)
 
     def send(self, *report: Any) -> None:
         self.outgoing += json.dumps(report).encode() + b"\n"

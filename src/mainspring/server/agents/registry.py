@@ -12,6 +12,7 @@ import logging
 
 from mainspring.loops import Signal
 from mainspring.model.messages import Held, Recall
+from mainspring.model.placement.placement import Requirements, fits
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.session import AgentSession
@@ -40,11 +41,11 @@ class Registry:
         self.on_back: Signal[[]] = Signal()  # an agent's drain has ended
         gateway.on_joined.connect(self.wake.set)
 
-    @property
-    def elsewhere(self) -> list[Known]:
-        """Agents of other servers that take tasks."""
+    def elsewhere(self, requirements: Requirements) -> list[Known]:
+        """Agents of other servers that take tasks with these requirements."""
         here = self._gateway.sessions
-        return [agent for agent in self._agents if agent.session not in here and not agent.draining]
+        takers = (agent for agent in self._agents if agent.session not in here and not agent.draining)
+        return [agent for agent in takers if fits(requirements, agent.labels, agent.offers)]
 
     async def refresh(self) -> int:
         """Read the living agents; start or end the drain of those connected here."""

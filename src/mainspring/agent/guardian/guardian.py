@@ -28,9 +28,8 @@ import time
 from collections import deque
 from typing import Any
 
-from mainspring.agent.guardian.groups import NEVER, Group
+from mainspring.agent.guardian.groups import NEVER, Group, children, descendants, reap, signal_process, variables
 from mainspring.agent.guardian.launch import launch
-from mainspring.agent.guardian.process_table import children, descendants, reap, signal_process, variables
 
 LINGER = 0.5  # seconds between TERM and KILL for processes that outlive their command
 GIVE_UP = 5.0  # seconds after KILL; a process that is left then is a zombie or stuck in the kernel

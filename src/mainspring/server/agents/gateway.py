@@ -123,9 +123,7 @@ class Gateway:
 
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
         """The recorder has committed these: no session holds them any more."""
-        for ending in endings:
-            self._release(ending.task, ending.token)
-        for attempt in refused:
+        for attempt in (*endings, *refused):
             self._release(attempt.task, attempt.token)
         self.make_room()
 

@@ -57,23 +57,19 @@ class Registry:
         if back:
             self.on_back.send()
         sessions = [session for session in self._gateway.sessions.values() if session.name in drained]
-        for session in sessions:
-            self._recall(session)
+        self._recalled = {session.id: self._recall(session) for session in sessions}
         if sessions:
             async with self._database.acquire() as conn:
                 await replicas.leave(conn, [session.id for session in sessions])
-        here = {session.id for session in sessions}
-        self._recalled = {id: asked for id, asked in self._recalled.items() if id in here}
         return 0
 
-    def _recall(self, session: AgentSession) -> None:
+    def _recall(self, session: AgentSession) -> set[int]:
         """Recall all that it holds; what has started keeps running. A claim in flight may add more: see next time."""
         asked = self._recalled.get(session.id, set())
-        held = dict(session.held)
-        self._recalled[session.id] = set(held.values())
-        attempts = [Held(task, token) for task, token in held.items() if token not in asked]
+        attempts = [Held(task, token) for task, token in session.held.items() if token not in asked]
         if attempts:
             session.link.post([Recall(attempts)])
+        return set(session.held.values())
 
     async def warn_unrunnable(self) -> int:
         """Warn of due tasks that no agent of the cluster can run, for each pool once a minute."""

@@ -68,7 +68,7 @@ async def test_a_bug_in_one_loop_ends_them_all() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ExceptionGroup) as raised:
-        await loops.run_all([loops.Loop(5.0, idle), loops.Loop(5.0, broken)])
+        await loops.run_all([loops.run_every(5.0, idle), loops.run_every(5.0, broken)])
     assert raised.group_contains(ZeroDivisionError)
     assert ended == ["idle"]
 

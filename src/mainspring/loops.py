@@ -1,18 +1,21 @@
 """Loops: the one shape of a background loop, and how one part wakes another.
 
 A loop repeats a step that finds work; its wake-up is an `asyncio.Event`. A part that has news for others has a `Signal`
-for each kind of news. A part that must look again at a known time has an `Alarm`.
+for each kind of news. A part that must look again at a known time has an `Alarm`. Functions of the user that may hang
+are called `in_thread`.
 Next: server/dispatch/dispatcher.py
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
-from typing import Generic, NamedTuple, ParamSpec
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from mainspring.errors import StoreUnavailable
 
@@ -20,6 +23,7 @@ log = logging.getLogger("mainspring")
 
 Step = Callable[[], Awaitable[int]]
 News = ParamSpec("News")
+Result = TypeVar("Result")
 
 JUST_AFTER = 0.002  # seconds after its time that an alarm rings: what is due at an instant is not due before it
 
@@ -86,20 +90,27 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
                     await wake.wait()
 
 
-class Loop(NamedTuple):
-    """The arguments of `run_every`."""
-
-    interval: float
-    step: Step
-    wake: asyncio.Event | None = None
-    adaptive: bool = False
-
-
-async def run_all(loops: Iterable[Loop]) -> None:
+async def run_all(loops: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run the loops until cancelled. A bug in one ends them all."""
     async with asyncio.TaskGroup() as group:
         for loop in loops:
-            group.create_task(run_every(loop.interval, loop.step, loop.wake, adaptive=loop.adaptive))
+            group.create_task(loop)
+
+
+def in_thread(call: Callable[[], Result], name: str) -> asyncio.Future[Result]:
+    """Call in a new daemon thread: one that hangs blocks no pool and does not keep the process from exiting."""
+    result: concurrent.futures.Future[Result] = concurrent.futures.Future()
+    result.set_running_or_notify_cancel()  # a caller that gives up does not cancel it
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            result.set_exception(error if is_plain else RuntimeError(repr(error)))  # no future can hold the others
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return asyncio.wrap_future(result)
 
 
 class Pace:

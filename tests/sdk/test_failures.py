@@ -253,7 +253,7 @@ async def test_a_hook_that_raises_harms_nobody(app: App, records: Records) -> No
 async def test_a_hook_that_hangs_is_given_up_and_left_alone(
     app: App, records: Records, monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
-    monkeypatch.setattr(hooks.Hooks.__init__, "__defaults__", (0.05,))
+    monkeypatch.setattr(hooks, "HOOK_TIMEOUT", 0.05)
     calls: list[int] = []
     told: list[int] = []
     release = threading.Event()

@@ -22,7 +22,6 @@ from mainspring.model.messages import (
     ServerMessage,
 )
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
-from mainspring.wire.codec import agent_codec, server_codec
 from mainspring.wire.link import Link
 from mainspring.wire.websocket import MAX_FRAME, WebSocketChannel
 
@@ -51,7 +50,7 @@ async def websocket() -> AsyncIterator[Pair]:
     async with serve(talk, "127.0.0.1", 0, compression=None, max_size=MAX_FRAME) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         near = await connect(f"ws://127.0.0.1:{port}", compression=None, max_size=MAX_FRAME, proxy=None)
-        yield WebSocketChannel(near, agent_codec()), WebSocketChannel(await far, server_codec())
+        yield WebSocketChannel(near, ServerMessage), WebSocketChannel(await far, AgentMessage)
         await near.close()
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
+
 from mainspring.agent.timing.wheel import Timer
 from mainspring.model.messages import Armed, Submit
 from mainspring.model.tasks.jobs import Job
 
 Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
 StopReason = Literal["timeout", "cancelled", "lost", "shutdown", "restart", "unhealthy"]
-
-_NO_ARGS: dict[str, Any] = {}
 
 
 class Reports(Protocol):
@@ -38,51 +38,31 @@ class Submitter(Protocol):
     async def submit(self, request: Submit) -> list[int]: ...
 
 
-class Attempt:
+class Attempt(Struct, eq=False):
     """`stopping` is set once, before the executor's coroutine is cancelled."""
 
-    __slots__ = (
-        "args",
-        "armed",
-        "chunks",
-        "committed",
-        "database",
-        "grace",
-        "handle",
-        "job",
-        "lead",
-        "paused",
-        "prepared",
-        "reports",
-        "started_at",
-        "stopping",
-        "submissions",
-        "timeout_left",
-        "timer",
-        "transactions",
-        "waiting_since",
-    )
+    armed: Armed
+    job: Job
+    reports: Reports
+    database: str = ""  # its id: task 1 of another database is another task
+    submissions: Submitter | None = None
+    transactions: Transactions | None = None
+    prepared: Any = None  # set by Executor.prepare, read by Executor.run
+    args: dict[str, Any] = {}  # of a handler
+    lead: float = 0.0  # seconds from arming to its instant
+    timeout_left: float | None = None  # seconds, while it is paused
+    paused: bool = False
+    committed: bool = False  # by transaction(): the task has succeeded, whatever its handler does afterwards
+    waiting_since: float = 0.0  # for a slot, in boot time
+    started_at: float = 0.0  # zero until it runs
+    stopping: StopReason | None = None
+    handle: asyncio.Task[None] | None = None  # the worker that runs it
+    timer: Timer | None = None  # of its instant, then of its timeout
+    chunks: int = 0  # of output, so far
+    grace: float = 0.0  # of its job: seconds between the request to stop and the kill
 
-    def __init__(self, armed: Armed, job: Job, reports: Reports, database: str = "") -> None:
-        self.armed = armed
-        self.database = database  # its id: task 1 of another database is another task
-        self.job = job
-        self.reports = reports
-        self.prepared: Any = None  # set by Executor.prepare, read by Executor.run
-        self.args: dict[str, Any] = _NO_ARGS  # of a handler
-        self.transactions: Transactions | None = None
-        self.submissions: Submitter | None = None
-        self.lead = 0.0  # seconds from arming to its instant
-        self.timeout_left: float | None = None  # seconds, while it is paused
-        self.paused = False
-        self.committed = False  # by transaction(): the task has succeeded, whatever its handler does afterwards
-        self.waiting_since = 0.0  # for a slot, in boot time
-        self.started_at = 0.0  # zero until it runs
-        self.stopping: StopReason | None = None
-        self.handle: asyncio.Task[None] | None = None  # the worker that runs it
-        self.timer: Timer | None = None  # of its instant, then of its timeout
-        self.chunks = 0  # of output, so far
-        self.grace = job.definition.grace  # seconds between the request to stop and the kill
+    def __post_init__(self) -> None:
+        self.grace = self.job.definition.grace
 
     @property
     def is_waiting(self) -> bool:
@@ -104,11 +84,8 @@ class Attempt:
     def output(self, stream: int, data: bytes) -> None:
         self.reports.output(self, stream, data)
 
-    def note(self, progress: str | None, checkpoint: str | None) -> None:
-        self.reports.note(self, progress, checkpoint)
-
-    def report_health(self, healthy: bool) -> None:
-        self.reports.note(self, None, None, healthy)
+    def note(self, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:
+        self.reports.note(self, progress, checkpoint, healthy)
 
 
 class AttemptFailed(Exception):

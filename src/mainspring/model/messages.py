@@ -19,7 +19,7 @@ PROTOCOL = 1
 
 
 class Held(Struct, array_like=True, gc=False):
-    """The name of one attempt."""
+    """The name of one attempt; items about an attempt begin with it."""
 
     task: int
     token: int
@@ -28,11 +28,9 @@ class Held(Struct, array_like=True, gc=False):
 # ── from the agent ──────────────────────────────────────────────────────────────────────────────
 
 
-class Holding(Struct, array_like=True, gc=False):
+class Holding(Held, array_like=True, gc=False):
     """One attempt that the agent holds: armed (ASSIGNED), RUNNING, or ended and not yet acknowledged."""
 
-    task: int
-    token: int
     state: TaskState
 
 
@@ -61,9 +59,7 @@ class Heartbeat(Struct, tag="heartbeat", gc=False):
     draining: bool = False  # it takes nothing new
 
 
-class Start(Struct, array_like=True, gc=False):
-    task: int
-    token: int
+class Start(Held, array_like=True, gc=False):
     at: float
 
 
@@ -73,11 +69,9 @@ class Started(Struct, tag="started"):
     starts: list[Start]
 
 
-class Ending(Struct, array_like=True, gc=False):
+class Ending(Held, array_like=True, gc=False):
     """How one attempt ended. `state` is the outcome of the attempt; the server decides about retries."""
 
-    task: int
-    token: int
     job: int
     attempt: int
     state: TaskState
@@ -96,11 +90,9 @@ class Finished(Struct, tag="finished"):
     endings: list[Ending]
 
 
-class Note(Struct, array_like=True, gc=False):
+class Note(Held, array_like=True, gc=False):
     """Progress and checkpoint of a running attempt, as JSON; None keeps what is stored."""
 
-    task: int
-    token: int
     progress: str | None
     checkpoint: str | None
     healthy: bool | None = None  # the result of its health check, if that has changed
@@ -110,11 +102,9 @@ class Progress(Struct, tag="progress"):
     notes: list[Note]
 
 
-class Chunk(Struct, array_like=True, gc=False):
+class Chunk(Held, array_like=True, gc=False):
     """A piece of output: raw bytes, with stream (1 stdout, 2 stderr, 0 a remark of the agent) and time."""
 
-    task: int
-    token: int
     number: int
     stream: int
     at: float
@@ -149,6 +139,10 @@ class Submit(Struct, tag="submit"):
     after: list[int] | None = None
     concurrency_key: str | None = None
 
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.args))
+
 
 AgentMessage = Hello | Heartbeat | Started | Finished | Progress | Output | Refused | Submit
 
@@ -175,11 +169,9 @@ class Configure(Struct, tag="configure", gc=False):
     echo: float = 0.0  # `sent` of the heartbeat
 
 
-class Armed(Struct, array_like=True, gc=False):
+class Armed(Held, array_like=True, gc=False):
     """One attempt to fire at `fire_at`."""
 
-    task: int
-    token: int
     job: int
     attempt: int
     fire_at: float

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from mainspring.errors import StoreUnavailable
-from mainspring.loops import Loop, run_all
+from mainspring.loops import run_all, run_every
 from mainspring.model.messages import Ending
 from mainspring.model.placement.lead import Lead
 from mainspring.model.words.skew import DEFAULT_LIMIT
@@ -146,44 +147,44 @@ class Server:
 
     # ── loops ───────────────────────────────────────────────────────────────────────────────────
 
-    def _all_loops(self) -> Sequence[Loop]:
+    def _all_loops(self) -> Iterator[Coroutine[Any, Any, None]]:
         only = self.leader.only
-        return (
+        yield from (
             # the cluster
-            Loop(self.membership.beat_every, self.membership.beat),
-            Loop(self.leader.look_every, self.leader.step, self.leader.wake),
-            Loop(coordinator.LOOK_EVERY, only(self.coordinator.step), self.coordinator.wake),
-            Loop(MOVED_EVERY, self._segments_moved, self._segments_wake),
-            Loop(overflow.LOOK_EVERY, self.overflow.step),
+            run_every(self.membership.beat_every, self.membership.beat),
+            run_every(self.leader.look_every, self.leader.step, self.leader.wake),
+            run_every(coordinator.LOOK_EVERY, only(self.coordinator.step), self.coordinator.wake),
+            run_every(MOVED_EVERY, self._segments_moved, self._segments_wake),
+            run_every(overflow.LOOK_EVERY, self.overflow.step),
             # from a plan time to a pending task
-            Loop(PLAN_EVERY, self.planner.plan, self.planner.wake),
-            Loop(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
-            Loop(60.0, self.planner.warn_overdue),
-            Loop(PLAN_EVERY, self.overlap.step, self.overlap.wake),
-            Loop(1.0, self.dependencies.step, self.dependencies.wake),
-            Loop(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
-            Loop(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
+            run_every(PLAN_EVERY, self.planner.plan, self.planner.wake),
+            run_every(PLAN_EVERY, self.planner.ask_providers, self.planner.provider_wake),
+            run_every(60.0, self.planner.warn_overdue),
+            run_every(PLAN_EVERY, self.overlap.step, self.overlap.wake),
+            run_every(1.0, self.dependencies.step, self.dependencies.wake),
+            run_every(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
+            run_every(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
             # to the agents and back
-            Loop(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
-            Loop(self._poll, self.dispatcher.search_below, adaptive=True),
-            Loop(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
-            Loop(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
-            Loop(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
-            Loop(daemons.TRIM_EVERY, self.daemons.trim),
-            Loop(self._lease / 6, self.gateway.renew),
-            Loop(1.0, self.gateway.compact),
-            Loop(1.0, self.gateway.cancel, self.gateway.cancel_wake),
-            Loop(1.0, self.recorder.flush, self.recorder.wake),
+            run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
+            run_every(self._poll, self.dispatcher.search_below, adaptive=True),
+            run_every(broadcaster.LOOK_EVERY, self.broadcaster.step, self.broadcaster.wake),
+            run_every(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
+            run_every(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
+            run_every(daemons.TRIM_EVERY, self.daemons.trim),
+            run_every(self._lease / 6, self.gateway.renew),
+            run_every(1.0, self.gateway.compact),
+            run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
+            run_every(1.0, self.recorder.flush, self.recorder.wake),
             # recovery and cleaning
-            Loop(1.0, only(self.rescuer.step)),
-            Loop(1.0, self.dead_processes.step),
-            Loop(60.0, only(self.janitor.step)),
+            run_every(1.0, only(self.rescuer.step)),
+            run_every(1.0, self.dead_processes.step),
+            run_every(60.0, only(self.janitor.step)),
             # what the other loops read
-            Loop(2.0, self.catalogue.refresh, self.catalogue.wake),
-            Loop(2.0, self.registry.refresh, self.registry.wake),
-            Loop(5.0, self.registry.warn_unrunnable),
-            Loop(2.0, self.listener.step),
-            Loop(1.0, self.clock_loop.step),
+            run_every(2.0, self.catalogue.refresh, self.catalogue.wake),
+            run_every(2.0, self.registry.refresh, self.registry.wake),
+            run_every(5.0, self.registry.warn_unrunnable),
+            run_every(2.0, self.listener.step),
+            run_every(1.0, self.clock_loop.step),
         )
 
     # ── start and stop ──────────────────────────────────────────────────────────────────────────

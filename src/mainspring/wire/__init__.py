@@ -1,1 +1,1 @@
-"""Between server and agent: channels over memory and WebSocket, the acknowledged link, the codec, the clock."""
+"""Between server and agent: channels over memory and WebSocket, the acknowledged link, the clock."""

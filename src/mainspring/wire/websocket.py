@@ -1,6 +1,6 @@
-"""WebSocketChannel: the channel between machines. One frame is one binary message, without compression.
+"""WebSocketChannel: the channel between machines. One frame is one binary message: MessagePack, not compressed.
 
-agent/connection/connector.py connects, server/agents/endpoint.py listens.
+agent/connection/connector.py connects, server/agents/endpoint.py listens. Unknown messages are counted, never fatal.
 Next: wire/link.py
 """
 
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Generic
+from typing import Any, Generic
 
+import msgspec
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
+from mainspring.errors import MainspringError
 from mainspring.model.messages import Frame
 from mainspring.wire.channel import ChannelClosed, ChannelRefused, In, Out
-from mainspring.wire.codec import BadFrame, Codec
 
 log = logging.getLogger("mainspring")
 
@@ -28,15 +29,28 @@ LOG_FIRST = 10  # of them
 SEND_TIMEOUT = 30.0  # seconds for one frame: then the peer does not read
 
 
+_encode = msgspec.msgpack.Encoder().encode
+_open = msgspec.msgpack.Decoder(Frame[msgspec.Raw]).decode  # a bad message must not spoil the others
+
+
+class BadFrame(MainspringError):
+    """The peer sent something that is not a frame."""
+
+    code = "bad_frame"
+
+
 class WebSocketChannel(Generic[Out, In]):
-    def __init__(self, socket: Connection, codec: Codec[Out, In]) -> None:
+    """`incoming` is the union of the messages that the peer sends."""
+
+    def __init__(self, socket: Connection, incoming: Any) -> None:
         self._socket = socket
-        self._codec = codec
+        self._read = msgspec.msgpack.Decoder(incoming).decode
+        self._unknown = 0
 
     async def send(self, frame: Frame[Out]) -> None:
         try:
             async with asyncio.timeout(SEND_TIMEOUT):
-                await self._socket.send(self._codec.encode(frame))
+                await self._socket.send(_encode(frame))
         except ConnectionClosed as closed:
             raise _closed(closed) from None
         except TimeoutError:
@@ -45,20 +59,34 @@ class WebSocketChannel(Generic[Out, In]):
 
     async def receive(self) -> Frame[In]:
         try:
-            data = await self._socket.recv(decode=False)
-            before = self._codec.unknown
-            frame = self._codec.decode(data)
-            if before < self._codec.unknown <= LOG_FIRST:
-                log.warning("a message is not understood here, and left out; do the versions differ?")
-            if self._codec.unknown > MAX_UNKNOWN:
-                raise BadFrame(f"{self._codec.unknown} messages that are not understood here")
+            return self._decode(await self._socket.recv(decode=False))
         except ConnectionClosed as closed:
             raise _closed(closed) from None
         except BadFrame as error:
             log.warning("a connection is closed: %s", error)
             await self.refuse(error.message)
             raise ChannelClosed(error.message) from None
-        return frame
+
+    def _decode(self, data: bytes) -> Frame[In]:
+        """Raises BadFrame if it is not a frame; leaves out messages of unknown type or malformed ones."""
+        try:
+            frame = _open(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise BadFrame(f"not a frame: {error}") from None
+        if not 0 <= frame.sequence < 2**62:
+            raise BadFrame(f"a frame numbered {frame.sequence}")
+        messages: list[In] = []
+        for raw in frame.messages:
+            try:
+                messages.append(self._read(raw))
+            except (msgspec.DecodeError, RecursionError):
+                self._unknown += 1
+        if len(messages) < len(frame.messages):
+            if self._unknown > MAX_UNKNOWN:
+                raise BadFrame(f"{self._unknown} messages that are not understood here")
+            if self._unknown <= LOG_FIRST:
+                log.warning("a message is not understood here, and left out; do the versions differ?")
+        return Frame(frame.sequence, frame.ack, messages, frame.received)
 
     async def refuse(self, reason: str) -> None:
         await self._end(POLICY, reason.encode()[:120].decode(errors="ignore"))

@@ -137,6 +137,13 @@ async def test_stdin_is_the_text_of_the_spec_and_else_empty(
     assert recording.bytes(1) == (text or "").encode()
 
 
+async def test_stdin_with_bytes_that_are_no_text_reaches_the_command_unchanged(
+    executor: CommandExecutor, attempt_of: Make, recording: Recording
+) -> None:
+    await executor.run(attempt_of("cat", stdin=b"\xff\n".decode(errors="surrogateescape")))
+    assert recording.bytes(1) == b"\xff\n"
+
+
 @pytest.mark.parametrize("script", ["true", "exec <&-; true", "head -c 1 >/dev/null"])
 async def test_a_command_that_does_not_read_its_stdin_ends_all_the_same(
     executor: CommandExecutor, attempt_of: Make, script: str

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from mainspring.agent.guardian.process_table import descendants
+from mainspring.agent.guardian.groups import descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 

@@ -48,7 +48,6 @@ from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import tasks
 from mainspring.wire.channel import ChannelClosed
-from mainspring.wire.codec import agent_codec
 from mainspring.wire.link import Link
 from mainspring.wire.websocket import MAX_FRAME, WebSocketChannel
 
@@ -475,7 +474,7 @@ async def rogue(url: str, secret: str) -> AsyncIterator[Rogue]:
     socket = await connect(
         f"{url}/agent", additional_headers={"Authorization": f"Bearer {secret}"}, max_size=MAX_FRAME, proxy=None
     )
-    link: Link[AgentMessage, ServerMessage] = Link(WebSocketChannel(socket, agent_codec()))
+    link: Link[AgentMessage, ServerMessage] = Link(WebSocketChannel(socket, ServerMessage))
     await link.send([Hello("rogue", 5, {"nothing": "fits"}, instance="rogue")])
     _, [welcome] = await link.receive()
     assert isinstance(welcome, Welcome)

@@ -17,7 +17,6 @@ from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketExcept
 from mainspring.errors import AccessDenied, ValidationError
 from mainspring.model.messages import AgentMessage, ServerMessage
 from mainspring.wire.channel import Channel, ChannelClosed
-from mainspring.wire.codec import agent_codec
 from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
@@ -91,7 +90,7 @@ class Connector:
             raise ChannelClosed(f"{url} cannot be reached ({str(error) or type(error).__name__})") from None
         self._refusals = 0
         log.info("connected to %s", url)
-        return WebSocketChannel(socket, agent_codec())
+        return WebSocketChannel(socket, ServerMessage)
 
     def _refused(self, message: str) -> AccessDenied | ChannelClosed:
         """AccessDenied only once every server has refused."""

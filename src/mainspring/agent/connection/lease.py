@@ -13,34 +13,29 @@ class Lease:
     """Pure: the caller passes the time in."""
 
     def __init__(self) -> None:
-        self._length = 0.0
+        self.length = 0.0  # seconds of a whole lease; zero while there is none
         self._until = 0.0
 
     def renew(self, at: float, seconds: float) -> None:
         """It holds for `seconds` from `at`, when the request was sent. Responses may arrive out of order."""
-        self._length = self._length or seconds
+        self.length = self.length or seconds
         self._until = max(self._until, at + seconds)
 
     def forget(self) -> None:
-        self._length = self._until = 0.0
-
-    @property
-    def length(self) -> float:
-        """Seconds of a whole lease; zero while there is none."""
-        return self._length
+        self.length = self._until = 0.0
 
     @property
     def kill_at(self) -> float:
         """When the last process must have ended."""
-        return self._until - self._length * KILL_MARGIN
+        return self._until - self.length * KILL_MARGIN
 
     def is_ending(self, now: float) -> bool:
         """Whether it is time to stop the attempts."""
-        return bool(self._length) and now > self._until - self._length * MARGIN
+        return bool(self.length) and now > self._until - self.length * MARGIN
 
     def has_expired(self, now: float) -> bool:
         """Whether no attempt may run any more."""
-        return bool(self._length) and now > self.kill_at
+        return bool(self.length) and now > self.kill_at
 
     def grace(self, now: float) -> float:
         """Seconds that attempts may take to stop."""

@@ -15,7 +15,7 @@ from itertools import accumulate, takewhile
 from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.connection.submissions import Submissions, size_of
+from mainspring.agent.connection.submissions import Submissions
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
@@ -225,7 +225,7 @@ def weight(messages: Iterable[AgentMessage]) -> int:
             case Finished(endings):
                 size += sum(map(_payload, endings))
             case Submit():
-                size += size_of(message)
+                size += message.size
     return size
 
 

@@ -31,7 +31,7 @@ class Submissions:
 
     async def submit(self, request: Submit) -> list[int]:
         """The ids of the tasks, once they are committed. Lost connections do not submit them twice."""
-        size = size_of(request)
+        size = request.size
         if size > LARGEST:
             raise ValidationError(
                 f"args: {size / 2**20:.1f} MiB in one call; through a server at most {LARGEST >> 20} MiB: "
@@ -79,10 +79,6 @@ class Submissions:
         taken = []
         while self.unsent and room > 0:
             request = self.unsent.pop(next(iter(self.unsent)))
-            room -= size_of(request)
+            room -= request.size
             taken.append(request)
         return taken
-
-
-def size_of(request: Submit) -> int:
-    return sum(map(len, request.args))

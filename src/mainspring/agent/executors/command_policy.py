@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 
 from mainspring.agent.attempt import AttemptFailed
@@ -39,6 +40,9 @@ LOADS_CODE = frozenset(
     ]
 )
 OF_THE_AGENT = ("TMPDIR",)  # variables that another user must not inherit
+
+_user_refused = partial(AttemptFailed, "user_refused", final=True)
+_command_refused = partial(AttemptFailed, "command_refused", final=True)
 
 
 class CommandPolicy:
@@ -126,11 +130,3 @@ class CommandPolicy:
 
 def _absolute(path: str, cwd: str | None) -> str:
     return os.path.normpath(os.path.join(os.getcwd(), cwd or "", path))
-
-
-def _user_refused(message: str) -> AttemptFailed:
-    return AttemptFailed("user_refused", message, final=True)
-
-
-def _command_refused(message: str) -> AttemptFailed:
-    return AttemptFailed("command_refused", message, final=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 
-from mainspring.agent.executors.capture import PIECE, REMARK, STDOUT, Emit
+from mainspring.agent.executors.capture import REMARK, STDOUT, Capture, Emit
 
 HEAD = 1 << 20  # kept as output
 EXCERPT = 64 << 10  # of it, kept in the result
@@ -22,12 +22,12 @@ class Body:
 
     def __init__(self, emit: Emit, encoding: str = "", *, head: int = HEAD, excerpt: int = EXCERPT) -> None:
         self._emit = emit
+        self._capture = Capture(emit, head=head, tail=0)
         self._encoding = encoding.strip().lower()
         self._decoder: zlib._Decompress | None = None
         self._left = head
         self._excerpt_left = excerpt
         self._excerpt = bytearray()
-        self._waiting = bytearray()
         self._left_out = 0
         self._broken = ""
         self.received = 0  # bytes, compressed
@@ -68,15 +68,10 @@ class Body:
         if len(data) > self._excerpt_left:
             self.truncated = True
         self._excerpt_left -= min(len(data), self._excerpt_left)
-        self._waiting += data
-        while len(self._waiting) >= PIECE:
-            self._emit(STDOUT, bytes(self._waiting[:PIECE]))
-            del self._waiting[:PIECE]
+        self._capture.write(STDOUT, data)
 
     def close(self) -> None:
-        if self._waiting:
-            self._emit(STDOUT, bytes(self._waiting))
-            self._waiting.clear()
+        self._capture.close()
         if self._broken:
             self._emit(REMARK, self._broken.encode())
         if self._left_out:

@@ -1,8 +1,9 @@
-"""Groups: the processes of one command, which the guardian pauses and ends together.
+"""Groups: the processes of one command, which the guardian pauses and ends together; how processes are found, signalled
+and reaped.
 
 Most are in the process group of the leader. One that left it by setsid() is found as a descendant, or, once its
 parent has exited, by its environment variables.
-Next: agent/guardian/process_table.py
+Next: agent/run/endings.py
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-
-from mainspring.agent.guardian.process_table import children, descendants, signal_group, signal_process, variables
 
 NEVER = float("inf")
 ROUNDS = 20  # of looking for processes forked since the last round; a stopped process does not fork
@@ -33,20 +33,16 @@ class Group:
         self.paused = False
         self.expired = False  # killed because the agent's lease expired
 
-    def pause(self) -> None:
-        self.paused = True
-        self._signal_all(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.paused = False
-        self._signal_all(signal.SIGCONT)
+    def pause(self, *, resume: bool) -> None:
+        self.paused = not resume
+        self._signal_all(signal.SIGCONT if resume else signal.SIGSTOP)
 
     def end(self, kill_at: float) -> None:
         """Send TERM; a paused group is resumed, or it would not receive it."""
         self.kill_at = kill_at
         signal_group(self.process.pid, signal.SIGTERM)
         if self.paused:
-            self.resume()
+            self.pause(resume=True)
 
     def kill(self) -> None:
         signal_group(self.process.pid, signal.SIGKILL)
@@ -82,3 +78,70 @@ class Group:
         escaped = [pid for pid in children() if self.owns(variables(pid))]
         leader = [self.process.pid] if self.exit_code is None else []  # a reaped id may have been reused
         return descendants(*leader, *escaped)
+
+
+# ── the processes of the system ─────────────────────────────────────────────────────────────────
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """True if the group has a process that may be signalled (a zombie counts)."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def signal_process(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def reap(*, before: Callable[[int], None]) -> Iterator[tuple[int, int]]:
+    """Reap each child that has exited; `before` is called while its process id is still taken."""
+    with suppress(ChildProcessError):
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: called an instant after it
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                before(reaped[0])
+                yield reaped[0], os.waitstatus_to_exitcode(reaped[1])
+            return
+        while exited := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            before(exited.si_pid)
+            pid, status = os.waitpid(exited.si_pid, 0)
+            yield pid, os.waitstatus_to_exitcode(status)
+
+
+def children() -> list[int]:
+    """The guardian's, including orphans of commands, as it is their subreaper. Elsewhere than on Linux those go to
+    process 1, and a process that leaves its group is not found."""
+    return _listed("/proc/thread-self/children")
+
+
+def descendants(*roots: int) -> set[int]:
+    """These processes and everything below them."""
+    found: set[int] = set()
+    waiting = set(roots)
+    while waiting:
+        pid = waiting.pop()
+        found.add(pid)
+        with suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                waiting.update(_listed(f"/proc/{pid}/task/{thread}/children"))
+        waiting -= found
+    return found
+
+
+def variables(pid: int) -> set[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return set(file.read().split(b"\0"))
+    except OSError:
+        return set()
+
+
+def _listed(path: str) -> list[int]:
+    try:
+        with open(path, "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []

@@ -28,9 +28,8 @@ import time
 from collections import deque
 from typing import Any
 
-from mainspring.agent.guardian.groups import NEVER, Group
+from mainspring.agent.guardian.groups import NEVER, Group, children, descendants, reap, signal_process, variables
 from mainspring.agent.guardian.launch import launch
-from mainspring.agent.guardian.process_table import children, descendants, reap, signal_process, variables
 
 LINGER = 0.5  # seconds between TERM and KILL for processes that outlive their command
 GIVE_UP = 5.0  # seconds after KILL; a process that is left then is a zombie or stuck in the kernel
@@ -146,10 +145,7 @@ class Guardian:
         """SIGSTOP or SIGCONT to all its processes. A group that is being ended is not paused."""
         group = self.groups.get(number)
         if group and group.kill_at == NEVER:
-            if resume:
-                group.resume()
-            else:
-                group.pause()
+            group.pause(resume=resume)
 
     def send(self, *report: Any) -> None:
         self.outgoing += json.dumps(report).encode() + b"\n"

@@ -37,7 +37,7 @@ def launch(program: dict[str, Any], stdout: int, stderr: int, start_pipe: int | 
         options["pass_fds"] = (start_pipe,)
     with tempfile.TemporaryFile() if stdin is not None else open(os.devnull, "rb") as source:
         if stdin is not None:
-            source.write(stdin.encode("utf-8", "surrostart_pipeescape"))
+            source.write(stdin.encode("utf-8", "surrogateescape"))
             source.seek(0)
         return subprocess.Popen(
             program["argv"],

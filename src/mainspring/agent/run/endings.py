@@ -88,7 +88,5 @@ def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
 
 
 def unknown_job(armed: Armed, now: float) -> Ending:
-    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
-    ending.code = "unknown_job"
-    ending.error = "its job has been deleted"
-    return ending
+    code, error = "unknown_job", "its job has been deleted"
+    return Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now, code=code, error=error)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextvars import copy_context
 from types import TracebackType
 
 import msgspec
 
 from mainspring.agent.attempt import Attempt, AttemptFailed
-from mainspring.agent.run.hooks import Failure, FailureHook, Hooks
+from mainspring.agent.run.hooks import Failure, FailureHook, HookQueue
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import after_attempt
@@ -33,7 +34,7 @@ class Failures:
     def __init__(self, window: float = WINDOW) -> None:
         self._length = window
         self._counts: dict[str, int] = {}  # failures of each job since its window began
-        self._hooks = Hooks()
+        self._queues: dict[FailureHook, HookQueue] = {}
         self.hooks: Sequence[FailureHook] = ()  # of the application
 
     def report(self, attempt: Attempt, ending: Ending, error: BaseException) -> Ending:
@@ -46,10 +47,17 @@ class Failures:
             if self._may_log(attempt.job.name):
                 _log(attempt, ending, raised, final)
             if self.hooks and not attempt.committed:
-                self._hooks.put(self.hooks, _failure(attempt, ending, raised, final))
+                self._call_hooks(_failure(attempt, ending, raised, final))
         except Exception:
             log.exception("task %d: its failure could not be logged", ending.task)
         return ending
+
+    def _call_hooks(self, failure: Failure) -> None:
+        context = copy_context()  # so that the records of hooks carry job and task
+        for hook in self.hooks:
+            if hook not in self._queues:
+                self._queues[hook] = HookQueue(hook)
+            self._queues[hook].put(failure, context)
 
     def _may_log(self, job: str) -> bool:
         count = self._counts[job] = self._counts.get(job, 0) + 1
@@ -70,7 +78,7 @@ class Failures:
         """Log what was left out, and let the hooks end in bounded time."""
         for job in list(self._counts):
             self._end_window(job)
-        await self._hooks.close()
+        await asyncio.gather(*(queue.close() for queue in self._queues.values()))
 
 
 def _log(attempt: Attempt, ending: Ending, raised: BaseException | None, final: bool) -> None:

@@ -60,12 +60,12 @@ async def watch(attempt: Attempt, health: Health, checker: object, unhealthy: Ca
             failures = 0
             if not is_healthy:
                 is_healthy = True
-                attempt.report_health(True)
+                attempt.note(None, None, healthy=True)
         elif is_healthy or boottime() >= counts_from:
             failures += 1
             attempt.output(REMARK, f"health check failed ({failures} of {health.failures}): {wrong}\n".encode())
             if failures >= health.failures:
-                attempt.report_health(False)
+                attempt.note(None, None, healthy=False)
                 unhealthy(attempt)
                 return
 

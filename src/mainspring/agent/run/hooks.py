@@ -9,16 +9,17 @@ Next: agent/connection/outbox.py
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import inspect
 import logging
-import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextvars import Context, copy_context
+from collections.abc import Callable
+from contextvars import Context
+from functools import partial
 from typing import Any
 
 import msgspec
+
+from mainspring.loops import in_thread
 
 log = logging.getLogger("mainspring.job")
 
@@ -45,31 +46,12 @@ class Failure(msgspec.Struct, frozen=True):
 FailureHook = Callable[[Failure], Any]  # or a coroutine function
 
 
-class Hooks:
-    def __init__(self, timeout: float = HOOK_TIMEOUT) -> None:
-        self._timeout = timeout
-        self._queues: dict[FailureHook, _Queue] = {}
-
-    def put(self, hooks: Sequence[FailureHook], failure: Failure) -> None:
-        """Queue a call of each hook."""
-        context = copy_context()  # so that the records of hooks carry job and task
-        for hook in hooks:
-            if hook not in self._queues:
-                self._queues[hook] = _Queue(hook, self._timeout)
-            self._queues[hook].put(failure, context)
-
-    async def close(self) -> None:
-        """Finish the queues within CLOSE_TIMEOUT; log how many failures are left."""
-        await asyncio.gather(*(queue.close() for queue in self._queues.values()))
-
-
-class _Queue:
+class HookQueue:
     """The failures that wait for one hook."""
 
-    def __init__(self, hook: FailureHook, timeout: float) -> None:
+    def __init__(self, hook: FailureHook) -> None:
         self._hook = hook
         self._name = getattr(hook, "__qualname__", repr(hook))
-        self._timeout = timeout
         self._waiting: deque[tuple[Failure, Context]] = deque()
         self._working: asyncio.Task[None] | None = None
         self._stuck: asyncio.Future[Any] | None = None  # a call that has exceeded its timeout
@@ -103,27 +85,27 @@ class _Queue:
         if self._stuck is not None and not self._stuck.done():
             self._dropped += 1
             return
-        loop = asyncio.get_running_loop()
         call: asyncio.Future[Any]
         context = context.copy()  # the original is shared with the other hooks
         if _is_async(self._hook):
-            call = loop.create_task(self._hook(failure), context=context)
+            call = asyncio.get_running_loop().create_task(self._hook(failure), context=context)
         else:
-            call = _in_thread(loop, lambda: context.run(self._hook, failure))
+            call = in_thread(partial(context.run, self._hook, failure), "mainspring-on-failure")
         try:
-            await asyncio.wait([call], timeout=self._timeout)
+            await asyncio.wait([call], timeout=HOOK_TIMEOUT)
         except asyncio.CancelledError:
             call.cancel()
             raise
         if call.done():
             _log_error(self._name, call)
             return
-        log.error("on_failure: %s did not end within %g s", self._name, self._timeout)
+        log.error("on_failure: %s did not end within %g s", self._name, HOOK_TIMEOUT)
         self._stuck = call
         if isinstance(call, asyncio.Task):
             call.cancel()
 
     async def close(self) -> None:
+        """Finish the queue within CLOSE_TIMEOUT; log how many failures are left."""
         if self._working is None:
             return
         await asyncio.wait([self._working], timeout=CLOSE_TIMEOUT)
@@ -137,21 +119,6 @@ class _Queue:
 
 def _is_async(hook: Any) -> bool:
     return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
-
-
-def _in_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
-    """In a daemon thread, so that a hook that hangs does not keep the process from exiting."""
-    ended: concurrent.futures.Future[Any] = concurrent.futures.Future()
-
-    def call() -> None:
-        try:
-            ended.set_result(function())
-        except BaseException as error:
-            ended.set_exception(RuntimeError("StopIteration") if isinstance(error, StopIteration) else error)
-
-    future = asyncio.wrap_future(ended, loop=loop)
-    threading.Thread(target=call, name="mainspring-on-failure", daemon=True).start()
-    return future
 
 
 def _log_error(name: str, call: asyncio.Future[Any]) -> None:

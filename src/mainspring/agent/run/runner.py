@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 
 from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, StopReason
@@ -77,8 +77,7 @@ class Runner:
         if job is None:
             self._outbox.ended(endings.unknown_job(armed, self._clock.now()))
             return
-        attempt = Attempt(armed, job, self._outbox, self.database)
-        attempt.submissions = self._outbox.submissions
+        attempt = Attempt(armed, job, self._outbox, self.database, self._outbox.submissions)
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return
@@ -212,19 +211,19 @@ class Runner:
         self._drop(attempt)
         self._outbox.refused(attempt.armed, reason)
 
-    def _find(self, held: Held) -> Attempt | None:
-        attempt = self._held.get(held.task)
-        return attempt if attempt is not None and attempt.armed.token == held.token else None
+    def _find(self, attempts: list[Held]) -> Iterator[Attempt]:
+        """Those of these attempts that are held here."""
+        for held in attempts:
+            attempt = self._held.get(held.task)
+            if attempt is not None and attempt.armed.token == held.token:
+                yield attempt
 
     def cancel(self, attempts: list[Held], *, kill: bool = False, restart: bool = False) -> None:
         """End the attempts that wait, stop those that run; with `kill`, without grace.
 
         With `restart` they will run again: those that wait are refused, not ended.
         """
-        for held in attempts:
-            attempt = self._find(held)
-            if attempt is None:
-                continue
+        for attempt in self._find(attempts):
             if kill:
                 attempt.grace = 0.0
             if attempt.is_waiting and restart:
@@ -239,13 +238,12 @@ class Runner:
 
     def pause(self, attempts: list[Held], *, resume: bool) -> None:
         """Pause or resume running attempts. Paused time does not count towards a timeout."""
-        for held in attempts:
-            attempt = self._find(held)
-            if attempt is None or attempt.is_waiting or attempt.stopping is not None:
+        for attempt in self._find(attempts):
+            if attempt.is_waiting or attempt.stopping is not None:
                 continue
             if not self._executor(attempt).pause(attempt, resume=resume):
                 if not resume:  # a server resumes all attempts of an agent that reconnects
-                    log.info("task %d cannot be paused: only commands can", held.task)
+                    log.info("task %d cannot be paused: only commands can", attempt.armed.task)
                 continue
             attempt.paused = not resume
             if resume and attempt.timeout_left is not None:
@@ -258,9 +256,8 @@ class Runner:
 
     def recall(self, attempts: list[Held]) -> None:
         """Refuse those of these attempts that have not started."""
-        for held in attempts:
-            attempt = self._find(held)
-            if attempt is not None and attempt.is_waiting:
+        for attempt in self._find(attempts):
+            if attempt.is_waiting:
                 self._refuse(attempt, "recalled")
 
     def drain(self) -> None:

@@ -20,10 +20,10 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable, ValidationError
+from mainspring.model.messages import AgentMessage
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Database
-from mainspring.wire.codec import server_codec
 from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
@@ -60,7 +60,22 @@ class Endpoint:
     async def bind(self) -> None:
         """Bind the address; accept no connection yet."""
         try:
-            self._server = await self._serve()
+            self._server = await serve(
+                self._talk,
+                self._host,
+                self._port,
+                ssl=self._tls,
+                start_serving=False,
+                process_request=self._admit,
+                origins=[None],  # refuses browsers, which send an Origin header
+                compression=None,
+                max_size=MAX_FRAME,
+                write_limit=WRITE_LIMIT,
+                ping_interval=None,  # the protocol has its own heartbeats
+                open_timeout=10,
+                close_timeout=2,
+                server_header=None,
+            )
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise ValidationError(
@@ -74,24 +89,6 @@ class Endpoint:
         port = next(iter(self._server.sockets)).getsockname()[1]
         host = socket.gethostname() if self._host in ("0.0.0.0", "::", "") else self._host
         return f"{'ws' if self._tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{port}"
-
-    async def _serve(self) -> Server:
-        return await serve(
-            self._talk,
-            self._host,
-            self._port,
-            ssl=self._tls,
-            start_serving=False,
-            process_request=self._admit,
-            origins=[None],  # refuses browsers, which send an Origin header
-            compression=None,
-            max_size=MAX_FRAME,
-            write_limit=WRITE_LIMIT,
-            ping_interval=None,  # the protocol has its own heartbeats
-            open_timeout=10,
-            close_timeout=2,
-            server_header=None,
-        )
 
     async def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """None admits the connection; a response refuses it."""
@@ -129,7 +126,7 @@ class Endpoint:
     async def _talk(self, connection: ServerConnection) -> None:
         token = self._admitted.pop(connection)
         try:
-            await self._connections.serve(WebSocketChannel(connection, server_codec()), process=None, token=token)
+            await self._connections.serve(WebSocketChannel(connection, AgentMessage), process=None, token=token)
         except StoreUnavailable as error:
             log.warning("an agent cannot be served: %s", error)
             await connection.close(TRY_AGAIN_LATER, "PostgreSQL does not answer")

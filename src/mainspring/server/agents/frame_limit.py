@@ -6,14 +6,11 @@ Next: server/agents/connection.py
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, TypeVar
+from typing import Generic
 
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.channel import Channel, ChannelClosed, In, Out
 from mainspring.wire.clock import boottime
-
-Out = TypeVar("Out")
-In = TypeVar("In")
 
 RATE = 2000.0  # frames a second, sustained; frames are batches, so an agent at full speed sends 200
 BURST = 4000.0
@@ -50,9 +47,7 @@ class LimitedChannel(Generic[Out, In]):
     def __init__(self, channel: Channel[Out, In]) -> None:
         self._channel = channel
         self._limit = FrameLimit()
-
-    async def send(self, frame: Frame[Out]) -> None:
-        await self._channel.send(frame)
+        self.send, self.refuse, self.close, self.abort = channel.send, channel.refuse, channel.close, channel.abort
 
     async def receive(self) -> Frame[In]:
         frame = await self._channel.receive()
@@ -64,12 +59,3 @@ class LimitedChannel(Generic[Out, In]):
         if pause:
             await asyncio.sleep(pause)
         return frame
-
-    async def refuse(self, reason: str) -> None:
-        await self._channel.refuse(reason)
-
-    async def close(self) -> None:
-        await self._channel.close()
-
-    def abort(self) -> None:
-        self._channel.abort()

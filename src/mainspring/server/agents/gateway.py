@@ -18,17 +18,56 @@ from mainspring.loops import Signal
 from mainspring.model.messages import Armed, Cancel, Drain, Ending, Held
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements, fits
-from mainspring.server.agents.inflight import InFlight
 from mainspring.server.agents.session import AgentSession, stop_message
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
-from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.postgres.database import STATEMENT_TIMEOUT, Connection, Database
 from mainspring.store.tasks import broadcasts, claims, rescue, session_tasks
 from mainspring.store.tasks.claims import Claim
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
+
+MAY_COMMIT_FOR = STATEMENT_TIMEOUT + 5.0  # seconds after its answer was lost in which a claim may still commit
+
+Mark = dict[int, int]  # by session, the last batch that was known when a claim began
+
+
+class InFlight:
+    """Claims that the database has not answered. What they may have taken is unknown until it does."""
+
+    def __init__(self) -> None:
+        self._claiming: list[Mark] = []
+        self._unanswered: list[tuple[float, Mark]] = []  # with the time until which each may still commit
+
+    @contextmanager
+    def claiming(self, mark: Mark) -> Iterator[None]:
+        """Around a claim: what it may have taken counts as unknown until its answer is armed."""
+        self._claiming.append(mark)
+        try:
+            yield
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._unanswered.append((boottime() + MAY_COMMIT_FOR, mark))  # it may have committed, or may do so yet
+            raise
+        finally:
+            self._claiming.remove(mark)
+
+    def known(self, session: int, batch: int) -> int:
+        """The last batch of a session, at most `batch`, up to which every claim has been answered."""
+        marks = self._claiming + [mark for _, mark in self._unanswered]
+        return min([batch, *(mark[session] for mark in marks if session in mark)])
+
+    @property
+    def any_unanswered(self) -> bool:
+        """Whether the answer to a claim was lost, so that it may have taken tasks unknown to this server."""
+        self._unanswered = [(until, mark) for until, mark in self._unanswered if until > boottime()]
+        return bool(self._unanswered)
+
+    @property
+    def any_under_way(self) -> bool:
+        """Whether a claim is under way whose answer may still arrive."""
+        return bool(self._claiming)
 
 
 class Gateway:
@@ -84,9 +123,7 @@ class Gateway:
 
     def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
         """The recorder has committed these: no session holds them any more."""
-        for ending in endings:
-            self._release(ending.task, ending.token)
-        for attempt in refused:
+        for attempt in (*endings, *refused):
             self._release(attempt.task, attempt.token)
         self.make_room()
 

@@ -12,6 +12,7 @@ import logging
 
 from mainspring.loops import Signal
 from mainspring.model.messages import Held, Recall
+from mainspring.model.placement.placement import Requirements, fits
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.session import AgentSession
@@ -40,11 +41,11 @@ class Registry:
         self.on_back: Signal[[]] = Signal()  # an agent's drain has ended
         gateway.on_joined.connect(self.wake.set)
 
-    @property
-    def elsewhere(self) -> list[Known]:
-        """Agents of other servers that take tasks."""
+    def elsewhere(self, requirements: Requirements) -> list[Known]:
+        """Agents of other servers that take tasks with these requirements."""
         here = self._gateway.sessions
-        return [agent for agent in self._agents if agent.session not in here and not agent.draining]
+        takers = (agent for agent in self._agents if agent.session not in here and not agent.draining)
+        return [agent for agent in takers if fits(requirements, agent.labels, agent.offers)]
 
     async def refresh(self) -> int:
         """Read the living agents; start or end the drain of those connected here."""
@@ -56,23 +57,19 @@ class Registry:
         if back:
             self.on_back.send()
         sessions = [session for session in self._gateway.sessions.values() if session.name in drained]
-        for session in sessions:
-            self._recall(session)
+        self._recalled = {session.id: self._recall(session) for session in sessions}
         if sessions:
             async with self._database.acquire() as conn:
                 await replicas.leave(conn, [session.id for session in sessions])
-        here = {session.id for session in sessions}
-        self._recalled = {id: asked for id, asked in self._recalled.items() if id in here}
         return 0
 
-    def _recall(self, session: AgentSession) -> None:
+    def _recall(self, session: AgentSession) -> set[int]:
         """Recall all that it holds; what has started keeps running. A claim in flight may add more: see next time."""
         asked = self._recalled.get(session.id, set())
-        held = dict(session.held)
-        self._recalled[session.id] = set(held.values())
-        attempts = [Held(task, token) for task, token in held.items() if token not in asked]
+        attempts = [Held(task, token) for task, token in session.held.items() if token not in asked]
         if attempts:
             session.link.post([Recall(attempts)])
+        return set(session.held.values())
 
     async def warn_unrunnable(self) -> int:
         """Warn of due tasks that no agent of the cluster can run, for each pool once a minute."""

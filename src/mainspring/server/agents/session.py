@@ -236,7 +236,7 @@ class AgentSession:
         """The message that arms `tasks`, with the jobs that the agent does not know yet."""
         jobs = []
         for id in {armed.job for armed in tasks}:
-            job = catalogue.job(id)
+            job = catalogue.jobs.get(id)
             if job is not None and (id, job.version) not in self._known_jobs:
                 self._known_jobs.add((id, job.version))
                 jobs.append(job)

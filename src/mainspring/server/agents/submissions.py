@@ -55,7 +55,7 @@ class Submissions:
         """Queue a request. Raises ChannelClosed if the agent has more of them in flight than any honest one."""
         queue = self._queues.setdefault(session, _Queue())
         queue.requests.append(request)
-        queue.bytes += _size(request)
+        queue.bytes += request.size
         if len(queue.requests) > MOST_WAITING or queue.bytes > MOST_BYTES:
             raise ChannelClosed("more submissions than any agent sends")
         if queue.worker is None or queue.worker.done():
@@ -76,7 +76,7 @@ class Submissions:
                 await asyncio.sleep(RETRY_AFTER)
                 continue
             queue.requests.popleft()
-            queue.bytes -= _size(request)
+            queue.bytes -= request.size
             session.link.post([answer])
 
     async def _answer(self, session: AgentSession, request: Submit) -> Submitted | None:
@@ -113,7 +113,3 @@ def _submission(request: Submit) -> Submission | Many:
     return Submission(
         request.job, args, request.priority, run_at, delay, request.key, ttl, request.after, request.concurrency_key
     )
-
-
-def _size(request: Submit) -> int:
-    return sum(map(len, request.args))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 
 from mainspring.model.placement.placement import DEFAULT_STRATEGY, Requirements
 from mainspring.model.tasks.jobs import Definition, Job
@@ -21,7 +20,7 @@ log = logging.getLogger("mainspring")
 class Catalogue:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._jobs: dict[int, Job] = {}
+        self.jobs: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
         self._unreadable: dict[str, str] = {}  # by name, why: logged once
         self.pools: dict[int, Requirements] = {}  # whose tasks are claimed
@@ -36,26 +35,19 @@ class Catalogue:
             readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)
             self.strategy = await settings.strategy(conn)
-        self._jobs = {job.id: job for job in readable}
+        self.jobs = {job.id: job for job in readable}
         for name in unreadable.keys() - self._unreadable.keys():
             log.error("job %r cannot be read, and its tasks do not run: %s", name, unreadable[name])
         self._unreadable = unreadable
         self.broadcast_pools = {id for id, requirements in pools.items() if requirements.placement.broadcast}
         self.pools = {id: requirements for id, requirements in pools.items() if id not in self.broadcast_pools}
-        self.needs = {job.id: needs for job in self._jobs.values() if (needs := job.definition.placement.needs)}
-        self._by_name = {job.name: job for job in self._jobs.values() if job.namespace == "default"}
+        self.needs = {job.id: needs for job in self.jobs.values() if (needs := job.definition.placement.needs)}
+        self._by_name = {job.name: job for job in self.jobs.values() if job.namespace == "default"}
         return 0
-
-    @property
-    def jobs(self) -> Iterable[Job]:
-        return self._jobs.values()
-
-    def job(self, id: int) -> Job | None:
-        return self._jobs.get(id)
 
     def named(self, name: str) -> Job | None:
         return self._by_name.get(name)
 
     def definition(self, id: int) -> Definition | None:
-        job = self._jobs.get(id)
+        job = self.jobs.get(id)
         return None if job is None else job.definition

@@ -17,7 +17,7 @@ from mainspring.server.cluster.clock import measure
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import leases, segments
-from mainspring.store.cluster.segments import Segment, Transfer
+from mainspring.store.cluster.segments import Transfer
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
@@ -27,6 +27,7 @@ LOOK_EVERY = 1.0  # seconds
 # Of a lease: how long a new leader, or any leader after the clock was set forward, waits before it marks servers dead.
 # After an outage of the database all leases may have expired: living servers renew theirs within this time.
 PATIENCE = 1 / 3
+REASONS = {None: "free", "active": "balance", "dead": "dead"}  # of a move, by the status of the last owner
 
 
 class Coordinator:
@@ -53,7 +54,9 @@ class Coordinator:
             owners = {segment.id: segment.owner for segment in found}
             new = assign(owners, servers)
             moves = [
-                Transfer(segment.id, segment.epoch, segment.owner, new[segment.id], _reason(segment))
+                Transfer(
+                    segment.id, segment.epoch, segment.owner, new[segment.id], REASONS.get(segment.status, "stopped")
+                )
                 for segment in found
                 if segment.id in new
             ]
@@ -61,15 +64,3 @@ class Coordinator:
         if moved:
             log.info("%d segments moved; %d servers share all of them", moved, len(servers))
         return 0
-
-
-def _reason(segment: Segment) -> str:
-    match segment.status:
-        case None:
-            return "free"
-        case "active":
-            return "balance"
-        case "dead":
-            return "dead"
-        case _:
-            return "stopped"

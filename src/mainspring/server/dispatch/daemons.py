@@ -77,7 +77,7 @@ class DaemonsLoop:
         if not placed:
             return 0
         claim, versions = await replicas.claim(conn, placed)
-        known = {job: self._catalogue.job(job) for job in versions}
+        known = {job: self._catalogue.jobs.get(job) for job in versions}
         if any(job is None or job.version < versions[id] for id, job in known.items()):
             await self._catalogue.refresh()  # a restarted replica runs the current version of its job
         await self._gateway.arm(claim)

@@ -171,7 +171,7 @@ class Dispatcher:
                 await claims.give_back(conn, [armed.task for armed in unsent], [armed.token for armed in unsent])
 
     async def _arm(self, claim: claims.Claim) -> list[Armed]:
-        if any(self._catalogue.job(armed.job) is None for tasks in claim.tasks.values() for armed in tasks):
+        if any(self._catalogue.jobs.get(armed.job) is None for tasks in claim.tasks.values() for armed in tasks):
             await self._catalogue.refresh()  # the job is new
         return await self._gateway.arm(claim)
 

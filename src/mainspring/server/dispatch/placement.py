@@ -8,7 +8,7 @@ Next:   store/tasks/claims.py
 
 from __future__ import annotations
 
-from mainspring.model.placement.placement import Requirements, arrange, fits, matches
+from mainspring.model.placement.placement import Requirements, arrange, matches
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
@@ -45,19 +45,13 @@ class AgentPlacement:
             return 0.0
         sessions = self._gateway.sessions
         best = max((matches(prefer, sessions[id].labels) for id in room), default=0)
-        for agent in self._registry.elsewhere:
-            if fits(requirements, agent.labels, agent.offers) and matches(prefer, agent.labels) > best:
-                return DEFERENCE
-        return 0.0
+        is_beaten = any(matches(prefer, agent.labels) > best for agent in self._registry.elsewhere(requirements))
+        return DEFERENCE if is_beaten else 0.0
 
     def contest(self, requirements: Requirements, room: dict[int, int]) -> Contest:
         """The agents that compete for the tasks of a sticky pool: those here with room, and all that fit elsewhere."""
         assert requirements.placement.sticky is not None
         sessions = self._gateway.sessions
         here = [(sessions[id].name, id, free) for id, free in room.items()]
-        elsewhere = [
-            (agent.name, None, 0)
-            for agent in self._registry.elsewhere
-            if fits(requirements, agent.labels, agent.offers)
-        ]
+        elsewhere = [(agent.name, None, 0) for agent in self._registry.elsewhere(requirements)]
         return Contest(requirements.placement.sticky, [*here, *elsewhere], DEFERENCE)

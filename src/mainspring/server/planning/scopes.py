@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
 from datetime import datetime
 from typing import Any
 
 from mainspring.errors import ValidationError
+from mainspring.loops import in_thread
 from mainspring.model.schedules.define_schedule import check_scopes
 
 TIMEOUT = 10.0  # seconds
@@ -52,23 +51,12 @@ class Providers:
         arguments = (plan_time,) if inspect.signature(function).parameters else ()
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
-        return await self._in_thread(schedule, lambda: check_scopes(function(*arguments)))
 
-    async def _in_thread(self, schedule: str, call: Callable[[], Any]) -> Any:
-        """In a separate daemon thread: one that hangs blocks no pool and does not keep the process alive."""
-        result: Future[Any] = Future()
-        result.set_running_or_notify_cancel()  # from now on a timeout of the caller does not cancel it
-
-        def run() -> None:
+        def call() -> tuple[str, ...]:
             try:
-                scopes = call()
-            except BaseException as error:
+                return check_scopes(function(*arguments))
+            finally:
                 self._running.discard(schedule)
-                result.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-            else:
-                self._running.discard(schedule)
-                result.set_result(scopes)
 
         self._running.add(schedule)
-        threading.Thread(target=run, name=f"scopes of {schedule}", daemon=True).start()
-        return await asyncio.wrap_future(result)
+        return await in_thread(call, f"scopes of {schedule}")

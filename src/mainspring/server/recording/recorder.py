@@ -3,6 +3,7 @@
 Reads   reports from server/agents/connection.py
 Asks    model.tasks.verdict       whether a task that did not succeed runs again
 Writes  store.tasks.transitions   (→ running, → terminal, → pending)
+        store.tasks.session_tasks (audit of reports on attempts of others)
 Sends   acknowledgements, after the commit
 Next:   model/tasks/verdict.py
 """
@@ -17,27 +18,29 @@ from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
-from mainspring.model.messages import Ending, Held
-from mainspring.model.reports import Report
+from mainspring.model.messages import Ending, Held, Refused
+from mainspring.model.reports import Report, about, items
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.batch import Batch, Reporter, ServerLink, in_parts
-from mainspring.server.recording.ownership import Ownership
 from mainspring.store.daemons import replicas
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
-from mainspring.store.tasks import claims, partitions, transitions
+from mainspring.store.tasks import claims, partitions, session_tasks, transitions
+from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
+
+AUDIT_EVERY = 1.0  # seconds between two entries about one agent: it must not fill the audit
 
 
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._dedicated = database.dedicated()
         self._catalogue = catalogue
-        self._ownership = Ownership()
         self._batch = Batch()
+        self._audited_at: dict[str, float] = {}  # by agent
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before the next
         self.is_behind = False  # the last flush failed: the database may lack reports
         self.wake = asyncio.Event()
@@ -84,7 +87,7 @@ class Recorder:
         try:
             async with self._dedicated as conn:
                 if batch.foreign:
-                    await self._ownership.resolve(conn, batch)
+                    await self._resolve_foreign(conn, batch)
                 ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
         except StoreUnavailable:
             self.is_behind = True
@@ -98,6 +101,38 @@ class Recorder:
         if requeued:
             self.on_requeued.send()
         return max(1, len(batch.endings))
+
+    async def _resolve_foreign(self, conn: Connection, batch: Batch) -> None:
+        """Move the foreign reports on attempts of the reporter's own process into the batch; refuse the rest.
+
+        An agent may repeat a report, or send it late in another session. A report on another agent's attempt changes
+        nothing: it is refused and audited, and the connection stays open.
+        """
+        found: list[Report] = []
+        for reporter, report in batch.foreign:
+            attempts = [(item.task, item.token) for item in items(report)]
+            own = await session_tasks.own(conn, reporter.instance, attempts)
+            if kept := [item for item in items(report) if (item.task, item.token) in own]:
+                found.append(about(report, kept))
+            others = [attempt for attempt in attempts if attempt not in own]
+            if others and not isinstance(report, Refused):  # giving back what it does not hold does no harm
+                await self._audit(conn, reporter, report, others)
+        batch.foreign = []  # only after the last answer: a batch that fails in between is resolved again
+        for report in found:
+            batch.add(report)
+
+    async def _audit(self, conn: Connection, reporter: Reporter, report: Report, others: list[tuple[int, int]]) -> None:
+        now = boottime()
+        if now - self._audited_at.get(reporter.name, -AUDIT_EVERY) < AUDIT_EVERY:
+            return
+        self._audited_at[reporter.name] = now
+        task, token = others[0]
+        kind = type(report).__name__.lower()
+        log.warning("agent %s reported (%s) on task %d, which it does not own; refused", reporter.name, kind, task)
+        detail = {"report": kind, "tasks": [str(task) for task, _ in others[:20]], "count": len(others)}
+        await session_tasks.audit(
+            conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail
+        )
 
     async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
         if batch.notes:

@@ -171,7 +171,7 @@ class Rescuer:
     def _log_ends(self, endings: list[Ending]) -> None:
         """Log the failures that their agent cannot log any more: see agent/run/failures.py."""
         for ending in endings[:LOGGED]:
-            job = self._catalogue.job(ending.job)
+            job = self._catalogue.jobs.get(ending.job)
             name = "a deleted job" if job is None else job.name
             values = (name, ending.task, ending.attempt, ending.state.label, ending.code, ending.error)
             extra = {"job": name, "task": ending.task, "attempt": ending.attempt, "error_code": ending.code}
@@ -187,7 +187,7 @@ class Rescuer:
         """End attempts that their living agent should have ended, and order the agent to stop them."""
         deadlines = [
             Deadline(job.id, job.version, job.definition.timeout + job.definition.grace + self._margin)
-            for job in self._catalogue.jobs
+            for job in self._catalogue.jobs.values()
             if job.definition.timeout is not None
         ]
         sessions = await rescue.living(conn, self._last_session, SESSIONS) if deadlines else []

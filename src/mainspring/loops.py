@@ -21,7 +21,7 @@ from mainspring.errors import StoreUnavailable
 
 log = logging.getLogger("mainspring")
 
-Step = Callable[[], Awaitable[int]]
+Step = Callable[[], Awaitable[int]]  # more than 0: it found work, repeat at once; 0: wait for `wake` or the interval
 News = ParamSpec("News")
 Result = TypeVar("Result")
 

@@ -167,7 +167,7 @@ class Agent:
 
     async def _lose_session(self) -> None:
         """The server requeues the attempts when the lease expires: they must have ended here before that."""
-        log.error("the lease could not be renewed; what runs is stopped, and the agent begins afresh")
+        log.error("the lease could not be renewed: stopping all attempts and opening a new session")
         grace = self.lease.grace(boottime())
         self._hello.session = None
         self.lease.forget()

@@ -57,7 +57,7 @@ def _import(name: str) -> ModuleType:
     except MainspringError:
         raise
     except (Exception, SystemExit) as error:
-        raise NotImportable(f"importing {name} failed with {_told(error)}; mend it and start again") from error
+        raise NotImportable(f"importing {name} failed with {_told(error)}; fix it and start again") from error
 
 
 def _told(error: BaseException) -> str:

@@ -35,7 +35,7 @@ class Holding(Held, array_like=True, gc=False):
 
 
 class Hello(Struct, tag="hello"):
-    """The first message of a connection. With `session` the agent resumes that session, with what it holds."""
+    """The first message of a connection. With `session` set the agent reconnects: a new session takes over `held`."""
 
     name: str
     slots: int

@@ -120,7 +120,11 @@ class Server:
         }
 
     def _connect(self) -> None:
-        """Signals between the parts of this process, which need not wait for a NOTIFY."""
+        """Signals between the parts of this process, which need not wait for a NOTIFY.
+
+        The end or retry of a limited task wakes the limits loop by NOTIFY `gate`, sent by the transaction that records
+        it: only the database knows that a slot was held.
+        """
         claims, gates, cancels = self.dispatcher.wake.set, self.limits.wake.set, self.gateway.cancel_wake.set
         self.leader.on_elected.connect(self.coordinator.wake.set)
         self.planner.on_planned.connect(claims, self.overlap.wake.set, gates)
@@ -209,7 +213,10 @@ class Server:
             await self.leader.close()
 
     async def stop(self, *, patience: float) -> None:
-        """Take nothing new, let agents give back what has not started, record their reports."""
+        """Take nothing new; wait up to `patience` seconds for the agent of this process, if any, and for its reports.
+
+        Then end the loops. Remote agents reconnect to another server and keep what they hold.
+        """
         await self.leave()
         try:
             async with asyncio.timeout(patience):
@@ -217,14 +224,14 @@ class Server:
                 await self.gateway.released()
                 await self.recorder.idle.wait()
         except TimeoutError:
-            log.warning("%d tasks were not handed back in time; they will be rescued", self.gateway.holds)
+            log.warning("%d tasks were not given back in time; they will be rescued", self.gateway.holds)
         if self.loops is not None:
             self.loops.cancel()
             await asyncio.wait([self.loops])
         await self._flush_reports()
         await self.gateway.close()
         await self.planner.close()
-        await self.leader.close()
+        await self.leader.close()  # again: an election in flight during `leave` may have been won
         await self.membership.close()  # last: until then this server counts as running
 
     async def _flush_reports(self) -> None:

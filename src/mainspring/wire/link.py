@@ -1,5 +1,6 @@
 """Link: numbered frames over a channel that may lose, repeat and reorder them.
 
+The channel is wire/channel.py in one process, wire/websocket.py between machines.
 A frame that has not arrived is resent, with a growing timeout; a repeated one is dropped; an early one waits for those
 before it. The receiver settles a frame: an agent once it holds the content, a server once it is committed. Only then is
 the frame acknowledged, together with all before it. A link lives as long as its connection; frames that were never

@@ -85,7 +85,7 @@ class WebSocketChannel(Generic[Out, In]):
             if self._unknown > MAX_UNKNOWN:
                 raise BadFrame(f"{self._unknown} messages that are not understood here")
             if self._unknown <= LOG_FIRST:
-                log.warning("a message is not understood here, and left out; do the versions differ?")
+                log.warning("skipped a message of unknown type; do the versions differ?")
         return Frame(frame.sequence, frame.ack, messages, frame.received)
 
     async def refuse(self, reason: str) -> None:

@@ -242,7 +242,7 @@ async def test_quarantine_is_told_in_words_with_the_last_reason_and_a_retry_by_h
         await rescuer.step()
     error = (await view(conn, task)).error
     assert error.startswith(
-        "its agent died 3 times while it ran; retry it by hand when that is mended. The last time: "
+        "its agent died 3 times while it ran; retry it by hand once the cause is fixed. The last time: "
     )
     assert error.endswith("it had started")
     await tasks.run_again(conn, task)

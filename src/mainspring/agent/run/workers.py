@@ -2,7 +2,7 @@
 
 A new asyncio task for each attempt would cost more than a short handler does. Each attempt still has its own context,
 and a cancellation reaches the attempt that it is meant for, never the next one.
-Next: agent/executors/python.py
+Next: agent/executors/python.py (commands: agent/executors/command.py, HTTP: agent/executors/http.py)
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _LEVEL_INDEX = {priority: index for index, priority in enumerate(PRIORITY_LEVELS
 
 
 class Released(NamedTuple):
-    """Where a claim finds a task that overlap or limits have released: if it waited, that lies below the floor."""
+    """A task released by overlap or limits. It may lie below the floor, so the dispatcher lowers the floor to it."""
 
     pool: int
     priority: int

@@ -11,7 +11,7 @@ A row of mainspring.pool is an interned set of requirements. What a task's colum
                                             because only its own agent may get it: store/tasks/broadcasts.py
     daemon    DAEMON                        the loop that places replicas: store/daemons/replicas.py
 
-No index knows a task's state, so a kind is what keeps a task out of a claim's way: a claim reads one served pool.
+No index contains the state, so only `pool` keeps a task out of claims: a claim scans one served pool.
 The conditions are for SQL, behind the name of a task's row: `where t.{IS_DAEMON}`.
 Next: store/tasks/enqueue.py
 """

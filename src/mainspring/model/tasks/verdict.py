@@ -72,7 +72,7 @@ def after_crash(
     if handed_on and not started:
         return Again(ending, 0.0, costs=False)
     if definition is None:
-        error = f"{ending.error}; its job cannot be read, so nobody can tell whether it may run again"
+        error = f"{ending.error}; its job cannot be read, so whether it may be retried is unknown"
         return replace(ending, state=TaskState.FAILED, error=error)
     if definition.delivery == "at_most_once":
         return replace(ending, state=TaskState.LOST)
@@ -82,7 +82,7 @@ def after_crash(
             ending,
             state=TaskState.FAILED,
             code="quarantined",
-            error=f"its agent died {MAX_CRASHES} times while it ran; retry it by hand when that is mended. "
+            error=f"its agent died {MAX_CRASHES} times while it ran; retry it by hand once the cause is fixed. "
             f"The last time: {ending.error}",
         )
     if not started:

@@ -3,6 +3,7 @@
 Reads   store.schedules.plans      schedules that are due to be planned: idle ones cost nothing
 Asks    model.schedules.planning   which plan times get a task
 Writes  store.schedules.plans      fires, tasks and cursors in one statement
+Wakes   the dispatcher of this server; a task in a segment of another server is found there by polling
 Next:   store/schedules/plans.py
 """
 

@@ -193,4 +193,4 @@ class Recorder:
     async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
         await transitions.add_results(conn, endings)
         for ending in await transitions.keep_stale(conn, endings):
-            log.warning("task %d: a stale report of attempt %d was kept as evidence", ending.task, ending.attempt)
+            log.warning("task %d: a stale report of attempt %d changed nothing", ending.task, ending.attempt)

@@ -1,4 +1,4 @@
-"""Enqueue: submit tasks through the SQL functions `enqueue` and `enqueue_many`, on the caller's connection.
+"""Enqueue: submit tasks through the SQL functions `enqueue` and `enqueue_many` (0001_schema.sql, 7).
 
 The drivers are asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions). They are
 recognized by the module of their class; none is imported here.

@@ -9,7 +9,8 @@
 about the size of the table or the batch, it probes the index once per report.
 
 A row that does not move belongs to a stale or repeated report; `keep_stale` tells which, and keeps it as evidence.
-The life of a task ends here, as a row of mainspring.task_history.
+The life of a task ends here, as a row of mainspring.task_history. If it had slots of a limit, the trigger `free_slots`
+(0001_schema.sql, 6) then returns the next parked task and notifies `gate`, which wakes server/planning/limits.py.
 """
 
 from __future__ import annotations

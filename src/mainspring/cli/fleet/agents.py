@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import confirm, fields, note, print_if_json, table
@@ -54,8 +53,7 @@ def agents(context: click.Context) -> None:
         context.invoke(list_agents)
 
 
-@agents.command("list", epilog=examples("mainspring agents list", "mainspring agents list --json | jq '.[].name'"))
-@with_client
+@agents.operation("list", "mainspring agents list", "mainspring agents list --json | jq '.[].name'")
 async def list_agents(client: Client) -> None:
     """Show the connected agents, and those that left or were lost within the hour; `show` has all about one."""
     found = await client.call(operations.fleet.listing)
@@ -70,9 +68,8 @@ async def list_agents(client: Client) -> None:
     _warn(found, client.settings.skew_limit)
 
 
-@agents.command("show", epilog=examples("mainspring agents show alpha"))
+@agents.operation("show", "mainspring agents show alpha")
 @click.argument("name", type=name_of("agent"))
-@with_client
 async def show_agent(client: Client, name: str) -> None:
     """Show all that is known of one agent."""
     found = await client.call(operations.fleet.show, name)
@@ -120,9 +117,8 @@ def _fields(view: AgentView) -> dict[str, Any]:
     }
 
 
-@agents.command("drain", epilog=examples("mainspring agents drain alpha"))
+@agents.operation("drain", "mainspring agents drain alpha")
 @click.argument("name", type=name_of("agent"))
-@with_client
 async def drain(client: Client, name: str) -> None:
     """Let an agent take nothing new, until it is undrained.
 
@@ -135,9 +131,8 @@ async def drain(client: Client, name: str) -> None:
     )
 
 
-@agents.command("undrain", epilog=examples("mainspring agents undrain alpha"))
+@agents.operation("undrain", "mainspring agents undrain alpha")
 @click.argument("name", type=name_of("agent"))
-@with_client
 async def undrain(client: Client, name: str) -> None:
     """Let an agent take tasks again."""
     changed = await client.call(operations.fleet.undrain, name)
@@ -148,9 +143,8 @@ def _confirm(name: str, status: str, changed: bool, what: str) -> None:
     confirm({"name": name, "status": status, "changed": changed}, what if changed else f"{what}, as before")
 
 
-@agents.command("strategy", epilog=examples("mainspring agents strategy", "mainspring agents strategy least_tasks"))
+@agents.operation("strategy", "mainspring agents strategy", "mainspring agents strategy least_tasks")
 @click.argument("name", required=False)
-@with_client
 async def strategy(client: Client, name: str | None) -> None:
     """Show or set which agent takes the next task, for jobs that name no placement.
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation
 from mainspring.cli.fleet.servers import short
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole
@@ -26,14 +25,12 @@ _LAST = 20  # moves that are shown if no number is given
 _LOAD = ("schedules", "due", "waiting", "armed", "running")
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring segments                  the owners, and what is in their segments",
-        "mainspring segments --each           a line for each of the 100",
-        "mainspring segments --events 50      how they changed hands",
-        "mainspring segments --json | jq '.[] | select(.problem)'",
-    ),
+@operation(
+    "segments",
+    "mainspring segments                  the owners, and what is in their segments",
+    "mainspring segments --each           a line for each of the 100",
+    "mainspring segments --events 50      how they changed hands",
+    "mainspring segments --json | jq '.[] | select(.problem)'",
 )
 @click.option("--each", is_flag=True, help="A line for each segment, not for each owner.")
 @click.option(
@@ -44,7 +41,6 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
     metavar="[N]",
     help=f"The last N moves of segments, the newest first; {_LAST}.",
 )
-@with_client
 async def segments(client: Client, each: bool, events: int | None) -> None:
     """Show which server plans and dispatches which share of the work.
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, cell, fields, note, print_if_json, table
@@ -88,9 +87,8 @@ def _warn(found: list[ServerView]) -> None:
             note(f"{view.name} ({short(view.id)}) has not been heard of for {silence}, and its lease is over")
 
 
-@servers.command("show", epilog=examples("mainspring servers show alpha", "mainspring servers show 3f2a91c0 --json"))
+@servers.operation("show", "mainspring servers show alpha", "mainspring servers show 3f2a91c0 --json")
 @click.argument("name", type=name_of("server"), metavar="NAME|ID")
-@with_client
 async def show_server(client: Client, name: str) -> None:
     """Show all that is known of one server: by its name, or by the beginning of its id."""
     found = await client.call(operations.cluster.server, name)

@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group
 from mainspring.cli.jobs.options import http_options, limit_options, take_limits, take_run
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
@@ -24,8 +23,7 @@ def job() -> None:
     """See and define what can be run."""
 
 
-@job.command("list", epilog=examples("mainspring job list", "mainspring job list --json | jq '.[].name'"))
-@with_client
+@job.operation("list", "mainspring job list", "mainspring job list --json | jq '.[].name'")
 async def list_jobs(client: Client) -> None:
     """Show all jobs."""
     from mainspring.cli.jobs.describe import what_runs
@@ -46,9 +44,8 @@ async def list_jobs(client: Client) -> None:
     )
 
 
-@job.command("show", epilog=examples("mainspring job show backup"))
+@job.operation("show", "mainspring job show backup")
 @click.argument("name", type=name_of("job"))
-@with_client
 async def show_job(client: Client, name: str) -> None:
     """Show one job with its policies."""
     from mainspring.cli.jobs.describe import job_fields
@@ -60,17 +57,15 @@ async def show_job(client: Client, name: str) -> None:
     fields(job_fields(view) | {"agents": ", ".join(able.names) or (able.wait and able.wait.reason)})
 
 
-@job.command(
+@job.operation(
     "create",
-    epilog=examples(
-        "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
-        "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
-        "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
-        "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
-        "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
-        "mainspring job create quotes --python --warm pandas -- quotes.py --all",
-        "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
-    ),
+    "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
+    "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
+    "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
+    "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
+    "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
+    "mainspring job create quotes --python --warm pandas -- quotes.py --all",
+    "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
 )
 @click.argument("name", type=name_of("name"))
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
@@ -108,7 +103,6 @@ async def show_job(client: Client, name: str) -> None:
 @limit_options
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
-@with_client
 async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replace: bool, **policies: Any) -> None:
     """Define a job that runs a command, or with --http one that calls a URL.
 
@@ -140,9 +134,8 @@ def _options(policies: dict[str, Any]) -> Any:
     return options
 
 
-@job.command("delete", epilog=examples("mainspring job delete backup"))
+@job.operation("delete", "mainspring job delete backup")
 @click.argument("name", type=name_of("job"))
-@with_client
 async def delete_job(client: Client, name: str) -> None:
     """Remove a job that has no live tasks. Its history stays."""
     await client.call(operations.jobs.delete, name)

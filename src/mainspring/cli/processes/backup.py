@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.client import run_async
+from mainspring.cli.base import command, run_async, shared
 from mainspring.cli.render import confirm, counted, note, print_if_json
 
 if TYPE_CHECKING:
@@ -27,12 +26,10 @@ _REPORT_SECONDS = 5.0
 _CHECK_SECONDS = 1.0
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring backup /backups/monday.dump",
-        "mainspring backup --force latest.dump --dsn postgresql://scheduler@db/shop",
-    ),
+@command(
+    "backup",
+    "mainspring backup /backups/monday.dump",
+    "mainspring backup --force latest.dump --dsn postgresql://scheduler@db/shop",
 )
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
@@ -51,12 +48,10 @@ async def backup(file: str, force: bool) -> None:
     confirm({"file": file, "bytes": size}, f"{file}: {_megabytes(size)}; `mainspring restore` brings it back")
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring restore /backups/monday.dump --data ./fresh",
-        "mainspring restore --force /backups/monday.dump  in place of what is there",
-    ),
+@command(
+    "restore",
+    "mainspring restore /backups/monday.dump --data ./fresh",
+    "mainspring restore --force /backups/monday.dump  in place of what is there",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace jobs and tasks that are there.")
@@ -80,12 +75,10 @@ async def restore(file: str, force: bool, no_privileges: bool, renew_id: bool) -
     confirm({"file": file, "jobs": found.jobs, "tasks": found.tasks}, f"restored: {told}; now start what runs them")
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring db                      until Ctrl-C; prints its DSN",
-        "mainspring db --data ./mainspring  of another directory",
-    ),
+@command(
+    "db",
+    "mainspring db                      until Ctrl-C; prints its DSN",
+    "mainspring db --data ./mainspring  of another directory",
 )
 @run_async
 async def db() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import __version__
-from mainspring.cli.base import Command, examples, shared, with_options
+from mainspring.cli.base import command, shared, with_options
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import note, print_if_json
 
@@ -45,14 +45,12 @@ def as_settings(
     }
 
 
-@click.command(
-    cls=Command,
+@command(
+    "up",
+    "mainspring up                      commands only",
+    "mainspring up shop:app             and the handlers of `app` in shop.py",
+    "mainspring up --data ./mainspring  with the data in a directory of your own",
     short_help="PostgreSQL, a server and an agent in one process.",
-    epilog=examples(
-        "mainspring up                      commands only",
-        "mainspring up shop:app             and the handlers of `app` in shop.py",
-        "mainspring up --data ./mainspring  with the data in a directory of your own",
-    ),
 )
 @click.argument("app", required=False)
 @agent_options
@@ -65,13 +63,11 @@ def up(app: str | None, **given: Any) -> None:
     _run(app, as_settings(**given))
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
-        "mainspring worker shop.jobs:app --slots 20",
-        "mainspring worker shop.jobs:app --reload   while you write it",
-    ),
+@command(
+    "worker",
+    "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
+    "mainspring worker shop.jobs:app --slots 20",
+    "mainspring worker shop.jobs:app --reload   while you write it",
 )
 @click.argument("app")
 @click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")

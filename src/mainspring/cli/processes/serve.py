@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import __version__
-from mainspring.cli.base import Command, examples
+from mainspring.cli.base import command
 from mainspring.cli.processes.run import agent_options, as_settings, place_of, prepare
 from mainspring.cli.render import note, print_if_json
 
@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from mainspring.sdk.app import App
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring server                  for agents on this machine",
-        "mainspring server --app shop:app   and what `app` in shop.py defines",
-        "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
-    ),
+@command(
+    "server",
+    "mainspring server                  for agents on this machine",
+    "mainspring server --app shop:app   and what `app` in shop.py defines",
+    "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where agents connect to; 127.0.0.1:7070. Port 0: any.")
 @click.option("--name", metavar="NAME", help="Name of this server; the name of the host.")
@@ -44,13 +42,11 @@ def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -
     leave_threads_behind(0)
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring agent --server ws://10.0.0.1:7070 --token ms_…",
-        "mainspring agent --server wss://a:7070,wss://b:7070 --tls-ca ca.pem --slots 20 --label gpu=a100",
-        "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://10.0.0.1:7070 --app shop:app",
-    ),
+@command(
+    "agent",
+    "mainspring agent --server ws://10.0.0.1:7070 --token ms_…",
+    "mainspring agent --server wss://a:7070,wss://b:7070 --tls-ca ca.pem --slots 20 --label gpu=a100",
+    "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://10.0.0.1:7070 --app shop:app",
 )
 @click.option("--server", metavar="URL[,URL…]", help="Servers to connect to; one at a time.")
 @click.option("--token", metavar="TOKEN", help="From `mainspring token create`; better in MAINSPRING_TOKEN.")

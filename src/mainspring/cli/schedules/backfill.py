@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation
 from mainspring.cli.parse import Whole, name_of, read_in
 from mainspring.cli.render import NO_AGENT, confirm, counted, note, print_if_json
 
@@ -27,13 +26,10 @@ MOST_LISTED = 100  # failed tasks in the JSON
 TOLD = 10  # and in the advice
 
 
-@click.command(
+@operation(
     "backfill",
-    cls=Command,
-    epilog=examples(
-        "mainspring schedule backfill nightly --from 2026-11-01 --to 2026-11-15 --dry-run",
-        "mainspring schedule backfill invoices --from 2026-01-01T00:00Z --to 2026-06-30T00:00Z --max-parallel 4",
-    ),
+    "mainspring schedule backfill nightly --from 2026-11-01 --to 2026-11-15 --dry-run",
+    "mainspring schedule backfill invoices --from 2026-01-01T00:00Z --to 2026-06-30T00:00Z --max-parallel 4",
 )
 @click.argument("name", type=name_of("schedule"))
 @click.option(
@@ -51,7 +47,6 @@ TOLD = 10  # and in the advice
     help="So many of the schedule's backfilled tasks at a time.",
 )
 @click.option("--scope", type=name_of("scope"), multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
-@with_client
 async def backfill(
     client: Client,
     name: str,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, with_options
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation, with_options
 from mainspring.cli.parse import Whole, arguments, name_of
 from mainspring.cli.render import note, print_if_json
 
@@ -69,21 +68,17 @@ def _given(options: dict[str, Any]) -> Any:
     return {_PLURAL.get(name, name): value for name, value in options.items() if value not in (None, ())}
 
 
-@click.command(
+@operation(
     "create",
-    cls=Command,
-    epilog=examples(
-        "mainspring schedule create nightly backup --daily 03:00 --tz Europe/Paris --enable",
-        "mainspring schedule create tick probe --every 30s --overlap skip",
-        "mainspring schedule create invoices bill --monthly 'last 18:00' --scope eu --scope us --arg dry=true",
-        "mainspring schedule create office report --cron '0 9 * * MON-FRI' --calendar holidays",
-    ),
+    "mainspring schedule create nightly backup --daily 03:00 --tz Europe/Paris --enable",
+    "mainspring schedule create tick probe --every 30s --overlap skip",
+    "mainspring schedule create invoices bill --monthly 'last 18:00' --scope eu --scope us --arg dry=true",
+    "mainspring schedule create office report --cron '0 9 * * MON-FRI' --calendar holidays",
 )
 @click.argument("name")
 @click.argument("job")
 @_schedule_options
 @click.option("--enable", is_flag=True, help="Let it run at once; else it waits for `schedule enable`.")
-@with_client
 async def create(
     client: Client,
     /,
@@ -119,20 +114,16 @@ def _other_command(context: click.Context, parameter: click.Parameter, value: bo
         )
 
 
-@click.command(
+@operation(
     "edit",
-    cls=Command,
-    epilog=examples(
-        "mainspring schedule edit nightly --daily 04:00",
-        "mainspring schedule edit nightly --overlap skip --clear end --clear calendars",
-    ),
+    "mainspring schedule edit nightly --daily 04:00",
+    "mainspring schedule edit nightly --overlap skip --clear end --clear calendars",
 )
 @click.argument("name", type=name_of("schedule"))
 @_schedule_options
 @click.option("--job", metavar="JOB", help="Run another job.")
 @click.option("--clear", multiple=True, metavar="OPTION", help="Back to its default: end, max_runs, …; repeatable.")
 @click.option("--enable", "--disable", is_flag=True, hidden=True, expose_value=False, callback=_other_command)
-@with_client
 async def edit(
     client: Client,
     /,

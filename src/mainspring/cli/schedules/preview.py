@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Command, examples
+from mainspring.cli.base import command
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, read_in
 from mainspring.cli.render import note, print_if_json, table
@@ -24,14 +24,11 @@ MAX_FIRES = 1000
 _ROOM = Room(fold=("NOTE",), drop=("UTC",))
 
 
-@click.command(
+@command(
     "preview",
-    cls=Command,
-    epilog=examples(
-        "mainspring schedule preview '0 9 * * MON-FRI' --tz Europe/Paris",
-        "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27 -n 4",
-        "mainspring schedule preview every 90 minutes --anchor 2026-01-01T00:15Z --exclude sun",
-    ),
+    "mainspring schedule preview '0 9 * * MON-FRI' --tz Europe/Paris",
+    "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27 -n 4",
+    "mainspring schedule preview every 90 minutes --anchor 2026-01-01T00:15Z --exclude sun",
 )
 @click.argument("expression", nargs=-1, required=True, metavar="EXPR...")
 @click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="IANA timezone, such as Europe/Paris.")

@@ -10,8 +10,7 @@ from copy import copy
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import note, on_terminal, print_if_json
 from mainspring.cli.schedules.backfill import backfill
@@ -31,17 +30,15 @@ for command in (create, edit, list_schedules, show, preview, explain, check, bac
     schedule.add_command(command)
 
 
-@schedule.command("enable", epilog=examples("mainspring schedule enable nightly"))
+@schedule.operation("enable", "mainspring schedule enable nightly")
 @click.argument("name", type=name_of("schedule"))
-@with_client
 async def enable(client: Client, name: str) -> None:
     """Let a schedule run, from its next plan time on."""
     report_change(await client.call(operations.schedules.enable, name), done="enabled")
 
 
-@schedule.command("disable", epilog=examples("mainspring schedule disable nightly"))
+@schedule.operation("disable", "mainspring schedule disable nightly")
 @click.argument("name", type=name_of("schedule"))
-@with_client
 async def disable(client: Client, name: str) -> None:
     """Pause a schedule: tasks that have not started are taken back, running ones continue. A daemon stops."""
     report_change(await client.call(operations.schedules.disable, name), done="disabled")
@@ -53,9 +50,8 @@ for alias, original in (("resume", enable), ("pause", disable)):  # what others 
     schedule.add_command(hidden)
 
 
-@schedule.command("delete", epilog=examples("mainspring schedule delete nightly"))
+@schedule.operation("delete", "mainspring schedule delete nightly")
 @click.argument("name", type=name_of("schedule"))
-@with_client
 async def delete(client: Client, name: str) -> None:
     """Remove a schedule. The record of its plan times is kept until retention drops it."""
     change = await client.call(operations.schedules.delete, name)
@@ -68,13 +64,9 @@ async def delete(client: Client, name: str) -> None:
         note(f"the code of {view.app!r} defines it: it comes back when that starts, unless it is removed there")
 
 
-@schedule.command(
-    "run-now",
-    epilog=examples("mainspring schedule run-now nightly", "mainspring schedule run-now invoices --scope eu"),
-)
+@schedule.operation("run-now", "mainspring schedule run-now nightly", "mainspring schedule run-now invoices --scope eu")
 @click.argument("name", type=name_of("schedule"))
 @click.option("--scope", type=name_of("scope"), multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
-@with_client
 async def run_now(client: Client, name: str, scope: tuple[str, ...]) -> None:
     """Run a schedule's job once, at once, beside its plan; prints the task of each scope."""
     ids = await client.call(operations.schedules.run_now, name, scope)

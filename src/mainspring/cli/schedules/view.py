@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, fields, on_terminal, print_if_json, table
@@ -26,13 +25,8 @@ _DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "ma
 _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "excluded": "excluded days"}
 
 
-@click.command(
-    "list",
-    cls=Command,
-    epilog=examples("mainspring schedule list --job backup", "mainspring schedule list --json | jq '.[].next'"),
-)
+@operation("list", "mainspring schedule list --job backup", "mainspring schedule list --json | jq '.[].next'")
 @click.option("--job", type=name_of("job"), metavar="NAME", help="Only schedules of this job.")
-@with_client
 async def list_schedules(client: Client, job: str | None) -> None:
     """Show all schedules, with their next plan times by their own clocks."""
     found = await client.call(operations.schedules.listing, job=job)
@@ -79,11 +73,8 @@ def _remark(view: ScheduleView) -> str:
     return "; ".join(part for part in (view.problem, orphan, drift) if part)
 
 
-@click.command(
-    "show", cls=Command, epilog=examples("mainspring schedule show nightly", "mainspring schedule show nightly --json")
-)
+@operation("show", "mainspring schedule show nightly", "mainspring schedule show nightly --json")
 @click.argument("name", type=name_of("schedule"))
-@with_client
 async def show(client: Client, name: str) -> None:
     """Show one schedule: its policies, what comes next, what came last, and how it differs from its code."""
     found = await client.call(operations.schedules.show, name)

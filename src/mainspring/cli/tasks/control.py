@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Command, examples, shared, with_client
 from mainspring.cli.errors import report
 from mainspring.cli.parse import task_id
 from mainspring.cli.render import print_if_json

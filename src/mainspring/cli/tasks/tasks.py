@@ -25,7 +25,7 @@ from mainspring.cli.render import (
     visible,
 )
 from mainspring.cli.schedules.view import shown
-from mainspring.cli.tasks.control import cancel, kill, pause, restart, resume, retry
+from mainspring.cli.tasks.control import control_commands
 from mainspring.cli.tasks.logs import logs
 from mainspring.errors import TaskFailed
 from mainspring.model.tasks.states import TERMINAL, TaskState
@@ -43,7 +43,7 @@ def task() -> None:
     """Submit tasks, and see what becomes of them."""
 
 
-for command in (logs, cancel, kill, pause, resume, restart, retry):
+for command in (logs, *control_commands):
     task.add_command(command)
 
 

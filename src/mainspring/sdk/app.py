@@ -201,7 +201,8 @@ class App:
             async with self._lifecycle.held(overrides) as database:
                 settings = self.settings(**overrides)
                 labels, providers = {**settings.labels, "app": self.name}, self.schedules.providers
-                async with local.engine(settings, database, self.handlers, labels, providers) as engine:
+                engine = local.Engine(settings, database, self.handlers, labels, providers)
+                async with engine.running():
                     self._engine = engine
                     engine.server.recorder.on_ended.connect(self._ended)
                     engine.agent.failures.hooks = self.failure_hooks

@@ -123,6 +123,11 @@ def fields(pairs: Mapping[str, Any]) -> None:
             click.echo(f"{label}{text}")
 
 
+def pick(view: Any, *names: str) -> dict[str, Any]:
+    """Some fields of a view, for `fields`, under their own names."""
+    return {name.replace("_", " "): getattr(view, name) for name in names}
+
+
 def cell(value: Any) -> str:
     """A value as text: instants in local time, JSON for what has structure."""
     if value is None:

@@ -14,7 +14,7 @@ from mainspring import operations
 from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import confirm, fields, note, print_if_json, table
+from mainspring.cli.render import confirm, fields, note, pick, print_if_json, table
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.registry import AgentView
@@ -94,10 +94,7 @@ def _warn(found: list[AgentView], skew_limit: float) -> None:
 def _fields(view: AgentView) -> dict[str, Any]:
     used = {name: f"{view.used.get(name, 0.0):g} of {amount:g}" for name, amount in view.offers.items()}
     return {
-        "name": view.name,
-        "session": view.session,
-        "status": view.status,
-        "draining since": view.draining_since,
+        **pick(view, "name", "session", "status", "draining_since"),
         "holds": f"{view.holds}, of which {view.running} run, in {view.slots} slots",
         "labels": _pairs(view.labels),
         "offers": ", ".join(f"{name}: {share} used" for name, share in used.items()),
@@ -110,10 +107,7 @@ def _fields(view: AgentView) -> dict[str, Any]:
         "lead": None if view.lead is None else f"{view.lead:g} s",
         "connected": view.connected_at,
         "heard": view.heard_at,
-        "lease until": view.lease_until,
-        "server": view.server,
-        "host": view.host,
-        "version": view.version,
+        **pick(view, "lease_until", "server", "host", "version"),
     }
 
 

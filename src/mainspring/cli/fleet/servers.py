@@ -14,7 +14,7 @@ from mainspring import operations
 from mainspring.cli.base import Client, Group, examples, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import age, cell, fields, note, print_if_json, table
+from mainspring.cli.render import age, cell, fields, note, pick, print_if_json, table
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.server_views import OpenPool, ServerDetail, ServerView
@@ -110,19 +110,14 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
         "segments": f"{len(view.segments)}: {ranges(view.segments)}" if view.segments else "none",
         "open pools": "\n".join(_pool(pool) for pool in found.open_pools),
         "agents": ", ".join(agent.name for agent in found.agents) or "none",
-        "scanned": view.scanned,
-        "planned": view.planned,
-        "dispatched": view.dispatched,
-        "recorded": view.recorded,
+        **pick(view, "scanned", "planned", "dispatched", "recorded"),
         "last scan": _last_scan(view),
         "heartbeat": f"{age(view.heartbeat_age)} ago",
         "lease until": view.lease_until,
         "started": view.started_at,
         "up": age(view.uptime),
         "ended": view.ended_at,
-        "version": view.version,
-        "host": view.host,
-        "url": view.url,
+        **pick(view, "version", "host", "url"),
         "application": view.app,
         "incarnation": view.incarnation,
     }

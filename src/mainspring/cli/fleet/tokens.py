@@ -12,8 +12,9 @@ import click
 from mainspring import operations
 from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import Whole, duration, name_of
+from mainspring.cli.parse import Whole, name_of
 from mainspring.cli.render import confirm, note, print_if_json, table
+from mainspring.model.words.durations import seconds
 
 
 @click.group(cls=Group, epilog=examples("mainspring token create rack-7"))
@@ -32,8 +33,9 @@ def token() -> None:
 @click.option("--once", is_flag=True, help="For one agent, which gets a credential of its own.")
 async def create(client: Client, name: str, expires: str | None, once: bool) -> None:
     """Make a token for agents; prints it, this once."""
-    seconds = duration(expires or "1h", field="expires", at_least=1.0) if expires or once else None
-    lifetime = None if seconds is None else timedelta(seconds=seconds)
+    lifetime = None
+    if expires or once:
+        lifetime = timedelta(seconds=seconds(expires or "1h", field="expires", at_least=1.0))
     made = await client.call(operations.access.create_token, name, lifetime=lifetime, once=once)
     if not print_if_json(made):
         click.echo(made.token)

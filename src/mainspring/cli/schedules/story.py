@@ -12,8 +12,9 @@ import click
 from mainspring import operations
 from mainspring.cli.base import Client, operation
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import duration, name_of, read_in
+from mainspring.cli.parse import name_of, read_in
 from mainspring.cli.render import counted, note, print_if_json, table, visible, wrapped
+from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
     from mainspring.store.schedules.missed import Checked
@@ -63,7 +64,7 @@ async def check(client: Client, name: str | None, since: str) -> None:
     So it is if a schedule could not be checked to the end."""
     from datetime import timedelta
 
-    back = timedelta(seconds=duration(since, field="since"))
+    back = timedelta(seconds=seconds(since, field="since"))
     keep = timedelta(seconds=max(client.settings.keep_succeeded, client.settings.keep_failed))
     found = await client.call(operations.schedules.check, name, back, keep=keep)
     bad = [one for one in found if one.missing or one.why is not None or not one.complete]

@@ -12,7 +12,7 @@ import click
 from mainspring import operations
 from mainspring.cli.base import Client, Group
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import STATE, Whole, arguments, duration, name_of, submission, task_id
+from mainspring.cli.parse import STATE, Whole, arguments, name_of, submission, task_id
 from mainspring.cli.render import (
     NO_AGENT,
     cell,
@@ -20,6 +20,7 @@ from mainspring.cli.render import (
     headline,
     note,
     on_terminal,
+    pick,
     print_if_json,
     table,
     visible,
@@ -29,6 +30,7 @@ from mainspring.cli.tasks.control import control_commands
 from mainspring.cli.tasks.logs import logs
 from mainspring.errors import TaskFailed
 from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
     from mainspring.model.tasks.waits import Wait
@@ -76,7 +78,7 @@ async def submit(
     """Submit one task of JOB; prints its number."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
-    limit = None if timeout is None else duration(timeout, field="timeout")
+    limit = None if timeout is None else seconds(timeout, field="timeout")
     id = await client.call(operations.tasks.submit, submission(job, args=arguments(args, arg), **when))
     if wait:
         note(f"task {id} submitted")
@@ -131,15 +133,10 @@ async def show(client: Client, id: int) -> None:
         return
     fields(
         {
-            **{name: getattr(view, name) for name in ("id", "job", "state", "priority", "key")},
-            "concurrency key": view.concurrency_key,
+            **pick(view, "id", "job", "state", "priority", "key", "concurrency_key"),
             "paused": None if view.paused_at is None else f"since {cell(view.paused_at)}",
             "broadcast": view.parent,
-            "agent": view.agent,
-            "only on": view.only_on,
-            "schedule": view.schedule,
-            "plan time": view.plan_time,
-            "scope": view.scope,
+            **pick(view, "agent", "only_on", "schedule", "plan_time", "scope"),
             "due": view.run_at,
             "submitted": view.created_at,
             "started": view.started_at,
@@ -147,8 +144,7 @@ async def show(client: Client, id: int) -> None:
             "late": None if view.lateness_ms is None else f"{view.lateness_ms:.1f} ms",
             "waits for": view.waiting_for or None,
             "waits": wait and wait.reason,
-            **{name: getattr(view, name) for name in ("args", "progress", "checkpoint", "result")},
-            "error": view.error,
+            **pick(view, "args", "progress", "checkpoint", "result", "error"),
         }
     )
     if found.attempts:
@@ -180,7 +176,7 @@ async def show(client: Client, id: int) -> None:
 @click.option("--timeout", metavar="DURATION", help="For at most this long; then the exit code is 124.")
 async def wait(client: Client, id: int, timeout: str | None) -> None:
     """Wait until a task has ended, and print its result. The exit code is 7 if it did not succeed."""
-    await _wait(client, id, None if timeout is None else duration(timeout, field="timeout"))
+    await _wait(client, id, None if timeout is None else seconds(timeout, field="timeout"))
 
 
 async def _wait(client: Client, id: int, timeout: float | None) -> None:

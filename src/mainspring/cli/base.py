@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
+from mainspring.errors import AccessDenied, SchemaMismatch
+
 if TYPE_CHECKING:
     from mainspring.config import Settings
     from mainspring.store.postgres.database import Connection, Database
@@ -82,8 +84,6 @@ class Client:
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
         import asyncpg
-
-        from mainspring.errors import AccessDenied, SchemaMismatch
 
         database = await self._open()
         try:

@@ -15,6 +15,7 @@ from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import confirm, fields, note, pick, print_if_json, table
+from mainspring.model.words.skew import skew_warning
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.registry import AgentView
@@ -84,8 +85,6 @@ async def show_agent(client: Client, name: str) -> None:
 
 def _warn(found: list[AgentView], skew_limit: float) -> None:
     """Report clocks that are wrong by more than the limit."""
-    from mainspring.model.words.skew import skew_warning
-
     for view in found:
         if view.skew is not None and (told := skew_warning(f"agent {view.name}", view.skew, skew_limit)) is not None:
             note(told)

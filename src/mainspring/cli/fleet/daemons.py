@@ -5,6 +5,7 @@ Next: operations/daemons.py
 
 from __future__ import annotations
 
+from shlex import split
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
 from mainspring.cli.render import confirm, fields, note, print_if_json, table, visible
+from mainspring.errors import NotFound, ValidationError
 
 if TYPE_CHECKING:
     from mainspring.store.daemons.daemon_views import Daemon, Replica
@@ -127,9 +129,6 @@ async def create_daemon(
 
 
 def _health(given: dict[str, Any]) -> dict[str, Any] | None:
-    from shlex import split
-
-    from mainspring.errors import ValidationError
     from mainspring.model.daemons.define_health import KNOWN
 
     health = {option: given[option] for option in KNOWN if option in given}
@@ -189,7 +188,6 @@ async def delete(client: Client, name: str) -> None:
 async def logs(client: Client, name: str, replica: int | None, follow: bool, timestamps: bool) -> None:
     """Print what the replicas of a daemon wrote."""
     from mainspring.cli.tasks.logs import print_output
-    from mainspring.errors import NotFound
 
     found = (await client.call(operations.daemons.show, name)).replicas
     wanted = [one for one in found if replica in (None, one.number)]

@@ -15,6 +15,7 @@ from mainspring.cli.fleet.servers import short
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import counted, note, print_if_json, table
+from mainspring.model.placement.segments import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,8 +70,6 @@ def _show_each(found: list[SegmentView]) -> None:
 
 def _show_owners(found: list[SegmentView]) -> None:
     """Segments without an owner come first."""
-    from mainspring.model.placement.segments import ranges
-
     owners: dict[Any, list[SegmentView]] = {}
     for view in sorted(found, key=lambda view: (view.owner is not None, view.owner_name, str(view.owner))):
         owners.setdefault(view.owner, []).append(view)
@@ -96,8 +95,6 @@ def _load(views: Iterable[SegmentView]) -> list[int]:
 
 def _warn(found: list[SegmentView]) -> None:
     """Report where nothing is planned or dispatched, and why."""
-    from mainspring.model.placement.segments import ranges
-
     problems: dict[str, list[int]] = {}
     for view in found:
         if view.problem is not None:
@@ -107,8 +104,6 @@ def _warn(found: list[SegmentView]) -> None:
 
 
 async def _show_moves(client: Client, limit: int) -> None:
-    from mainspring.model.placement.segments import ranges
-
     found = await client.call(operations.cluster.moves, limit)
     if print_if_json(found):
         return

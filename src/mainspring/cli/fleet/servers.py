@@ -15,6 +15,7 @@ from mainspring.cli.base import Client, Group, examples, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, cell, fields, note, pick, print_if_json, table
+from mainspring.model.placement.segments import ranges
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.server_views import OpenPool, ServerDetail, ServerView
@@ -98,8 +99,6 @@ async def show_server(client: Client, name: str) -> None:
 
 
 def _fields(found: ServerDetail) -> dict[str, Any]:
-    from mainspring.model.placement.segments import ranges
-
     view = found.server
     leads = view.leadership
     return {

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from mainspring.cli.base import command, run_async, shared
 from mainspring.cli.render import confirm, counted, note, print_if_json
+from mainspring.errors import NotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +88,6 @@ async def db() -> None:
     It stays up until Ctrl-C, and as long as anything else uses it.
     """
     import asyncio
-    from contextlib import suppress
 
     from mainspring.cli.runtime import Signals
     from mainspring.compose.local import data_directory, load
@@ -120,7 +120,6 @@ async def db() -> None:
 async def _opened(file: Path | None = None) -> AsyncIterator[tuple[Database, Programs]]:
     """The database, and programs of its version that can read `file`."""
     from mainspring.compose.local import data_directory, load, open_database
-    from mainspring.errors import NotFound
     from mainspring.store.maintenance.backup import programs_of
 
     settings = load(shared().overrides())

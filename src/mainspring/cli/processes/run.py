@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,8 +80,6 @@ def worker(app: str, reload: bool, **given: Any) -> int:
     workers as you like: they share the work through the database.
     """
     if reload:
-        import sys
-
         from mainspring.cli.processes.reload import reload_worker
 
         return reload_worker(app, sys.argv[1:])

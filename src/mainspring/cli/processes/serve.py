@@ -5,6 +5,7 @@ Next: compose/network.py
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -98,8 +99,6 @@ Ctrl-C stops; agents and what they run go on with another server.
 
 async def _run_agent(app: App | None, overrides: dict[str, Any]) -> None:
     """Run until a signal, then drain."""
-    from contextlib import AsyncExitStack
-
     from mainspring.cli.runtime import Signals, settle_memory
     from mainspring.compose.local import load
     from mainspring.compose.network import RemoteAgent

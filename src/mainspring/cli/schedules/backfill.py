@@ -6,6 +6,7 @@ Next: operations/backfill.py
 from __future__ import annotations
 
 import sys
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -128,16 +129,13 @@ class _Progress:
     """Done of all and how fast, on stderr: in place on a terminal, else a line now and then."""
 
     def __init__(self, total: int, done: int) -> None:
-        from time import monotonic
-
-        self._clock = monotonic
         self._total, self._from = total, done
         self._begin = monotonic()
         self._told_at = self._begin
         self._on_terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def tell(self, done: int) -> None:
-        now = self._clock()
+        now = monotonic()
         rate = (done - self._from) / max(now - self._begin, 0.001)
         line = f"{done:,} / {self._total:,} done, {rate:.1f} per second"
         if self._on_terminal:

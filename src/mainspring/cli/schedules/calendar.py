@@ -12,11 +12,10 @@ from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import confirm, counted, fields, print_if_json, table
+from mainspring.model.schedules.excluded_days import check_excluded
 
 
 def _day(text: str) -> str:
-    from mainspring.model.schedules.excluded_days import check_excluded
-
     return check_excluded(text.lower(), field="day")
 
 

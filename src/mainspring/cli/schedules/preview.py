@@ -5,6 +5,8 @@ Next: model/schedules/preview.py
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from os.path import exists
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +15,8 @@ from mainspring.cli.base import command
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, read_in
 from mainspring.cli.render import note, print_if_json, table
+from mainspring.errors import ValidationError
+from mainspring.model.schedules.excluded_days import check_excluded
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -43,8 +47,6 @@ _ROOM = Room(fold=("NOTE",), drop=("UTC",))
 @click.option("--name", metavar="NAME", help="Of the schedule: H is spread by it.")
 def preview(expression: tuple[str, ...], after: str | None, count: int, name: str | None, **options: Any) -> None:
     """Show in words what EXPR means, and when it fires next: cron, "every 30s", "daily at 09:00", an instant."""
-    from datetime import UTC, datetime
-
     from mainspring.model.schedules.preview import preview as foresee
     from mainspring.model.words.instants import parse_time
     from mainspring.model.words.zones import check_zone
@@ -71,9 +73,6 @@ def _row(fire: PreviewFire) -> list[str | None]:
 
 def _parsed(expression: tuple[str, ...], zone: ZoneInfo) -> tuple[str, str]:
     """The kind, and the expression as a schedule holds it."""
-    from os.path import exists
-
-    from mainspring.errors import ValidationError
     from mainspring.model.schedules import phrases
 
     try:
@@ -92,7 +91,6 @@ def _schedule(
     from msgspec.structs import replace
 
     from mainspring.model.schedules.define_schedule import define_schedule
-    from mainspring.model.schedules.excluded_days import check_excluded
 
     kind, parsed = _parsed(expression, zone)
     given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}

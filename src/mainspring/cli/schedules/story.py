@@ -5,6 +5,7 @@ Next: operations/schedules.py
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -62,8 +63,6 @@ async def check(client: Client, name: str | None, since: str) -> None:
     """Compare the plan times that were expected with those that were decided; the exit code is 1 if any is missing.
 
     So it is if a schedule could not be checked to the end."""
-    from datetime import timedelta
-
     back = timedelta(seconds=seconds(since, field="since"))
     keep = timedelta(seconds=max(client.settings.keep_succeeded, client.settings.keep_failed))
     found = await client.call(operations.schedules.check, name, back, keep=keep)

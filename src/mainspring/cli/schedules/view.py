@@ -6,7 +6,7 @@ Next: operations/schedules.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -141,8 +141,6 @@ def _policies(view: ScheduleView) -> dict[str, Any]:
 
 
 def _policy(name: str, value: Any, view: ScheduleView) -> Any:
-    from datetime import timedelta
-
     from mainspring.model.schedules.story import span
 
     if name in _DURATIONS:

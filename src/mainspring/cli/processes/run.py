@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
 
+def _joined(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> str | None:
+    return ",".join(values) or None
+
+
+# Their values are settings.
 agent_options = with_options(
     click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
     click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
-    click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
-    click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
-    click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
+    click.option("--name", "agent_name", metavar="NAME", help="Name of this agent; the name of the host."),
+    click.option(
+        "--label", "labels", multiple=True, callback=_joined, metavar="NAME=VALUE", help="For jobs that require it."
+    ),
+    click.option(
+        "--offer",
+        "offers",
+        multiple=True,
+        callback=_joined,
+        metavar="NAME=AMOUNT",
+        help="For jobs that need it: gpu=2.",
+    ),
 )
-
-
-def as_settings(
-    slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...], offers: tuple[str, ...]
-) -> dict[str, Any]:
-    """`agent_options` as settings."""
-    return {
-        "slots": slots,
-        "threads": threads,
-        "agent_name": name,
-        "labels": ",".join(labels) or None,
-        "offers": ",".join(offers) or None,
-    }
 
 
 @command(
@@ -61,7 +62,7 @@ def up(app: str | None, **given: Any) -> None:
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
     once running tasks have ended; Ctrl-C again stops them too.
     """
-    _run(app, as_settings(**given))
+    _run(app, given)
 
 
 @command(
@@ -83,7 +84,7 @@ def worker(app: str, reload: bool, **given: Any) -> int:
         from mainspring.cli.processes.reload import reload_worker
 
         return reload_worker(app, sys.argv[1:])
-    _run(app, as_settings(**given))
+    _run(app, given)
     return 0
 
 

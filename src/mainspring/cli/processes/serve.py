@@ -12,7 +12,7 @@ import click
 
 from mainspring import __version__
 from mainspring.cli.base import command
-from mainspring.cli.processes.run import agent_options, as_settings, place_of, prepare
+from mainspring.cli.processes.run import agent_options, place_of, prepare
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where agents connect to; 127.0.0.1:7070. Port 0: any.")
-@click.option("--name", metavar="NAME", help="Name of this server; the name of the host.")
+@click.option("--name", "server_name", metavar="NAME", help="Name of this server; the name of the host.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose jobs and schedules are registered.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate to show to agents.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--without-tls", is_flag=True, help="Listen on other addresses than loopback in plain text.")
-def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -> None:
+def server(app: str | None, without_tls: bool, **given: Any) -> None:
     """Plan, dispatch and record for agents on any machine.
 
     Start as many servers as you like over one PostgreSQL. Agents need a token: `mainspring token create`.
     """
     from mainspring.cli.runtime import leave_threads_behind, run
 
-    loaded, overrides = prepare(app, {"server_name": name} | given)
+    loaded, overrides = prepare(app, given)
     run(_serve(loaded, overrides, without_tls=without_tls))
     leave_threads_behind(0)
 
@@ -54,7 +54,7 @@ def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -
 @click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
 @click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
 @agent_options
-def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | None, **given: Any) -> None:
+def agent(app: str | None, **given: Any) -> None:
     """Run tasks for servers on other machines.
 
     Handlers submit tasks through the server. With --dsn they also have `current_task().transaction()`,
@@ -62,7 +62,7 @@ def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | 
     """
     from mainspring.cli.runtime import leave_threads_behind, run
 
-    loaded, overrides = prepare(app, {"server": server, "token": token, "tls_ca": tls_ca} | as_settings(**given))
+    loaded, overrides = prepare(app, given)
     run(_run_agent(loaded, overrides))
     leave_threads_behind(0)
 

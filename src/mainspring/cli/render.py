@@ -64,7 +64,7 @@ def table(
     headers: Sequence[str],
     rows: Iterable[Sequence[Any]],
     *,
-    empty: str,
+    empty: str = "",
     room: Room = ALL,
 ) -> None:
     """Rows under headers. On a terminal, `empty` is the note if there are none, and `room` how the table may shrink."""

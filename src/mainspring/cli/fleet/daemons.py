@@ -74,7 +74,7 @@ async def show_daemon(client: Client, name: str) -> None:
     if found.replicas:
         click.echo()
         headers = ["REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"]
-        table(headers, [_cells(replica) for replica in found.replicas], empty="", room=_ROOM)
+        table(headers, [_cells(replica) for replica in found.replicas], room=_ROOM)
         for number, reason in (await client.call(operations.daemons.why_not_up, found)).items():
             note(f"replica {number} {visible(reason)}")
 

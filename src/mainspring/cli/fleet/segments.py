@@ -63,7 +63,6 @@ def _show_each(found: list[SegmentView]) -> None:
     table(
         ["SEGMENT", "OWNER", "ID", "STATUS", "EPOCH", "SINCE", *map(str.upper, _LOAD)],
         [[view.id, *_owner(view), view.epoch, view.since, *_load([view])] for view in found],
-        empty="",
         room=Room(cut=("OWNER",), drop=("EPOCH", "ID", "SINCE", "ARMED")),
     )
 
@@ -79,7 +78,6 @@ def _show_owners(found: list[SegmentView]) -> None:
             [*_owner(views[0]), len(views), ranges(view.id for view in views), *_load(views)]
             for views in owners.values()
         ],
-        empty="",
         room=Room(cut=("OWNER",), fold=("SEGMENTS",), drop=("ID", "ARMED")),
     )
 

@@ -70,7 +70,6 @@ async def _list_servers(client: Client, everything: bool) -> None:
     table(
         list(_COLUMNS),
         [[show(view) for show in _COLUMNS.values()] for view in found],
-        empty="",
         room=Room(cut=("NAME", "HOST", "URL"), drop=list(_COLUMNS)[:3:-1]),
     )
     _warn(found)

@@ -94,6 +94,5 @@ def _show_maintenance(found: dict[str, Any]) -> None:
             [t["table"], t["live"], t["dead"], t["in_page"] and t["in_page"] * 100, t["vacuumed_at"], t["analyzed_at"]]
             for t in found["tables"]
         ],
-        empty="",
         room=Room(cut=("TABLE",), drop=("IN PAGE %", "ANALYZED")),
     )

@@ -60,7 +60,7 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
         return
     click.echo(f"{found.words}, in {schedule.timezone}")
     if found.fires:
-        table(["AT", "UTC", "NOTE"], [_row(fire) for fire in found.fires], empty="", room=_ROOM)
+        table(["AT", "UTC", "NOTE"], [_row(fire) for fire in found.fires], room=_ROOM)
     else:
         note("no plan time comes after that")
     if name is None and "H resolved" in found.words:

@@ -94,7 +94,7 @@ def _tell(found: list[Checked], bad: list[Checked]) -> None:
             note(f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; give a shorter --since")
     rows = [[one.schedule, gap.plan_time.isoformat(sep=" "), gap.scope] for one in bad for gap in one.missing]
     if rows:
-        table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, empty="", room=Room(cut=("SCHEDULE", "SCOPE")))
+        table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, room=Room(cut=("SCHEDULE", "SCOPE")))
     if not bad:
         expected = sum(one.expected for one in found)
         verb = "was" if expected == 1 else "were"

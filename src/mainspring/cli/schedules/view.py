@@ -84,7 +84,7 @@ async def show(client: Client, name: str) -> None:
     drift = found.schedule.drift
     if drift:
         click.echo()
-        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="", room=_DRIFT)
+        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], room=_DRIFT)
 
 
 def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:

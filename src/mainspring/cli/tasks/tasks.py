@@ -155,7 +155,6 @@ async def show(client: Client, id: int) -> None:
                 [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)]
                 for a in found.attempts
             ],
-            empty="",
             room=Room(cut=("AGENT", "ERROR"), spare=("LATE MS", "ENDED"), drop=("ERROR",)),
         )
     if found.children:
@@ -166,7 +165,6 @@ async def show(client: Client, id: int) -> None:
                 [c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)]
                 for c in found.children
             ],
-            empty="",
             room=Room(cut=("AGENT", "ERROR"), spare=("ATTEMPT", "LATE MS"), drop=("ERROR",)),
         )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,7 +64,7 @@ def up(app: str | None, **given: Any) -> None:
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
     once running tasks have ended; Ctrl-C again stops them too.
     """
-    _run(app, given)
+    run_process(app, given, partial(_work, name=app))
 
 
 @command(
@@ -84,37 +86,33 @@ def worker(app: str, reload: bool, **given: Any) -> int:
         from mainspring.cli.processes.reload import reload_worker
 
         return reload_worker(app, sys.argv[1:])
-    _run(app, given)
+    run_process(app, given, partial(_work, name=app))
     return 0
 
 
-def prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[str, Any]]:
-    """Set up logging and load the application; returns it with the settings that were given."""
+def run_process(
+    app: str | None, given: dict[str, Any], main: Callable[[App | None, dict[str, Any]], Coroutine[Any, Any, None]]
+) -> None:
+    """Set up logging, load the application, and run `main` with it and the settings that were given."""
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import add_log_context, log_to_stderr
+    from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
     loaded = None if app is None else load_app(app)
     add_log_context()  # also to the handlers that the application has set up
-    return loaded, overrides
-
-
-def _run(name: str | None, given: dict[str, Any]) -> None:
-    from mainspring.cli.runtime import leave_threads_behind, run
-    from mainspring.sdk.app import App
-
-    app, overrides = prepare(name, given)
-    run(_serve(app or App("mainspring up"), name, overrides))
+    run(main(loaded, overrides))
     leave_threads_behind(0)
 
 
-async def _serve(app: App, name: str | None, overrides: dict[str, Any]) -> None:
+async def _work(loaded: App | None, overrides: dict[str, Any], *, name: str | None) -> None:
     """Run until a signal, then drain."""
     from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.sdk.app import App
 
+    app = loaded or App("mainspring up")
     signals = Signals()
     settings = app.settings(**overrides)
     async with app.running(**overrides):

@@ -6,13 +6,14 @@ Next: compose/network.py
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import __version__
 from mainspring.cli.base import command
-from mainspring.cli.processes.run import agent_options, place_of, prepare
+from mainspring.cli.processes.run import agent_options, place_of, run_process
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
@@ -36,11 +37,7 @@ def server(app: str | None, without_tls: bool, **given: Any) -> None:
 
     Start as many servers as you like over one PostgreSQL. Agents need a token: `mainspring token create`.
     """
-    from mainspring.cli.runtime import leave_threads_behind, run
-
-    loaded, overrides = prepare(app, given)
-    run(_serve(loaded, overrides, without_tls=without_tls))
-    leave_threads_behind(0)
+    run_process(app, given, partial(_serve, without_tls=without_tls))
 
 
 @command(
@@ -60,11 +57,7 @@ def agent(app: str | None, **given: Any) -> None:
     Handlers submit tasks through the server. With --dsn they also have `current_task().transaction()`,
     `result()` and all else that needs the database.
     """
-    from mainspring.cli.runtime import leave_threads_behind, run
-
-    loaded, overrides = prepare(app, given)
-    run(_run_agent(loaded, overrides))
-    leave_threads_behind(0)
+    run_process(app, given, _run_agent)
 
 
 async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:

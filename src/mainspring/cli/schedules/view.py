@@ -15,7 +15,7 @@ from mainspring import operations
 from mainspring.cli.base import Client, operation
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import age, fields, on_terminal, print_if_json, table
+from mainspring.cli.render import age, fields, on_terminal, pick, print_if_json, table
 
 if TYPE_CHECKING:
     from mainspring.operations.schedules import LastFire, ScheduleDetail, ScheduleView
@@ -90,13 +90,10 @@ async def show(client: Client, name: str) -> None:
 def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
     view = found.schedule
     return {
-        "name": view.name,
-        "job": view.job,
+        **pick(view, "name", "job"),
         "when": view.words,
         "cron": view.expression if view.kind == "cron" else None,
-        "timezone": view.timezone,
-        "state": view.state,
-        "problem": view.problem,
+        **pick(view, "timezone", "state", "problem"),
         "next": _lines(at.isoformat(sep=" ") for at in found.next),
         "last": _lines(_last(fire) for fire in found.last),
         "runs": view.runs,

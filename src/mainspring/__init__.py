@@ -69,20 +69,14 @@ __all__ = [
     "current_task",
 ]
 
+_CONTEXT = ("CancelTask", "CurrentTask", "Fail", "LogContext", "RetryAfter", "Snooze", "TaskCancelled", "current_task")
 _ELSEWHERE = {
+    **dict.fromkeys(_CONTEXT, "mainspring.agent.context"),
+    "Failure": "mainspring.agent.run.hooks",
     "App": "mainspring.sdk.app",
     "Call": "mainspring.sdk.job",
-    "CancelTask": "mainspring.agent.context",
-    "CurrentTask": "mainspring.agent.context",
-    "Fail": "mainspring.agent.context",
-    "Failure": "mainspring.agent.run.hooks",
     "Job": "mainspring.sdk.job",
-    "LogContext": "mainspring.agent.context",
-    "RetryAfter": "mainspring.agent.context",
-    "Snooze": "mainspring.agent.context",
     "Task": "mainspring.sdk.task",
-    "TaskCancelled": "mainspring.agent.context",
-    "current_task": "mainspring.agent.context",
 }
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and reports a name that is not among them

@@ -1,17 +1,28 @@
-"""Base: what all commands share: the options that go before or after any of them, and examples in their help.
+"""Base: what all commands share: options, examples in their help, and the client through which they call operations.
 
 `mainspring --help` loads this module and those of the commands, so they import nothing heavy.
+Next: operations/tasks.py
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
+from mainspring.errors import AccessDenied, SchemaMismatch
+
+if TYPE_CHECKING:
+    from mainspring.config import Settings
+    from mainspring.store.postgres.database import Connection, Database
+
+P = ParamSpec("P")
+R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -55,19 +66,78 @@ def _shared_options() -> list[click.Parameter]:
     ]
 
 
-class Command(click.Command):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += _shared_options()
+class Client:
+    """Connects on the first call: what is wrong with a request is reported before that."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._stack = AsyncExitStack()
+        self._database: Database | None = None
+
+    async def call(
+        self, operation: Callable[Concatenate[Connection, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """`await client.call(operations.jobs.show, "backup")`"""
+        async with self.acquire() as conn:
+            return await operation(conn, *args, **kwargs)
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        import asyncpg
+
+        database = await self._open()
+        try:
+            async with database.acquire() as conn:
+                yield conn
+        except (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError) as error:
+            raise SchemaMismatch("this database lacks (parts of) the schema; run `mainspring migrate`") from error
+        except asyncpg.UndefinedColumnError as error:
+            raise SchemaMismatch("this database has an older schema; run `mainspring migrate`") from error
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise AccessDenied(f"PostgreSQL does not allow it ({error}); use a role that may") from error
+
+    async def _open(self) -> Database:
+        """Migrates the embedded PostgreSQL; a shared one is left to servers and `mainspring migrate`."""
+        from mainspring.compose.local import open_database
+
+        if self._database is None:
+            opening = open_database(self.settings, prepare=self.settings.dsn is None)
+            self._database = await self._stack.enter_async_context(opening)
+        return self._database
+
+    async def close(self) -> None:
+        await self._stack.aclose()
 
 
-class Group(click.Group):
-    command_class = Command
-    group_class = type
+Operation = Callable[Concatenate[Client, P], Awaitable[None]]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += _shared_options()
+
+def run_async(command: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async command on an event loop."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        import asyncio
+
+        asyncio.run(command(*args, **kwargs))
+
+    return run
+
+
+def with_client(command: Operation[P]) -> Callable[P, None]:
+    """Run an async command with a client for the database that the shared options name."""
+
+    @wraps(command)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        from mainspring.compose.local import load
+
+        client = Client(load(shared().overrides()))
+        try:
+            await command(client, *args, **kwargs)
+        finally:
+            await client.close()
+
+    return run_async(run)
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -102,3 +172,35 @@ def _example(line: str) -> list[str]:
         else:
             parts[-1] += word
     return [*parts, f"    {told.lstrip()}"] if told else parts
+
+
+class Command(click.Command):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _shared_options()
+
+
+class Group(click.Group):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += _shared_options()
+
+    def operation(self, name: str, *lines: str) -> Callable[[Operation[P]], click.Command]:
+        """Adds an `operation` to the group."""
+
+        def add(function: Operation[P]) -> click.Command:
+            made = operation(name, *lines)(function)
+            self.add_command(made)
+            return made
+
+        return add
+
+
+def command(name: str, *lines: str, **how: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with these lines as examples in its help."""
+    return click.command(name, cls=Command, epilog=examples(*lines), **how)
+
+
+def operation(name: str, *lines: str) -> Callable[[Operation[P]], click.Command]:
+    """The same for an async function that calls operations through a client."""
+    return lambda function: command(name, *lines)(with_client(function))

@@ -30,11 +30,6 @@ _EXIT_CODES: tuple[tuple[type[errors.MainspringError], int], ...] = (
     (errors.WaitTimeout, 124),
 )
 
-# Errors whose message does not say what to do, because that depends on the caller.
-_ADVICE: dict[type[errors.MainspringError], str] = {
-    errors.StoreUnavailable: "check that it runs and that the DSN is right, then try again",
-}
-
 
 class Problem(NamedTuple):
     """What went wrong, for people and for programs."""
@@ -51,7 +46,8 @@ def explain(error: BaseException) -> Problem:
         error = error.exceptions[0]
     match error:
         case errors.MainspringError():
-            return Problem(_exit_code(error), error.code, _with_advice(error), error.field)
+            exit_code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
+            return Problem(exit_code, error.code, _with_advice(error), error.field)
         case click.ClickException():
             return Problem(USAGE, "usage", _usage(error), _parameter(error))
         case OSError() if _is_of_output(error):
@@ -76,13 +72,11 @@ def _is_of_output(error: OSError) -> bool:
     return bool(frames) and frames[-1][0].f_code in (click.echo.__code__, flush_output.__code__)
 
 
-def _exit_code(error: errors.MainspringError) -> int:
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
-
-
 def _with_advice(error: errors.MainspringError) -> str:
-    advice = _ADVICE.get(type(error))
-    return error.message if advice is None or ";" in error.message else f"{error.message}; {advice}"
+    """The message; where it does not say what to do, because that depends on the caller, with advice."""
+    if type(error) is not errors.StoreUnavailable or ";" in error.message:
+        return error.message
+    return f"{error.message}; check that it runs and that the DSN is right, then try again"
 
 
 def _usage(error: click.ClickException) -> str:

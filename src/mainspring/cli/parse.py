@@ -16,6 +16,8 @@ import click
 from mainspring.cli.render import note
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.durations import seconds
+from mainspring.model.words.names import check_name
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -57,8 +59,6 @@ def name_of(field: str) -> Callable[[str], str]:
     """The type of an argument that names a job, a schedule, …"""
 
     def checked(text: str) -> str:
-        from mainspring.model.words.names import check_name
-
         return check_name(text, field=field)
 
     return checked
@@ -118,7 +118,6 @@ def submission(
 ) -> Submission:
     from mainspring.model.limits.limits import check_concurrency_key
     from mainspring.model.tasks.define_job import priority_level
-    from mainspring.model.words.names import check_name
     from mainspring.model.words.zones import check_zone
     from mainspring.store.tasks.enqueue import Submission
 
@@ -130,7 +129,7 @@ def submission(
         args=args,
         priority=None if priority is None else str(priority_level(priority)),
         run_at=None if run_at is None else _instant(run_at, zone),
-        delay=None if delay is None else timedelta(seconds=duration(delay, field="delay")),
+        delay=None if delay is None else timedelta(seconds=seconds(delay, field="delay")),
         key=None if key is None else check_name(key, field="key"),
         after=list(after) or None,
         concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
@@ -157,10 +156,3 @@ def read_in(given: datetime, zone: ZoneInfo, *, field: str) -> datetime:
     instant = in_zone(given, zone, field=field)
     note(f"{field}: {given.isoformat(sep=' ')} is read in {zone}: {instant.isoformat()}")
     return instant
-
-
-def duration(text: str, *, field: str, at_least: float = 0.0) -> float:
-    """Seconds."""
-    from mainspring.model.words.durations import seconds
-
-    return seconds(text, field=field, at_least=at_least)

@@ -64,7 +64,7 @@ def table(
     headers: Sequence[str],
     rows: Iterable[Sequence[Any]],
     *,
-    empty: str,
+    empty: str = "",
     room: Room = ALL,
 ) -> None:
     """Rows under headers. On a terminal, `empty` is the note if there are none, and `room` how the table may shrink."""
@@ -121,6 +121,11 @@ def fields(pairs: Mapping[str, Any]) -> None:
                 text = text.replace("\n", "\n" + indent)
             label = f"{name:<{width}}  " if on_terminal() else f"{name}\t"
             click.echo(f"{label}{text}")
+
+
+def pick(view: Any, *names: str) -> dict[str, Any]:
+    """Some fields of a view, for `fields`, under their own names."""
+    return {name.replace("_", " "): getattr(view, name) for name in names}
 
 
 def cell(value: Any) -> str:

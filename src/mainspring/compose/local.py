@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,7 +42,7 @@ from mainspring.wire.channel import Channel, memory_pair
 
 log = logging.getLogger("mainspring")
 
-__all__ = ["Engine", "Settings", "engine", "load", "open_database"]
+__all__ = ["Engine", "Settings", "load", "open_database"]
 
 
 def data_directory(settings: Settings) -> Path:
@@ -159,12 +158,8 @@ def make_server(
 def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
     host = socket.gethostname() or "unknown"
     hello = Hello(settings.agent_name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
-    wall = partial(_wrong_clock, settings.clock_offset) if settings.clock_offset else time.time
+    wall = (lambda: time.time() + settings.clock_offset) if settings.clock_offset else time.time
     return Agent(connect, hello=hello, executors=executors.by_kind, hold_until=executors.hold_until, wall=wall)
-
-
-def _wrong_clock(offset: float) -> float:
-    return time.time() + offset
 
 
 class Executors:
@@ -222,11 +217,19 @@ class Engine:
         self._group = asyncio.TaskGroup()
         self._sessions: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        await self.server.start()
-        self._sessions = asyncio.create_task(self._run_agent(), name="mainspring agent")
-        while not (self.agent.welcomed.is_set() or self._sessions.done()):
-            await asyncio.sleep(0.002)
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Engine]:
+        """Run both until the block ends; then drain, stop and record. A bug in them ends the block."""
+        try:
+            await self.server.start()
+            self._sessions = asyncio.create_task(self._run_agent(), name="mainspring agent")
+            while not (self.agent.welcomed.is_set() or self._sessions.done()):
+                await asyncio.sleep(0.002)
+            assert self.server.loops is not None
+            async with ended_by(self.server.loops, self._sessions):
+                yield self
+        finally:
+            await self._stop()
 
     async def _run_agent(self) -> None:
         async with self._group as group:
@@ -244,11 +247,6 @@ class Engine:
         except StoreUnavailable as error:
             log.warning("no session: %s; retrying", error)
 
-    @property
-    def parts(self) -> list[asyncio.Task[None]]:
-        """What runs until `stop`; only a bug ends one before."""
-        return [part for part in (self.server.loops, self._sessions) if part is not None]
-
     async def follow_clock(self) -> None:
         """A test has set the database's clock: measure it now, and wake the loops that depend on it."""
         await self.server.clock_loop.step()
@@ -257,7 +255,7 @@ class Engine:
         for part in (server.planner, server.overlap, server.limits, server.dispatcher, server.broadcaster):
             part.wake.set()
 
-    async def stop(self) -> None:
+    async def _stop(self) -> None:
         """Wait for running attempts for the patience, then stop them, which costs them no attempt."""
         self.agent.stay_away()
         patience = self._settings.stop_patience
@@ -276,24 +274,6 @@ class Engine:
             await asyncio.wait([self._sessions])
         await self._executors.close()
         self._identity.close()
-
-
-@asynccontextmanager
-async def engine(
-    settings: Settings,
-    database: Database,
-    handlers: Mapping[str, Handler],
-    labels: dict[str, str],
-    providers: Mapping[str, Provider],
-) -> AsyncIterator[Engine]:
-    """Run a server and an agent until the block ends; then drain, stop and record. A bug in them ends the block."""
-    running = Engine(settings, database, handlers, labels, providers)
-    try:
-        await running.start()
-        async with ended_by(*running.parts):
-            yield running
-    finally:
-        await running.stop()
 
 
 @asynccontextmanager

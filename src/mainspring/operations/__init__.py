@@ -1,8 +1,9 @@
 """What people and programs can ask for, once. The command line calls it, and so will the HTTP API.
 
 An operation takes a connection and plain arguments, checks them, acts in one transaction and returns a view. It knows
-neither click nor HTTP, reads no configuration and prints nothing. What takes longer than one transaction (following
-output, waiting for a task) takes `Connections` and holds none while it waits.
+neither click nor HTTP, reads no configuration and prints nothing. Where there is nothing to check, it is the function
+of the store. What takes longer than one transaction (following output, waiting for a task) takes `Connections` and
+holds none while it waits.
 Imports store/ and model/. Its modules are loaded on first use, so that `mainspring --help` does not pay for them.
 """
 

@@ -5,15 +5,16 @@ Next: store/cluster/tokens.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
 
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import tokens
-from mainspring.store.cluster.tokens import Token
+from mainspring.store.cluster.tokens import listing, revoke
 from mainspring.store.postgres.connection import Connection
+
+__all__ = ["NewToken", "create_token", "listing", "revoke"]
 
 
 class NewToken(msgspec.Struct, frozen=True):
@@ -28,12 +29,3 @@ async def create_token(
     """With `once`, the first agent exchanges it for a credential and no other agent can use it."""
     id, secret = await tokens.create(conn, check_name(name, field="name"), expires=lifetime, once=once)
     return NewToken(id, name, secret)
-
-
-async def listing(conn: Connection) -> Sequence[Token]:
-    return await tokens.listing(conn)
-
-
-async def revoke(conn: Connection, id: int) -> None:
-    """End a token, and the credentials that came from it."""
-    await tokens.revoke(conn, id)

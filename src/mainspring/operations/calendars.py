@@ -14,6 +14,9 @@ from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.words.names import check_name
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
+from mainspring.store.schedules.calendars import listing
+
+__all__ = ["CalendarView", "delete", "listing", "put", "show"]
 
 
 class CalendarView(msgspec.Struct, frozen=True):
@@ -22,13 +25,8 @@ class CalendarView(msgspec.Struct, frozen=True):
     schedules: list[str]  # that use it
 
 
-async def listing(conn: Connection) -> dict[str, list[str]]:
-    """Name → days."""
-    return await calendars.listing(conn)
-
-
 async def show(conn: Connection, name: str) -> CalendarView:
-    found = await calendars.listing(conn)
+    found = await listing(conn)
     if check_name(name, field="calendar") not in found:
         raise NotFound(
             f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is", field="calendar"

@@ -5,33 +5,15 @@ Next: store/cluster/cluster_views.py
 
 from __future__ import annotations
 
-from typing import Any
-
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import cluster_views
-from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
-from mainspring.store.figures import stats as figures
+from mainspring.store.cluster.cluster_views import ServerDetail, moves, segments, servers
+from mainspring.store.figures.stats import stats
 from mainspring.store.postgres.connection import Connection
 
-
-async def servers(conn: Connection, *, everything: bool = False) -> list[ServerView]:
-    """The servers with a lease and those that ended within the hour; with `everything` all that are known."""
-    return await cluster_views.servers(conn, everything=everything)
+__all__ = ["moves", "segments", "server", "servers", "stats"]
 
 
 async def server(conn: Connection, name: str) -> ServerDetail:
     """By its name or by the beginning of its id. Conflict if several servers match."""
     return await cluster_views.server(conn, check_name(name, field="server"))
-
-
-async def segments(conn: Connection) -> list[SegmentView]:
-    return await cluster_views.segments(conn)
-
-
-async def moves(conn: Connection, limit: int) -> list[MoveView]:
-    """The latest moves of segments between servers, the newest first."""
-    return await cluster_views.moves(conn, limit)
-
-
-async def stats(conn: Connection) -> dict[str, Any]:
-    return await figures.stats(conn)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from mainspring.model.placement.define_placement import check_strategy
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import agents, registry, settings
+from mainspring.store.cluster import registry, settings
+from mainspring.store.cluster.agents import any_lives as has_agents
 from mainspring.store.cluster.registry import AgentView
+from mainspring.store.cluster.settings import strategy
 from mainspring.store.postgres.connection import Connection
+
+__all__ = ["drain", "has_agents", "listing", "set_strategy", "show", "strategy", "undrain"]
 
 
 async def listing(conn: Connection) -> list[AgentView]:
@@ -22,11 +26,6 @@ async def show(conn: Connection, name: str) -> list[AgentView]:
     return await registry.listing(conn, check_name(name, field="agent"))
 
 
-async def has_agents(conn: Connection) -> bool:
-    """Whether any agent has a lease."""
-    return await agents.any_lives(conn)
-
-
 async def drain(conn: Connection, name: str) -> bool:
     """Returns whether the agent was not draining before."""
     return await registry.drain(conn, check_name(name, field="agent"))
@@ -35,11 +34,6 @@ async def drain(conn: Connection, name: str) -> bool:
 async def undrain(conn: Connection, name: str) -> bool:
     """Returns whether the agent was draining before."""
     return await registry.undrain(conn, check_name(name, field="agent"))
-
-
-async def strategy(conn: Connection) -> str:
-    """The placement strategy of jobs that name none."""
-    return await settings.strategy(conn)
 
 
 async def set_strategy(conn: Connection, name: str) -> None:

@@ -15,10 +15,15 @@ from mainspring.model.words.names import check_name
 from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import schedules
-from mainspring.store.tasks import broadcasts, control, enqueue, jobs, tasks
+from mainspring.store.tasks import broadcasts, enqueue, jobs, tasks
 from mainspring.store.tasks.broadcasts import ChildView
+from mainspring.store.tasks.control import pause, restart, resume
 from mainspring.store.tasks.enqueue import Submission
-from mainspring.store.tasks.tasks import AttemptView, TaskView
+from mainspring.store.tasks.tasks import AttemptView, TaskView, cancel
+from mainspring.store.tasks.tasks import get as status
+from mainspring.store.tasks.tasks import run_again as retry
+
+__all__ = ["cancel", "listing", "pause", "restart", "resume", "retry", "show", "status", "submit"]
 
 
 class ListedTask(msgspec.Struct, frozen=True):
@@ -64,11 +69,6 @@ async def listing(
     return [ListedTask(view, waits.get(view.id)) for view in found]
 
 
-async def status(conn: Connection, id: int) -> TaskView:
-    """The task alone. `show` has what belongs to it too."""
-    return await tasks.get(conn, id)
-
-
 async def show(conn: Connection, id: int) -> TaskDetail:
     return TaskDetail(
         await tasks.get(conn, id),
@@ -76,30 +76,3 @@ async def show(conn: Connection, id: int) -> TaskDetail:
         await tasks.attempts(conn, id),
         await broadcasts.children(conn, id),
     )
-
-
-async def cancel(conn: Connection, id: int, *, kill: bool = False) -> TaskState:
-    """End the task: at once if no agent has it, else by a request to its agent. With `kill` it gets no grace.
-
-    Returns the state that this leaves: cancelled, or running until the agent has stopped it.
-    """
-    return await tasks.cancel(conn, id, kill=kill)
-
-
-async def pause(conn: Connection, id: int) -> None:
-    """Suspend the processes of a running command until `resume`. InvalidTransition for any other task."""
-    await control.pause(conn, id)
-
-
-async def resume(conn: Connection, id: int) -> None:
-    await control.resume(conn, id)
-
-
-async def restart(conn: Connection, id: int) -> None:
-    """Stop the running attempt and run the task again at once; that costs no attempt."""
-    await control.restart(conn, id)
-
-
-async def retry(conn: Connection, id: int) -> None:
-    """Run a task again that ended without success; its attempts are counted anew."""
-    await tasks.run_again(conn, id)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from inspect import isasyncgenfunction
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
@@ -144,7 +145,9 @@ class App:
 
         It may be async. What it raises is logged; the attempt and its report do not wait for it.
         """
-        self.failure_hooks.append(define.check_hook(hook))
+        if not callable(hook):
+            raise ValidationError(f"{hook!r} is not a function; @app.on_failure goes above a def", field="on_failure")
+        self.failure_hooks.append(hook)
         return hook
 
     def while_open(self, resource: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
@@ -152,7 +155,9 @@ class App:
 
         For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
         """
-        self._lifecycle.resources.append(asynccontextmanager(define.check_resource(resource)))
+        if not isasyncgenfunction(resource):
+            raise ValidationError(f"{resource!r} is not an `async def` with a `yield`", field="while_open")
+        self._lifecycle.resources.append(asynccontextmanager(resource))
         return resource
 
     # ── opening and running ─────────────────────────────────────────────────────────────────────
@@ -201,7 +206,8 @@ class App:
             async with self._lifecycle.held(overrides) as database:
                 settings = self.settings(**overrides)
                 labels, providers = {**settings.labels, "app": self.name}, self.schedules.providers
-                async with local.engine(settings, database, self.handlers, labels, providers) as engine:
+                engine = local.Engine(settings, database, self.handlers, labels, providers)
+                async with engine.running():
                     self._engine = engine
                     engine.server.recorder.on_ended.connect(self._ended)
                     engine.agent.failures.hooks = self.failure_hooks

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-H = TypeVar("H", bound=Callable[..., Any])
 
 
 class Decorator:
@@ -99,15 +98,3 @@ def check_version(version: object) -> int:
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
         raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
     return version
-
-
-def check_hook(hook: H) -> H:
-    if not callable(hook):
-        raise ValidationError(f"{hook!r} is not a function; @app.on_failure goes above a def", field="on_failure")
-    return hook
-
-
-def check_resource(resource: H) -> H:
-    if not inspect.isasyncgenfunction(resource):
-        raise ValidationError(f"{resource!r} is not an `async def` with a `yield`", field="while_open")
-    return resource

@@ -50,7 +50,7 @@ class TakesOne(Protocol[A_contra]):
 
 
 class Using(NamedTuple):
-    """How tasks are submitted: when, how urgent, under which key, after which tasks, through which connection."""
+    """How tasks are submitted: the fields of a `Submission` behind its job and arguments, in their order."""
 
     priority: str | None = None
     run_at: datetime | None = None
@@ -59,27 +59,34 @@ class Using(NamedTuple):
     key_ttl: timedelta = timedelta(days=1)
     after: list[int] | None = None
     concurrency_key: str | None = None
-    conn: Any = None
+
+
+AT_ONCE = Using()
 
 
 class Submitter(Generic[P, R]):
     """Submits tasks of one job."""
 
-    def __init__(self, app: App, name: str, bind: Bind, using: Using, decode: Decode) -> None:
+    def __init__(
+        self, app: App, name: str, bind: Bind, decode: Decode, using: Using = AT_ONCE, conn: Any = None
+    ) -> None:
         self._app = app
         self.name = name
         self._bind = bind
-        self._using = using
         self._decode = decode
+        self._using = using
+        self._conn = conn
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
         """Submit one task with these arguments."""
-        id = await self._app.submit(self._one(args, kwargs), self._using.conn)
+        submission = Submission(self.name, self._bind(args, kwargs), *self._using)
+        id = await self._app.submit(submission, self._conn)
         return Task(self._app, id, self.name, self._decode)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
         """The same from sync code."""
-        id = self._app.submit_sync(self._one(args, kwargs), self._using.conn)
+        submission = Submission(self.name, self._bind(args, kwargs), *self._using)
+        id = self._app.submit_sync(submission, self._conn)
         return Task(self._app, id, self.name, self._decode)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[P]:
@@ -99,7 +106,7 @@ class Submitter(Generic[P, R]):
         ones. A type checker looks into the first two.
         """
         many = self._many(calls)
-        return self._handles(await self._app.submit(many, self._using.conn) if many.args else [])
+        return self._handles(await self._app.submit(many, self._conn) if many.args else [])
 
     @overload
     def enqueue_many_sync(self, calls: Iterable[Call[P] | tuple[Any, ...] | Mapping[str, Any]]) -> list[Task[R]]: ...
@@ -110,7 +117,7 @@ class Submitter(Generic[P, R]):
     def enqueue_many_sync(self, calls: Any) -> list[Task[R]]:
         """The same from sync code."""
         many = self._many(calls)
-        return self._handles(self._app.submit_sync(many, self._using.conn) if many.args else [])
+        return self._handles(self._app.submit_sync(many, self._conn) if many.args else [])
 
     def _many(self, calls: Iterable[Any]) -> Submissions:
         using = self._using
@@ -138,20 +145,6 @@ class Submitter(Generic[P, R]):
         except ValidationError as error:
             raise ValidationError(f"calls[{number}]: {error.message}", field=error.field) from None
 
-    def _one(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Submission:
-        using = self._using
-        return Submission(
-            self.name,
-            self._bind(args, kwargs),
-            using.priority,
-            using.run_at,
-            using.delay,
-            using.key,
-            using.key_ttl,
-            using.after,
-            using.concurrency_key,
-        )
-
 
 class Job(Submitter[P, R]):
     """A registered job. For a handler, `function` is the function itself, for direct calls in tests."""
@@ -159,7 +152,7 @@ class Job(Submitter[P, R]):
     def __init__(
         self, app: App, name: str, bind: Bind, function: Callable[P, Any] | None, decode: Decode, check: Check
     ) -> None:
-        super().__init__(app, name, bind, Using(), decode)
+        super().__init__(app, name, bind, decode)
         self._function = function
         self._check = check
 
@@ -222,9 +215,9 @@ class Job(Submitter[P, R]):
             key_ttl=timedelta(seconds=seconds(key_ttl, field="key_ttl", at_least=0.001)),
             after=None if after is None else _task_ids(after),
             concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
-            conn=None if conn is None else check_connection(conn),
         )
-        return Submitter(self._app, self.name, self._bind, using, self._decode)
+        checked = None if conn is None else check_connection(conn)
+        return Submitter(self._app, self.name, self._bind, self._decode, using, checked)
 
 
 def _task_ids(after: Any) -> list[int]:

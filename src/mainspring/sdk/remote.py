@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -28,7 +27,7 @@ async def submit_through_server(attempt: Attempt, submission: Submission | Submi
         args=[],
         priority=submission.priority,
         run_at=None if submission.run_at is None else submission.run_at.timestamp(),
-        delay=_seconds(submission.delay),
+        delay=None if submission.delay is None else submission.delay.total_seconds(),
         concurrency_key=submission.concurrency_key,
     )
     if isinstance(submission, Submissions):
@@ -54,7 +53,3 @@ def loop_of(attempt: Attempt) -> asyncio.AbstractEventLoop:
 def _submissions(attempt: Attempt) -> Submitter:
     assert attempt.submissions is not None  # a runner has armed it
     return attempt.submissions
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()

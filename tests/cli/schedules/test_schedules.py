@@ -15,7 +15,7 @@ from tests.cli.conftest import Cli
 
 from mainspring.cli import render
 from mainspring.cli.schedules import view as schedules_view
-from mainspring.cli.schedules.edit import tell_recalled
+from mainspring.cli.schedules.schedules import tell_recalled
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import confirm, fields, note, print_if_json, table
+from mainspring.cli.render import confirm, fields, note, pick, print_if_json, table
+from mainspring.model.words.skew import skew_warning
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.registry import AgentView
@@ -54,8 +54,7 @@ def agents(context: click.Context) -> None:
         context.invoke(list_agents)
 
 
-@agents.command("list", epilog=examples("mainspring agents list", "mainspring agents list --json | jq '.[].name'"))
-@with_client
+@agents.operation("list", "mainspring agents list", "mainspring agents list --json | jq '.[].name'")
 async def list_agents(client: Client) -> None:
     """Show the connected agents, and those that left or were lost within the hour; `show` has all about one."""
     found = await client.call(operations.fleet.listing)
@@ -70,9 +69,8 @@ async def list_agents(client: Client) -> None:
     _warn(found, client.settings.skew_limit)
 
 
-@agents.command("show", epilog=examples("mainspring agents show alpha"))
+@agents.operation("show", "mainspring agents show alpha")
 @click.argument("name", type=name_of("agent"))
-@with_client
 async def show_agent(client: Client, name: str) -> None:
     """Show all that is known of one agent."""
     found = await client.call(operations.fleet.show, name)
@@ -87,8 +85,6 @@ async def show_agent(client: Client, name: str) -> None:
 
 def _warn(found: list[AgentView], skew_limit: float) -> None:
     """Report clocks that are wrong by more than the limit."""
-    from mainspring.model.words.skew import skew_warning
-
     for view in found:
         if view.skew is not None and (told := skew_warning(f"agent {view.name}", view.skew, skew_limit)) is not None:
             note(told)
@@ -97,10 +93,7 @@ def _warn(found: list[AgentView], skew_limit: float) -> None:
 def _fields(view: AgentView) -> dict[str, Any]:
     used = {name: f"{view.used.get(name, 0.0):g} of {amount:g}" for name, amount in view.offers.items()}
     return {
-        "name": view.name,
-        "session": view.session,
-        "status": view.status,
-        "draining since": view.draining_since,
+        **pick(view, "name", "session", "status", "draining_since"),
         "holds": f"{view.holds}, of which {view.running} run, in {view.slots} slots",
         "labels": _pairs(view.labels),
         "offers": ", ".join(f"{name}: {share} used" for name, share in used.items()),
@@ -113,16 +106,12 @@ def _fields(view: AgentView) -> dict[str, Any]:
         "lead": None if view.lead is None else f"{view.lead:g} s",
         "connected": view.connected_at,
         "heard": view.heard_at,
-        "lease until": view.lease_until,
-        "server": view.server,
-        "host": view.host,
-        "version": view.version,
+        **pick(view, "lease_until", "server", "host", "version"),
     }
 
 
-@agents.command("drain", epilog=examples("mainspring agents drain alpha"))
+@agents.operation("drain", "mainspring agents drain alpha")
 @click.argument("name", type=name_of("agent"))
-@with_client
 async def drain(client: Client, name: str) -> None:
     """Let an agent take nothing new, until it is undrained.
 
@@ -135,9 +124,8 @@ async def drain(client: Client, name: str) -> None:
     )
 
 
-@agents.command("undrain", epilog=examples("mainspring agents undrain alpha"))
+@agents.operation("undrain", "mainspring agents undrain alpha")
 @click.argument("name", type=name_of("agent"))
-@with_client
 async def undrain(client: Client, name: str) -> None:
     """Let an agent take tasks again."""
     changed = await client.call(operations.fleet.undrain, name)
@@ -148,9 +136,8 @@ def _confirm(name: str, status: str, changed: bool, what: str) -> None:
     confirm({"name": name, "status": status, "changed": changed}, what if changed else f"{what}, as before")
 
 
-@agents.command("strategy", epilog=examples("mainspring agents strategy", "mainspring agents strategy least_tasks"))
+@agents.operation("strategy", "mainspring agents strategy", "mainspring agents strategy least_tasks")
 @click.argument("name", required=False)
-@with_client
 async def strategy(client: Client, name: str | None) -> None:
     """Show or set which agent takes the next task, for jobs that name no placement.
 

@@ -5,16 +5,17 @@ Next: operations/daemons.py
 
 from __future__ import annotations
 
+from shlex import split
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
 from mainspring.cli.render import confirm, fields, note, print_if_json, table, visible
+from mainspring.errors import NotFound, ValidationError
 
 if TYPE_CHECKING:
     from mainspring.store.daemons.daemon_views import Daemon, Replica
@@ -28,8 +29,7 @@ def daemon() -> None:
     """Keep replicas of a job running, and see how they are."""
 
 
-@daemon.command("list", epilog=examples("mainspring daemon list", "mainspring daemon list --json | jq '.[].up'"))
-@with_client
+@daemon.operation("list", "mainspring daemon list", "mainspring daemon list --json | jq '.[].up'")
 async def list_daemons(client: Client) -> None:
     """Show all daemons, a line for each replica."""
     found = await client.call(operations.daemons.listing)
@@ -56,9 +56,8 @@ def _cells(replica: Replica) -> list[Any]:
     return [replica.number, state, replica.agent, replica.since, replica.restarts, healthy, replica.task]
 
 
-@daemon.command("show", epilog=examples("mainspring daemon show gateway"))
+@daemon.operation("show", "mainspring daemon show gateway")
 @click.argument("name", type=name_of("daemon"))
-@with_client
 async def show_daemon(client: Client, name: str) -> None:
     """Show one daemon and its replicas."""
     found = await client.call(operations.daemons.show, name)
@@ -75,18 +74,16 @@ async def show_daemon(client: Client, name: str) -> None:
     if found.replicas:
         click.echo()
         headers = ["REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"]
-        table(headers, [_cells(replica) for replica in found.replicas], empty="", room=_ROOM)
+        table(headers, [_cells(replica) for replica in found.replicas], room=_ROOM)
         for number, reason in (await client.call(operations.daemons.why_not_up, found)).items():
             note(f"replica {number} {visible(reason)}")
 
 
-@daemon.command(
+@daemon.operation(
     "create",
-    epilog=examples(
-        "mainspring daemon create gateway --replicas 3 -- ./gateway --port 8080",
-        "mainspring daemon create gateway --health-http http://127.0.0.1:8080/healthz -- ./gateway",
-        "mainspring daemon create feed --health-command './feed --check' --shell -- 'exec ./feed 2>&1'",
-    ),
+    "mainspring daemon create gateway --replicas 3 -- ./gateway --port 8080",
+    "mainspring daemon create gateway --health-http http://127.0.0.1:8080/healthz -- ./gateway",
+    "mainspring daemon create feed --health-command './feed --check' --shell -- 'exec ./feed 2>&1'",
 )
 @click.argument("name")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
@@ -109,7 +106,6 @@ async def show_daemon(client: Client, name: str) -> None:
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--stopped", is_flag=True, help="Do not start it yet.")
 @click.option("--replace", is_flag=True, help="Change the daemon if there is one of this name, replica by replica.")
-@with_client
 async def create_daemon(
     client: Client, /, name: str, argv: tuple[str, ...], stopped: bool, replace: bool, **options: Any
 ) -> None:
@@ -133,9 +129,6 @@ async def create_daemon(
 
 
 def _health(given: dict[str, Any]) -> dict[str, Any] | None:
-    from shlex import split
-
-    from mainspring.errors import ValidationError
     from mainspring.model.daemons.define_health import KNOWN
 
     health = {option: given[option] for option in KNOWN if option in given}
@@ -149,61 +142,52 @@ def _health(given: dict[str, Any]) -> dict[str, Any] | None:
     return health or None
 
 
-@daemon.command("start", epilog=examples("mainspring daemon start gateway"))
+@daemon.operation("start", "mainspring daemon start gateway")
 @click.argument("name", type=name_of("daemon"))
-@with_client
 async def start(client: Client, name: str) -> None:
     """Let the replicas of a daemon run."""
     _confirm(name, await client.call(operations.daemons.start, name), "started")
 
 
-@daemon.command("stop", epilog=examples("mainspring daemon stop gateway"))
+@daemon.operation("stop", "mainspring daemon stop gateway")
 @click.argument("name", type=name_of("daemon"))
-@with_client
 async def stop(client: Client, name: str) -> None:
     """Stop all replicas of a daemon, each with its grace."""
     _confirm(name, await client.call(operations.daemons.stop, name), "stopped")
 
 
-@daemon.command("scale", epilog=examples("mainspring daemon scale gateway 5"))
+@daemon.operation("scale", "mainspring daemon scale gateway 5")
 @click.argument("name", type=name_of("daemon"))
 @click.argument("replicas", type=Whole())
-@with_client
 async def scale(client: Client, name: str, replicas: int) -> None:
     """Keep another number of replicas; those that stay are not touched."""
     _confirm(name, await client.call(operations.daemons.scale, name, replicas), f"scaled to {replicas}")
 
 
-@daemon.command("restart", epilog=examples("mainspring daemon restart gateway"))
+@daemon.operation("restart", "mainspring daemon restart gateway")
 @click.argument("name", type=name_of("daemon"))
-@with_client
 async def restart(client: Client, name: str) -> None:
     """Restart the replicas one after another, each once the one before is up again."""
     await client.call(operations.daemons.restart, name)
     _confirm(name, True, "restarting")
 
 
-@daemon.command("delete", epilog=examples("mainspring daemon delete gateway"))
+@daemon.operation("delete", "mainspring daemon delete gateway")
 @click.argument("name", type=name_of("daemon"))
-@with_client
 async def delete(client: Client, name: str) -> None:
     """Stop all replicas of a daemon, and forget it. Its job stays, for `mainspring job delete`."""
     await client.call(operations.daemons.delete, name)
     _confirm(name, True, "deleted")
 
 
-@daemon.command(
-    "logs", epilog=examples("mainspring daemon logs gateway", "mainspring daemon logs gateway -f --replica 2")
-)
+@daemon.operation("logs", "mainspring daemon logs gateway", "mainspring daemon logs gateway -f --replica 2")
 @click.argument("name", type=name_of("daemon"))
 @click.option("--replica", type=Whole(), metavar="N", help="Of this one only.")
 @click.option("-f", "--follow", is_flag=True, help="Go on; of one replica, the first if none is named.")
 @click.option("--timestamps", is_flag=True, help="Put the time in front of each line.")
-@with_client
 async def logs(client: Client, name: str, replica: int | None, follow: bool, timestamps: bool) -> None:
     """Print what the replicas of a daemon wrote."""
     from mainspring.cli.tasks.logs import print_output
-    from mainspring.errors import NotFound
 
     found = (await client.call(operations.daemons.show, name)).replicas
     wanted = [one for one in found if replica in (None, one.number)]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation
 from mainspring.cli.fleet.servers import short
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import counted, note, print_if_json, table
+from mainspring.model.placement.segments import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,14 +26,12 @@ _LAST = 20  # moves that are shown if no number is given
 _LOAD = ("schedules", "due", "waiting", "armed", "running")
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring segments                  the owners, and what is in their segments",
-        "mainspring segments --each           a line for each of the 100",
-        "mainspring segments --events 50      how they changed hands",
-        "mainspring segments --json | jq '.[] | select(.problem)'",
-    ),
+@operation(
+    "segments",
+    "mainspring segments                  the owners, and what is in their segments",
+    "mainspring segments --each           a line for each of the 100",
+    "mainspring segments --events 50      how they changed hands",
+    "mainspring segments --json | jq '.[] | select(.problem)'",
 )
 @click.option("--each", is_flag=True, help="A line for each segment, not for each owner.")
 @click.option(
@@ -44,7 +42,6 @@ _LOAD = ("schedules", "due", "waiting", "armed", "running")
     metavar="[N]",
     help=f"The last N moves of segments, the newest first; {_LAST}.",
 )
-@with_client
 async def segments(client: Client, each: bool, events: int | None) -> None:
     """Show which server plans and dispatches which share of the work.
 
@@ -66,15 +63,12 @@ def _show_each(found: list[SegmentView]) -> None:
     table(
         ["SEGMENT", "OWNER", "ID", "STATUS", "EPOCH", "SINCE", *map(str.upper, _LOAD)],
         [[view.id, *_owner(view), view.epoch, view.since, *_load([view])] for view in found],
-        empty="",
         room=Room(cut=("OWNER",), drop=("EPOCH", "ID", "SINCE", "ARMED")),
     )
 
 
 def _show_owners(found: list[SegmentView]) -> None:
     """Segments without an owner come first."""
-    from mainspring.model.placement.segments import ranges
-
     owners: dict[Any, list[SegmentView]] = {}
     for view in sorted(found, key=lambda view: (view.owner is not None, view.owner_name, str(view.owner))):
         owners.setdefault(view.owner, []).append(view)
@@ -84,7 +78,6 @@ def _show_owners(found: list[SegmentView]) -> None:
             [*_owner(views[0]), len(views), ranges(view.id for view in views), *_load(views)]
             for views in owners.values()
         ],
-        empty="",
         room=Room(cut=("OWNER",), fold=("SEGMENTS",), drop=("ID", "ARMED")),
     )
 
@@ -100,8 +93,6 @@ def _load(views: Iterable[SegmentView]) -> list[int]:
 
 def _warn(found: list[SegmentView]) -> None:
     """Report where nothing is planned or dispatched, and why."""
-    from mainspring.model.placement.segments import ranges
-
     problems: dict[str, list[int]] = {}
     for view in found:
         if view.problem is not None:
@@ -111,8 +102,6 @@ def _warn(found: list[SegmentView]) -> None:
 
 
 async def _show_moves(client: Client, limit: int) -> None:
-    from mainspring.model.placement.segments import ranges
-
     found = await client.call(operations.cluster.moves, limit)
     if print_if_json(found):
         return

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples, with_client
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import age, cell, fields, note, print_if_json, table
+from mainspring.cli.render import age, cell, fields, note, pick, print_if_json, table
+from mainspring.model.placement.segments import ranges
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.cluster_views import OpenPool, ServerDetail, ServerView
@@ -70,7 +70,6 @@ async def _list_servers(client: Client, everything: bool) -> None:
     table(
         list(_COLUMNS),
         [[show(view) for show in _COLUMNS.values()] for view in found],
-        empty="",
         room=Room(cut=("NAME", "HOST", "URL"), drop=list(_COLUMNS)[:3:-1]),
     )
     _warn(found)
@@ -88,9 +87,8 @@ def _warn(found: list[ServerView]) -> None:
             note(f"{view.name} ({short(view.id)}) has not been heard of for {silence}, and its lease is over")
 
 
-@servers.command("show", epilog=examples("mainspring servers show alpha", "mainspring servers show 3f2a91c0 --json"))
+@servers.operation("show", "mainspring servers show alpha", "mainspring servers show 3f2a91c0 --json")
 @click.argument("name", type=name_of("server"), metavar="NAME|ID")
-@with_client
 async def show_server(client: Client, name: str) -> None:
     """Show all that is known of one server: by its name, or by the beginning of its id."""
     found = await client.call(operations.cluster.server, name)
@@ -100,8 +98,6 @@ async def show_server(client: Client, name: str) -> None:
 
 
 def _fields(found: ServerDetail) -> dict[str, Any]:
-    from mainspring.model.placement.segments import ranges
-
     view = found.server
     leads = view.leadership
     return {
@@ -112,19 +108,14 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
         "segments": f"{len(view.segments)}: {ranges(view.segments)}" if view.segments else "none",
         "open pools": "\n".join(_pool(pool) for pool in found.open_pools),
         "agents": ", ".join(agent.name for agent in found.agents) or "none",
-        "scanned": view.scanned,
-        "planned": view.planned,
-        "dispatched": view.dispatched,
-        "recorded": view.recorded,
+        **pick(view, "scanned", "planned", "dispatched", "recorded"),
         "last scan": _last_scan(view),
         "heartbeat": f"{age(view.heartbeat_age)} ago",
         "lease until": view.lease_until,
         "started": view.started_at,
         "up": age(view.uptime),
         "ended": view.ended_at,
-        "version": view.version,
-        "host": view.host,
-        "url": view.url,
+        **pick(view, "version", "host", "url"),
         "application": view.app,
         "incarnation": view.incarnation,
     }

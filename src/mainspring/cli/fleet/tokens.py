@@ -10,11 +10,11 @@ from datetime import timedelta
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import Whole, duration, name_of
+from mainspring.cli.parse import Whole, name_of
 from mainspring.cli.render import confirm, note, print_if_json, table
+from mainspring.model.words.durations import seconds
 
 
 @click.group(cls=Group, epilog=examples("mainspring token create rack-7"))
@@ -22,30 +22,27 @@ def token() -> None:
     """Let agents in, and shut them out."""
 
 
-@token.command(
+@token.operation(
     "create",
-    epilog=examples(
-        "mainspring token create rack-7          for many agents, until revoked",
-        "mainspring token create laptop --once   for one agent, within an hour",
-        "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server ws://10.0.0.1:7070",
-    ),
+    "mainspring token create rack-7          for many agents, until revoked",
+    "mainspring token create laptop --once   for one agent, within an hour",
+    "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server ws://10.0.0.1:7070",
 )
 @click.argument("name", type=name_of("name"))
 @click.option("--expires", metavar="DURATION", help="After this long it lets nobody in; with --once: 1h.")
 @click.option("--once", is_flag=True, help="For one agent, which gets a credential of its own.")
-@with_client
 async def create(client: Client, name: str, expires: str | None, once: bool) -> None:
     """Make a token for agents; prints it, this once."""
-    seconds = duration(expires or "1h", field="expires", at_least=1.0) if expires or once else None
-    lifetime = None if seconds is None else timedelta(seconds=seconds)
+    lifetime = None
+    if expires or once:
+        lifetime = timedelta(seconds=seconds(expires or "1h", field="expires", at_least=1.0))
     made = await client.call(operations.access.create_token, name, lifetime=lifetime, once=once)
     if not print_if_json(made):
         click.echo(made.token)
         note(f"token {made.id}; nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
 
 
-@token.command("list", epilog=examples("mainspring token list"))
-@with_client
+@token.operation("list", "mainspring token list")
 async def list_tokens(client: Client) -> None:
     """Show the tokens there are, without their secrets."""
     found = await client.call(operations.access.listing)
@@ -59,9 +56,8 @@ async def list_tokens(client: Client) -> None:
     )
 
 
-@token.command("revoke", epilog=examples("mainspring token revoke 3"))
+@token.operation("revoke", "mainspring token revoke 3")
 @click.argument("id", type=Whole(1, 2**31 - 1))
-@with_client
 async def revoke(client: Client, id: int) -> None:
     """End a token: agents that came with it are cut off within seconds."""
     await client.call(operations.access.revoke, id)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from shlex import join
 from typing import Any
 
+from mainspring.cli.render import pick
 from mainspring.model.limits import limits, process_limits
-from mainspring.model.tasks.jobs import Command, Definition, Http, Placement, Run, kind_of
+from mainspring.model.tasks.jobs import Command, Definition, Http, Run, kind_of
 from mainspring.model.tasks.retry import DEFAULT_RETRIES
 from mainspring.operations.jobs import JobView
 
@@ -15,10 +16,9 @@ _SECRET = ("authorization", "cookie", "key", "token", "secret", "password", "sig
 
 
 def job_fields(view: JobView) -> dict[str, Any]:
-    definition = view.definition
+    definition, placement = view.definition, view.definition.placement
     return {
-        "name": view.name,
-        "version": view.version,
+        **pick(view, "name", "version"),
         "kind": kind_of(definition.run),
         "runs": what_runs(definition.run),
         **_run_fields(definition.run),
@@ -26,10 +26,13 @@ def job_fields(view: JobView) -> dict[str, Any]:
         "retries": _retries(definition),
         "timeout": None if definition.timeout is None else f"{definition.timeout:g} s",
         "grace": f"{definition.grace:g} s",
-        "delivery": definition.delivery,
-        "priority": definition.priority,
+        **pick(definition, "delivery", "priority"),
         "requires": definition.requires or None,
-        **_placement_fields(definition.placement),
+        "needs": placement.needs or None,
+        "prefer": placement.prefer or None,
+        "sticky": placement.sticky,
+        "placement": placement.strategy,
+        "broadcast": "every agent that matches" if placement.broadcast else None,
         **{name.replace("_", " "): words for name, words in limits.in_words(definition.gate).items()},
     }
 
@@ -73,16 +76,6 @@ def _http_fields(http: Http) -> dict[str, Any]:
         "body": http.body,
         "expects": ", ".join(http.expect) or "2xx",
         "redirects": http.redirects,
-    }
-
-
-def _placement_fields(placement: Placement) -> dict[str, Any]:
-    return {
-        "needs": placement.needs or None,
-        "prefer": placement.prefer or None,
-        "sticky": placement.sticky,
-        "placement": placement.strategy,
-        "broadcast": "every agent that matches" if placement.broadcast else None,
     }
 
 

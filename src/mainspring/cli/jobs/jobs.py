@@ -6,17 +6,36 @@ Next: operations/jobs.py
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
-from mainspring.cli.jobs.options import http_options, limit_options, take_limits, take_run
+from mainspring.cli.base import Client, Group, with_options
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of, pairs
 from mainspring.cli.render import confirm, fields, print_if_json, table
+from mainspring.errors import ValidationError
+
+if TYPE_CHECKING:
+    from mainspring.model.tasks.jobs import Http, Run
+
+_http_options = with_options(
+    click.option("--http", metavar="'METHOD URL'", help="Call this URL in place of a command: 'POST https://…'."),
+    click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="Header of the call; repeatable."),
+    click.option("--body", metavar="TEXT", help="Body of the call; without one, POST sends the task's arguments."),
+    click.option("--body-json", metavar="JSON", help="The same, as JSON."),
+    click.option("--expect", multiple=True, metavar="STATUS", help="Good answers: 204, 2xx, 200-299; repeatable; 2xx."),
+    click.option("--redirects", type=Whole(), metavar="N", help="Followed at most; 5."),
+)
+_limit_options = with_options(
+    click.option("--max-running", type=Whole(), metavar="N", help="At most so many of its tasks at once."),
+    click.option("--concurrency-key", metavar="TEXT", help="Tasks with this key one at a time: 'shop:{shop}'."),
+    click.option("--concurrency-limit", metavar="N", help="Tasks of one key at once; 1, or `none`."),
+    click.option("--rate", metavar="N/UNIT", help="Starts per second, minute, hour or day: 100/minute."),
+    click.option("--burst", type=Whole(), metavar="N", help="Starts of the rate that may come at once."),
+    click.option("--rate-per", metavar="WHAT", help="job (default), or key: each has the rate for itself."),
+)
 
 
 @click.group(cls=Group)
@@ -24,8 +43,7 @@ def job() -> None:
     """See and define what can be run."""
 
 
-@job.command("list", epilog=examples("mainspring job list", "mainspring job list --json | jq '.[].name'"))
-@with_client
+@job.operation("list", "mainspring job list", "mainspring job list --json | jq '.[].name'")
 async def list_jobs(client: Client) -> None:
     """Show all jobs."""
     from mainspring.cli.jobs.describe import what_runs
@@ -46,9 +64,8 @@ async def list_jobs(client: Client) -> None:
     )
 
 
-@job.command("show", epilog=examples("mainspring job show backup"))
+@job.operation("show", "mainspring job show backup")
 @click.argument("name", type=name_of("job"))
-@with_client
 async def show_job(client: Client, name: str) -> None:
     """Show one job with its policies."""
     from mainspring.cli.jobs.describe import job_fields
@@ -60,21 +77,19 @@ async def show_job(client: Client, name: str) -> None:
     fields(job_fields(view) | {"agents": ", ".join(able.names) or (able.wait and able.wait.reason)})
 
 
-@job.command(
+@job.operation(
     "create",
-    epilog=examples(
-        "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
-        "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
-        "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
-        "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
-        "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
-        "mainspring job create quotes --python --warm pandas -- quotes.py --all",
-        "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
-    ),
+    "mainspring job create backup --timeout 1h --retries 2 -- pg_dump shop",
+    "mainspring job create tidy --shell -- 'find /tmp/shop -mtime +7 -delete'",
+    "mainspring job create sync --backoff 10s,1m,10m --env REGION=eu -- ./sync.sh --all",
+    "mainspring job create ping --http 'POST https://shop.example/ping' --header 'X-Shop: 7' --abort-on 4xx",
+    "mainspring job create dump --user postgres --limit memory=512MB --limit cpu=60s -- pg_dump shop",
+    "mainspring job create quotes --python --warm pandas -- quotes.py --all",
+    "mainspring job create export --max-running 5 --concurrency-key 'shop:{shop}' --rate 100/minute -- ./export.sh",
 )
 @click.argument("name", type=name_of("name"))
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
-@http_options
+@_http_options
 @click.option("--shell", is_flag=True, help="COMMAND is a line for /bin/sh; the ARGs are its $1, $2, …")
 @click.option("--cwd", metavar="DIR", help="Directory to run in.")
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="Variable for the command; repeatable.")
@@ -105,10 +120,9 @@ async def show_job(client: Client, name: str) -> None:
 @click.option("--prefer", multiple=True, metavar="LABEL=VALUE", help="Agents with this label first; repeatable.")
 @click.option("--sticky", metavar="ARGUMENT", help="Tasks with the same value of it go to the same agent.")
 @click.option("--placement", metavar="HOW", help="round_robin, least_tasks, resources or capability.")
-@limit_options
+@_limit_options
 @click.option("--description", metavar="TEXT", help="What it is for.")
 @click.option("--replace", is_flag=True, help="Change the job if there is one of this name.")
-@with_client
 async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replace: bool, **policies: Any) -> None:
     """Define a job that runs a command, or with --http one that calls a URL.
 
@@ -117,7 +131,7 @@ async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replac
     """
     from mainspring.model.tasks.define_job import define
 
-    limits, run = take_limits(policies), take_run(argv, policies)
+    limits, run = _take_limits(policies), _take_run(argv, policies)
     definition = define(run, _options(policies) | limits)
     changed = await client.call(operations.jobs.create, name, definition, replace=replace)
     what = "unchanged" if not changed else "changed" if replace else "created"
@@ -140,9 +154,72 @@ def _options(policies: dict[str, Any]) -> Any:
     return options
 
 
-@job.command("delete", epilog=examples("mainspring job delete backup"))
+def _take_run(argv: tuple[str, ...], given: dict[str, Any]) -> Run:
+    """Remove what a job runs from the options given: a command, or with --http a call."""
+    from mainspring.model.tasks.define_job import command
+
+    http = _take_http(given)
+    options = {name: given.pop(name) for name in ("shell", "cwd", "env", "stdin", "user", "limit", "python", "warm")}
+    if http is not None:
+        if argv or any(options.values()):
+            raise ValidationError("http: an HTTP job has no command, nor what belongs to one", field="http")
+        return http
+    if not argv:
+        raise ValidationError("argv: give a command behind --, or --http 'METHOD URL'", field="argv")
+    env, limits = pairs(options.pop("env"), field="env"), pairs(options.pop("limit"), field="limit")
+    return command(argv, env=env, limits=limits, **options)
+
+
+def _take_http(given: dict[str, Any]) -> Http | None:
+    """Remove the options of an HTTP job from those given; None if it is no HTTP job."""
+    from mainspring.model.tasks.define_http import UNSET, http
+    from mainspring.model.tasks.payload import decode
+
+    call: str | None = given.pop("http")
+    options = {name: given.pop(name) for name in ("header", "body", "body_json", "expect", "redirects")}
+    options = {name: value for name, value in options.items() if value not in (None, ())}
+    if call is None:
+        if options:
+            name = next(iter(options)).replace("_", "-")
+            raise ValidationError(f"{name}: belongs to an HTTP job; give --http 'METHOD URL'", field=name)
+        return None
+    method, _, url = call.strip().rpartition(" ")
+    return http(
+        method.strip() or "GET",
+        url,
+        headers=_headers(options.get("header", ())),
+        body=options.get("body"),
+        json=decode(options["body_json"], "body_json") if "body_json" in options else UNSET,
+        expect=options.get("expect", ()),
+        redirects=options.get("redirects", 5),
+    )
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        name, colon, value = text.partition(":")
+        if not colon or name in found:
+            raise ValidationError(f"header: {text[:100]!r} is not 'NAME: VALUE', or given twice", field="header")
+        found[name] = value
+    return found
+
+
+def _take_limits(given: dict[str, Any]) -> dict[str, Any]:
+    """Remove the limits from the options given; returns them as `define` takes them."""
+    from mainspring.model.limits.limits import OPTIONS
+
+    limits = {name: value for name in OPTIONS if (value := given.pop(name)) is not None}
+    of_a_key = limits.get("concurrency_limit")
+    if of_a_key is not None and of_a_key.isascii() and of_a_key.isdigit():
+        limits["concurrency_limit"] = int(of_a_key)
+    elif of_a_key == "none":
+        limits["concurrency_limit"] = None
+    return limits
+
+
+@job.operation("delete", "mainspring job delete backup")
 @click.argument("name", type=name_of("job"))
-@with_client
 async def delete_job(client: Client, name: str) -> None:
     """Remove a job that has no live tasks. Its history stays."""
     await client.call(operations.jobs.delete, name)

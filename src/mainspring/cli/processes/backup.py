@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.client import run_async
+from mainspring.cli.base import command, run_async, shared
 from mainspring.cli.render import confirm, counted, note, print_if_json
+from mainspring.errors import NotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +27,10 @@ _REPORT_SECONDS = 5.0
 _CHECK_SECONDS = 1.0
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring backup /backups/monday.dump",
-        "mainspring backup --force latest.dump --dsn postgresql://scheduler@db/shop",
-    ),
+@command(
+    "backup",
+    "mainspring backup /backups/monday.dump",
+    "mainspring backup --force latest.dump --dsn postgresql://scheduler@db/shop",
 )
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
@@ -51,12 +49,10 @@ async def backup(file: str, force: bool) -> None:
     confirm({"file": file, "bytes": size}, f"{file}: {_megabytes(size)}; `mainspring restore` brings it back")
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring restore /backups/monday.dump --data ./fresh",
-        "mainspring restore --force /backups/monday.dump  in place of what is there",
-    ),
+@command(
+    "restore",
+    "mainspring restore /backups/monday.dump --data ./fresh",
+    "mainspring restore --force /backups/monday.dump  in place of what is there",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace jobs and tasks that are there.")
@@ -80,12 +76,10 @@ async def restore(file: str, force: bool, no_privileges: bool, renew_id: bool) -
     confirm({"file": file, "jobs": found.jobs, "tasks": found.tasks}, f"restored: {told}; now start what runs them")
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring db                      until Ctrl-C; prints its DSN",
-        "mainspring db --data ./mainspring  of another directory",
-    ),
+@command(
+    "db",
+    "mainspring db                      until Ctrl-C; prints its DSN",
+    "mainspring db --data ./mainspring  of another directory",
 )
 @run_async
 async def db() -> None:
@@ -94,7 +88,6 @@ async def db() -> None:
     It stays up until Ctrl-C, and as long as anything else uses it.
     """
     import asyncio
-    from contextlib import suppress
 
     from mainspring.cli.runtime import Signals
     from mainspring.compose.local import data_directory, load
@@ -127,7 +120,6 @@ async def db() -> None:
 async def _opened(file: Path | None = None) -> AsyncIterator[tuple[Database, Programs]]:
     """The database, and programs of its version that can read `file`."""
     from mainspring.compose.local import data_directory, load, open_database
-    from mainspring.errors import NotFound
     from mainspring.store.maintenance.backup import programs_of
 
     settings = load(shared().overrides())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared
+from mainspring.cli.base import command, shared
 from mainspring.cli.layout import shortened
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import headline, note, print_if_json, visible
@@ -36,10 +36,7 @@ PATIENCE = 15.0  # seconds for submitted tasks to end
 STOP_PATIENCE = 0.5  # seconds for running tasks to end when the demo is interrupted
 
 
-@click.command(
-    cls=Command,
-    epilog=examples("mainspring demo", "mainspring demo --seconds 5 --json | jq .lateness_ms"),
-)
+@command("demo", "mainspring demo", "mainspring demo --seconds 5 --json | jq .lateness_ms")
 @click.option("--seconds", type=Whole(1, 86400), default=20, show_default=True, metavar="N", help="How long it runs.")
 def demo(seconds: int) -> None:
     """See every kind of job at work, each fire with its lateness.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import __version__
-from mainspring.cli.base import Command, examples, shared, with_options
+from mainspring.cli.base import command, shared, with_options
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import note, print_if_json
 
@@ -23,36 +26,35 @@ if TYPE_CHECKING:
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
 
+def _joined(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> str | None:
+    return ",".join(values) or None
+
+
+# Their values are settings.
 agent_options = with_options(
     click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
     click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
-    click.option("--name", metavar="NAME", help="Name of this agent; the name of the host."),
-    click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="For jobs that require it."),
-    click.option("--offer", "offers", multiple=True, metavar="NAME=AMOUNT", help="For jobs that need it: gpu=2."),
+    click.option("--name", "agent_name", metavar="NAME", help="Name of this agent; the name of the host."),
+    click.option(
+        "--label", "labels", multiple=True, callback=_joined, metavar="NAME=VALUE", help="For jobs that require it."
+    ),
+    click.option(
+        "--offer",
+        "offers",
+        multiple=True,
+        callback=_joined,
+        metavar="NAME=AMOUNT",
+        help="For jobs that need it: gpu=2.",
+    ),
 )
 
 
-def as_settings(
-    slots: int | None, threads: int | None, name: str | None, labels: tuple[str, ...], offers: tuple[str, ...]
-) -> dict[str, Any]:
-    """`agent_options` as settings."""
-    return {
-        "slots": slots,
-        "threads": threads,
-        "agent_name": name,
-        "labels": ",".join(labels) or None,
-        "offers": ",".join(offers) or None,
-    }
-
-
-@click.command(
-    cls=Command,
+@command(
+    "up",
+    "mainspring up                      commands only",
+    "mainspring up shop:app             and the handlers of `app` in shop.py",
+    "mainspring up --data ./mainspring  with the data in a directory of your own",
     short_help="PostgreSQL, a server and an agent in one process.",
-    epilog=examples(
-        "mainspring up                      commands only",
-        "mainspring up shop:app             and the handlers of `app` in shop.py",
-        "mainspring up --data ./mainspring  with the data in a directory of your own",
-    ),
 )
 @click.argument("app", required=False)
 @agent_options
@@ -62,16 +64,14 @@ def up(app: str | None, **given: Any) -> None:
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
     once running tasks have ended; Ctrl-C again stops them too.
     """
-    _run(app, as_settings(**given))
+    run_process(app, given, partial(_work, name=app))
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
-        "mainspring worker shop.jobs:app --slots 20",
-        "mainspring worker shop.jobs:app --reload   while you write it",
-    ),
+@command(
+    "worker",
+    "mainspring worker shop.jobs:app --dsn postgresql://scheduler@db/shop",
+    "mainspring worker shop.jobs:app --slots 20",
+    "mainspring worker shop.jobs:app --reload   while you write it",
 )
 @click.argument("app")
 @click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")
@@ -83,42 +83,36 @@ def worker(app: str, reload: bool, **given: Any) -> int:
     workers as you like: they share the work through the database.
     """
     if reload:
-        import sys
-
         from mainspring.cli.processes.reload import reload_worker
 
         return reload_worker(app, sys.argv[1:])
-    _run(app, as_settings(**given))
+    run_process(app, given, partial(_work, name=app))
     return 0
 
 
-def prepare(app: str | None, given: dict[str, Any]) -> tuple[App | None, dict[str, Any]]:
-    """Set up logging and load the application; returns it with the settings that were given."""
+def run_process(
+    app: str | None, given: dict[str, Any], main: Callable[[App | None, dict[str, Any]], Coroutine[Any, Any, None]]
+) -> None:
+    """Set up logging, load the application, and run `main` with it and the settings that were given."""
     import logging
 
     from mainspring.cli.load import load_app
-    from mainspring.cli.runtime import add_log_context, log_to_stderr
+    from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
     log_to_stderr(logging.INFO)
     loaded = None if app is None else load_app(app)
     add_log_context()  # also to the handlers that the application has set up
-    return loaded, overrides
-
-
-def _run(name: str | None, given: dict[str, Any]) -> None:
-    from mainspring.cli.runtime import leave_threads_behind, run
-    from mainspring.sdk.app import App
-
-    app, overrides = prepare(name, given)
-    run(_serve(app or App("mainspring up"), name, overrides))
+    run(main(loaded, overrides))
     leave_threads_behind(0)
 
 
-async def _serve(app: App, name: str | None, overrides: dict[str, Any]) -> None:
+async def _work(loaded: App | None, overrides: dict[str, Any], *, name: str | None) -> None:
     """Run until a signal, then drain."""
     from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.sdk.app import App
 
+    app = loaded or App("mainspring up")
     signals = Signals()
     settings = app.settings(**overrides)
     async with app.running(**overrides):

@@ -5,69 +5,59 @@ Next: compose/network.py
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import __version__
-from mainspring.cli.base import Command, examples
-from mainspring.cli.processes.run import agent_options, as_settings, place_of, prepare
+from mainspring.cli.base import command
+from mainspring.cli.processes.run import agent_options, place_of, run_process
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring server                  for agents on this machine",
-        "mainspring server --app shop:app   and what `app` in shop.py defines",
-        "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
-    ),
+@command(
+    "server",
+    "mainspring server                  for agents on this machine",
+    "mainspring server --app shop:app   and what `app` in shop.py defines",
+    "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Where agents connect to; 127.0.0.1:7070. Port 0: any.")
-@click.option("--name", metavar="NAME", help="Name of this server; the name of the host.")
+@click.option("--name", "server_name", metavar="NAME", help="Name of this server; the name of the host.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose jobs and schedules are registered.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate to show to agents.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--without-tls", is_flag=True, help="Listen on other addresses than loopback in plain text.")
-def server(app: str | None, name: str | None, without_tls: bool, **given: Any) -> None:
+def server(app: str | None, without_tls: bool, **given: Any) -> None:
     """Plan, dispatch and record for agents on any machine.
 
     Start as many servers as you like over one PostgreSQL. Agents need a token: `mainspring token create`.
     """
-    from mainspring.cli.runtime import leave_threads_behind, run
-
-    loaded, overrides = prepare(app, {"server_name": name} | given)
-    run(_serve(loaded, overrides, without_tls=without_tls))
-    leave_threads_behind(0)
+    run_process(app, given, partial(_serve, without_tls=without_tls))
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring agent --server ws://10.0.0.1:7070 --token ms_…",
-        "mainspring agent --server wss://a:7070,wss://b:7070 --tls-ca ca.pem --slots 20 --label gpu=a100",
-        "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://10.0.0.1:7070 --app shop:app",
-    ),
+@command(
+    "agent",
+    "mainspring agent --server ws://10.0.0.1:7070 --token ms_…",
+    "mainspring agent --server wss://a:7070,wss://b:7070 --tls-ca ca.pem --slots 20 --label gpu=a100",
+    "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://10.0.0.1:7070 --app shop:app",
 )
 @click.option("--server", metavar="URL[,URL…]", help="Servers to connect to; one at a time.")
 @click.option("--token", metavar="TOKEN", help="From `mainspring token create`; better in MAINSPRING_TOKEN.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
 @click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
 @agent_options
-def agent(app: str | None, server: str | None, token: str | None, tls_ca: str | None, **given: Any) -> None:
+def agent(app: str | None, **given: Any) -> None:
     """Run tasks for servers on other machines.
 
     Handlers submit tasks through the server. With --dsn they also have `current_task().transaction()`,
     `result()` and all else that needs the database.
     """
-    from mainspring.cli.runtime import leave_threads_behind, run
-
-    loaded, overrides = prepare(app, {"server": server, "token": token, "tls_ca": tls_ca} | as_settings(**given))
-    run(_run_agent(loaded, overrides))
-    leave_threads_behind(0)
+    run_process(app, given, _run_agent)
 
 
 async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
@@ -102,8 +92,6 @@ Ctrl-C stops; agents and what they run go on with another server.
 
 async def _run_agent(app: App | None, overrides: dict[str, Any]) -> None:
     """Run until a signal, then drain."""
-    from contextlib import AsyncExitStack
-
     from mainspring.cli.runtime import Signals, settle_memory
     from mainspring.compose.local import load
     from mainspring.compose.network import RemoteAgent

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.client import Client, run_async, with_client
+from mainspring.cli.base import Client, command, operation, run_async, shared
 from mainspring.cli.layout import Room
 from mainspring.cli.render import cell, counted, fields, note, print_if_json, table
 
@@ -19,12 +18,10 @@ if TYPE_CHECKING:
     from mainspring.store.cluster.cluster_views import Leader
 
 
-@click.command(
-    cls=Command,
-    epilog=examples(
-        "mainspring migrate --dsn postgresql://scheduler@db/shop --plan",
-        "mainspring migrate --dsn postgresql://scheduler@db/shop",
-    ),
+@command(
+    "migrate",
+    "mainspring migrate --dsn postgresql://scheduler@db/shop --plan",
+    "mainspring migrate --dsn postgresql://scheduler@db/shop",
 )
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be applied, and change nothing.")
 @run_async
@@ -46,8 +43,7 @@ async def migrate(only_plan: bool) -> None:
         note(f"{len(found)} to apply; run it without --plan" if only_plan else f"{len(found)} applied")
 
 
-@click.command(cls=Command, epilog=examples("mainspring stats", "mainspring stats --json | jq .live.pending"))
-@with_client
+@operation("stats", "mainspring stats", "mainspring stats --json | jq .live.pending")
 async def stats(client: Client) -> None:
     """Show how many tasks there are in each state, and the agents that run them."""
     found = await client.call(operations.cluster.stats)
@@ -98,6 +94,5 @@ def _show_maintenance(found: dict[str, Any]) -> None:
             [t["table"], t["live"], t["dead"], t["in_page"] and t["in_page"] * 100, t["vacuumed_at"], t["analyzed_at"]]
             for t in found["tables"]
         ],
-        empty="",
         room=Room(cut=("TABLE",), drop=("IN PAGE %", "ANALYZED")),
     )

@@ -6,13 +6,13 @@ Next: operations/backfill.py
 from __future__ import annotations
 
 import sys
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation
 from mainspring.cli.parse import Whole, name_of, read_in
 from mainspring.cli.render import NO_AGENT, confirm, counted, note, print_if_json
 
@@ -27,13 +27,10 @@ MOST_LISTED = 100  # failed tasks in the JSON
 TOLD = 10  # and in the advice
 
 
-@click.command(
+@operation(
     "backfill",
-    cls=Command,
-    epilog=examples(
-        "mainspring schedule backfill nightly --from 2026-11-01 --to 2026-11-15 --dry-run",
-        "mainspring schedule backfill invoices --from 2026-01-01T00:00Z --to 2026-06-30T00:00Z --max-parallel 4",
-    ),
+    "mainspring schedule backfill nightly --from 2026-11-01 --to 2026-11-15 --dry-run",
+    "mainspring schedule backfill invoices --from 2026-01-01T00:00Z --to 2026-06-30T00:00Z --max-parallel 4",
 )
 @click.argument("name", type=name_of("schedule"))
 @click.option(
@@ -51,7 +48,6 @@ TOLD = 10  # and in the advice
     help="So many of the schedule's backfilled tasks at a time.",
 )
 @click.option("--scope", type=name_of("scope"), multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
-@with_client
 async def backfill(
     client: Client,
     name: str,
@@ -133,16 +129,13 @@ class _Progress:
     """Done of all and how fast, on stderr: in place on a terminal, else a line now and then."""
 
     def __init__(self, total: int, done: int) -> None:
-        from time import monotonic
-
-        self._clock = monotonic
         self._total, self._from = total, done
         self._begin = monotonic()
         self._told_at = self._begin
         self._on_terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def tell(self, done: int) -> None:
-        now = self._clock()
+        now = monotonic()
         rate = (done - self._from) / max(now - self._begin, 0.001)
         line = f"{done:,} / {self._total:,} done, {rate:.1f} per second"
         if self._on_terminal:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
 from mainspring.cli.render import confirm, counted, fields, print_if_json, table
+from mainspring.model.schedules.excluded_days import check_excluded
 
 
 def _day(text: str) -> str:
-    from mainspring.model.schedules.excluded_days import check_excluded
-
     return check_excluded(text.lower(), field="day")
 
 
@@ -26,24 +24,20 @@ def calendar() -> None:
     """Name days without plan times, for schedules to use."""
 
 
-@calendar.command(
+@calendar.operation(
     "set",
-    epilog=examples(
-        "mainspring schedule calendar set holidays 12-25 01-01 2026-04-06",
-        "mainspring schedule calendar set weekend sat sun",
-    ),
+    "mainspring schedule calendar set holidays 12-25 01-01 2026-04-06",
+    "mainspring schedule calendar set weekend sat sun",
 )
 @click.argument("name", type=name_of("calendar"))
 @click.argument("days", type=_day, nargs=-1, required=True, metavar="DAY...")
-@with_client
 async def set_calendar(client: Client, name: str, days: tuple[str, ...]) -> None:
     """Make a calendar of exactly these days, or change it; the schedules that use it follow at once."""
     view = await client.call(operations.calendars.put, name, days)
     confirm(view, f"set; {counted(len(view.schedules), 'schedule')} use{'s' if len(view.schedules) == 1 else ''} it")
 
 
-@calendar.command("list", epilog=examples("mainspring schedule calendar list"))
-@with_client
+@calendar.operation("list", "mainspring schedule calendar list")
 async def list_calendars(client: Client) -> None:
     """Show all calendars."""
     found = await client.call(operations.calendars.listing)
@@ -57,9 +51,8 @@ async def list_calendars(client: Client) -> None:
     )
 
 
-@calendar.command("show", epilog=examples("mainspring schedule calendar show holidays"))
+@calendar.operation("show", "mainspring schedule calendar show holidays")
 @click.argument("name", type=name_of("calendar"))
-@with_client
 async def show_calendar(client: Client, name: str) -> None:
     """Show the days of a calendar, and the schedules that use it."""
     view = await client.call(operations.calendars.show, name)
@@ -68,9 +61,8 @@ async def show_calendar(client: Client, name: str) -> None:
     fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules)})
 
 
-@calendar.command("delete", epilog=examples("mainspring schedule calendar delete holidays"))
+@calendar.operation("delete", "mainspring schedule calendar delete holidays")
 @click.argument("name", type=name_of("calendar"))
-@with_client
 async def delete_calendar(client: Client, name: str) -> None:
     """Remove a calendar that no schedule uses."""
     await client.call(operations.calendars.delete, name)

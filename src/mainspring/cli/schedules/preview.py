@@ -5,14 +5,18 @@ Next: model/schedules/preview.py
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from os.path import exists
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mainspring.cli.base import Command, examples
+from mainspring.cli.base import command
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, read_in
 from mainspring.cli.render import note, print_if_json, table
+from mainspring.errors import ValidationError
+from mainspring.model.schedules.excluded_days import check_excluded
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -24,14 +28,11 @@ MAX_FIRES = 1000
 _ROOM = Room(fold=("NOTE",), drop=("UTC",))
 
 
-@click.command(
+@command(
     "preview",
-    cls=Command,
-    epilog=examples(
-        "mainspring schedule preview '0 9 * * MON-FRI' --tz Europe/Paris",
-        "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27 -n 4",
-        "mainspring schedule preview every 90 minutes --anchor 2026-01-01T00:15Z --exclude sun",
-    ),
+    "mainspring schedule preview '0 9 * * MON-FRI' --tz Europe/Paris",
+    "mainspring schedule preview daily at 02:30 --tz Europe/Paris --after 2026-03-27 -n 4",
+    "mainspring schedule preview every 90 minutes --anchor 2026-01-01T00:15Z --exclude sun",
 )
 @click.argument("expression", nargs=-1, required=True, metavar="EXPR...")
 @click.option("--tz", metavar="ZONE", default="UTC", show_default=True, help="IANA timezone, such as Europe/Paris.")
@@ -46,8 +47,6 @@ _ROOM = Room(fold=("NOTE",), drop=("UTC",))
 @click.option("--name", metavar="NAME", help="Of the schedule: H is spread by it.")
 def preview(expression: tuple[str, ...], after: str | None, count: int, name: str | None, **options: Any) -> None:
     """Show in words what EXPR means, and when it fires next: cron, "every 30s", "daily at 09:00", an instant."""
-    from datetime import UTC, datetime
-
     from mainspring.model.schedules.preview import preview as foresee
     from mainspring.model.words.instants import parse_time
     from mainspring.model.words.zones import check_zone
@@ -61,7 +60,7 @@ def preview(expression: tuple[str, ...], after: str | None, count: int, name: st
         return
     click.echo(f"{found.words}, in {schedule.timezone}")
     if found.fires:
-        table(["AT", "UTC", "NOTE"], [_row(fire) for fire in found.fires], empty="", room=_ROOM)
+        table(["AT", "UTC", "NOTE"], [_row(fire) for fire in found.fires], room=_ROOM)
     else:
         note("no plan time comes after that")
     if name is None and "H resolved" in found.words:
@@ -74,9 +73,6 @@ def _row(fire: PreviewFire) -> list[str | None]:
 
 def _parsed(expression: tuple[str, ...], zone: ZoneInfo) -> tuple[str, str]:
     """The kind, and the expression as a schedule holds it."""
-    from os.path import exists
-
-    from mainspring.errors import ValidationError
     from mainspring.model.schedules import phrases
 
     try:
@@ -95,7 +91,6 @@ def _schedule(
     from msgspec.structs import replace
 
     from mainspring.model.schedules.define_schedule import define_schedule
-    from mainspring.model.schedules.excluded_days import check_excluded
 
     kind, parsed = _parsed(expression, zone)
     given: Any = {kind: parsed, **{option: value for option, value in options.items() if value is not None}}

@@ -5,16 +5,17 @@ Next: operations/schedules.py
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import duration, name_of, read_in
+from mainspring.cli.parse import name_of, read_in
 from mainspring.cli.render import counted, note, print_if_json, table, visible, wrapped
+from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
     from mainspring.store.schedules.missed import Checked
@@ -22,21 +23,17 @@ if TYPE_CHECKING:
 MISSING = 1  # the exit code
 
 
-@click.command(
+@operation(
     "explain",
-    cls=Command,
-    epilog=examples(
-        "mainspring schedule explain nightly",
-        "mainspring schedule explain nightly --at '2026-11-15 03:00'",
-        "mainspring schedule explain nightly --at 2026-11-15T03:00:00+01:00",
-    ),
+    "mainspring schedule explain nightly",
+    "mainspring schedule explain nightly --at '2026-11-15 03:00'",
+    "mainspring schedule explain nightly --at 2026-11-15T03:00:00+01:00",
 )
 @click.argument("name", type=name_of("schedule"))
 @click.option(
     "--at", metavar="INSTANT", help="The plan time: ISO 8601, in the schedule's timezone. Else the last and the next."
 )
 @click.option("--tz", metavar="ZONE", help="IANA timezone of an --at without an offset, if another.")
-@with_client
 async def explain(client: Client, name: str, at: str | None, tz: str | None) -> None:
     """Tell the story of a plan time: expected or not, planned, armed, fired how late, or why not."""
     from mainspring.model.schedules.story import as_lines
@@ -59,21 +56,14 @@ async def explain(client: Client, name: str, at: str | None, tz: str | None) -> 
         note("nothing was decided yet, and no plan time comes: `mainspring schedule show` tells its state")
 
 
-@click.command(
-    "check",
-    cls=Command,
-    epilog=examples("mainspring schedule check", "mainspring schedule check nightly --since 7d || alert"),
-)
+@operation("check", "mainspring schedule check", "mainspring schedule check nightly --since 7d || alert")
 @click.argument("name", type=name_of("schedule"), required=False)
 @click.option("--since", metavar="DURATION", default="24h", show_default=True, help="So far back.")
-@with_client
 async def check(client: Client, name: str | None, since: str) -> None:
     """Compare the plan times that were expected with those that were decided; the exit code is 1 if any is missing.
 
     So it is if a schedule could not be checked to the end."""
-    from datetime import timedelta
-
-    back = timedelta(seconds=duration(since, field="since"))
+    back = timedelta(seconds=seconds(since, field="since"))
     keep = timedelta(seconds=max(client.settings.keep_succeeded, client.settings.keep_failed))
     found = await client.call(operations.schedules.check, name, back, keep=keep)
     bad = [one for one in found if one.missing or one.why is not None or not one.complete]
@@ -104,7 +94,7 @@ def _tell(found: list[Checked], bad: list[Checked]) -> None:
             note(f"{one.schedule}: checked up to {one.until.isoformat(sep=' ')} only; give a shorter --since")
     rows = [[one.schedule, gap.plan_time.isoformat(sep=" "), gap.scope] for one in bad for gap in one.missing]
     if rows:
-        table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, empty="", room=Room(cut=("SCHEDULE", "SCOPE")))
+        table(["SCHEDULE", "PLAN TIME", "SCOPE"], rows, room=Room(cut=("SCHEDULE", "SCOPE")))
     if not bad:
         expected = sum(one.expected for one in found)
         verb = "was" if expected == 1 else "were"

@@ -6,17 +6,16 @@ Next: operations/schedules.py
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import name_of
-from mainspring.cli.render import age, fields, on_terminal, print_if_json, table
+from mainspring.cli.render import age, fields, on_terminal, pick, print_if_json, table
 
 if TYPE_CHECKING:
     from mainspring.operations.schedules import LastFire, ScheduleDetail, ScheduleView
@@ -26,13 +25,8 @@ _DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "ma
 _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "excluded": "excluded days"}
 
 
-@click.command(
-    "list",
-    cls=Command,
-    epilog=examples("mainspring schedule list --job backup", "mainspring schedule list --json | jq '.[].next'"),
-)
+@operation("list", "mainspring schedule list --job backup", "mainspring schedule list --json | jq '.[].next'")
 @click.option("--job", type=name_of("job"), metavar="NAME", help="Only schedules of this job.")
-@with_client
 async def list_schedules(client: Client, job: str | None) -> None:
     """Show all schedules, with their next plan times by their own clocks."""
     found = await client.call(operations.schedules.listing, job=job)
@@ -79,11 +73,8 @@ def _remark(view: ScheduleView) -> str:
     return "; ".join(part for part in (view.problem, orphan, drift) if part)
 
 
-@click.command(
-    "show", cls=Command, epilog=examples("mainspring schedule show nightly", "mainspring schedule show nightly --json")
-)
+@operation("show", "mainspring schedule show nightly", "mainspring schedule show nightly --json")
 @click.argument("name", type=name_of("schedule"))
-@with_client
 async def show(client: Client, name: str) -> None:
     """Show one schedule: its policies, what comes next, what came last, and how it differs from its code."""
     found = await client.call(operations.schedules.show, name)
@@ -93,19 +84,16 @@ async def show(client: Client, name: str) -> None:
     drift = found.schedule.drift
     if drift:
         click.echo()
-        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], empty="", room=_DRIFT)
+        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], room=_DRIFT)
 
 
 def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
     view = found.schedule
     return {
-        "name": view.name,
-        "job": view.job,
+        **pick(view, "name", "job"),
         "when": view.words,
         "cron": view.expression if view.kind == "cron" else None,
-        "timezone": view.timezone,
-        "state": view.state,
-        "problem": view.problem,
+        **pick(view, "timezone", "state", "problem"),
         "next": _lines(at.isoformat(sep=" ") for at in found.next),
         "last": _lines(_last(fire) for fire in found.last),
         "runs": view.runs,
@@ -150,8 +138,6 @@ def _policies(view: ScheduleView) -> dict[str, Any]:
 
 
 def _policy(name: str, value: Any, view: ScheduleView) -> Any:
-    from datetime import timedelta
-
     from mainspring.model.schedules.story import span
 
     if name in _DURATIONS:

@@ -5,91 +5,61 @@ Next: operations/tasks.py
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation, shared
 from mainspring.cli.errors import report
 from mainspring.cli.parse import task_id
 from mainspring.cli.render import print_if_json
 from mainspring.errors import MainspringError
 from mainspring.model.tasks.states import TaskState
 
-Act = Callable[["Client", int], Awaitable[str]]  # on one task; returns the outcome in words
+# Command → its help, and the outcome in words of a task that it did not end at once.
+_COMMANDS = {
+    "cancel": ("End tasks: at once if no agent has them, else by a request to their agent.", "told to stop"),
+    "kill": ("End tasks as `cancel` does, without the grace to end by themselves.", "told to die"),
+    "pause": (
+        "Suspend running commands until `resume`. They keep their slots; their timeouts are suspended too.",
+        "told to stand still",
+    ),
+    "resume": ("Continue paused commands.", "told to go on"),
+    "restart": (
+        "Stop the running attempts of these tasks and run them again at once; that costs no attempt.",
+        "told to run again",
+    ),
+    "retry": ("Run tasks again that ended without success; their attempts are counted anew.", "pending"),
+}
 
 
-def _command(act: Act) -> click.Command:
-    """A command that acts on each of the tasks given. Its name and help are those of the function."""
-
-    @with_client
+def _command(name: str, help: str, outcome: str) -> click.Command:
+    @operation(name, f"mainspring task {name} 17 18")
+    @click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
     async def run(client: Client, ids: tuple[int, ...]) -> None:
-        await _each(client, ids, act)
+        """Act on every task; an error of one is reported and does not stop the others."""
+        act: Any = partial(operations.tasks.cancel, kill=True) if name == "kill" else getattr(operations.tasks, name)
+        status = 0
+        done = []
+        for id in ids:
+            try:
+                state = await client.call(act, id)
+            except MainspringError as error:
+                code = report(error, as_json=shared().json)
+                status = status or code
+            else:
+                told = "cancelled" if state is TaskState.CANCELLED else outcome
+                done.append({"id": id, "outcome": told})
+                if not shared().json:
+                    click.echo(f"{id}\t{told}")
+        print_if_json(done)
+        if status:
+            click.get_current_context().exit(status)
 
-    run.__doc__ = act.__doc__
-    ids = click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
-    epilog = examples(f"mainspring task {act.__name__} 17 18")
-    return click.command(act.__name__, cls=Command, epilog=epilog)(ids(run))
-
-
-@_command
-async def cancel(client: Client, id: int) -> str:
-    """End tasks: at once if no agent has them, else by a request to their agent."""
-    state = await client.call(operations.tasks.cancel, id)
-    return "cancelled" if state is TaskState.CANCELLED else "told to stop"
-
-
-@_command
-async def kill(client: Client, id: int) -> str:
-    """End tasks as `cancel` does, without the grace to end by themselves."""
-    state = await client.call(operations.tasks.cancel, id, kill=True)
-    return "cancelled" if state is TaskState.CANCELLED else "told to die"
-
-
-@_command
-async def pause(client: Client, id: int) -> str:
-    """Suspend running commands until `resume`. They keep their slots; their timeouts are suspended too."""
-    await client.call(operations.tasks.pause, id)
-    return "told to stand still"
+    run.help = help
+    return run
 
 
-@_command
-async def resume(client: Client, id: int) -> str:
-    """Continue paused commands."""
-    await client.call(operations.tasks.resume, id)
-    return "told to go on"
-
-
-@_command
-async def restart(client: Client, id: int) -> str:
-    """Stop the running attempts of these tasks and run them again at once; that costs no attempt."""
-    await client.call(operations.tasks.restart, id)
-    return "told to run again"
-
-
-@_command
-async def retry(client: Client, id: int) -> str:
-    """Run tasks again that ended without success; their attempts are counted anew."""
-    await client.call(operations.tasks.retry, id)
-    return "pending"
-
-
-async def _each(client: Client, ids: Sequence[int], act: Act) -> None:
-    """Act on every task; an error of one is reported and does not stop the others."""
-    status = 0
-    done = []
-    for id in ids:
-        try:
-            outcome = await act(client, id)
-        except MainspringError as error:
-            code = report(error, as_json=shared().json)
-            status = status or code
-        else:
-            done.append({"id": id, "outcome": outcome})
-            if not shared().json:
-                click.echo(f"{id}\t{outcome}")
-    print_if_json(done)
-    if status:
-        click.get_current_context().exit(status)
+control_commands = [_command(name, *how) for name, how in _COMMANDS.items()]

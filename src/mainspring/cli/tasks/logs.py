@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Command, examples, shared
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, operation, shared
 from mainspring.cli.parse import task_id
 from mainspring.cli.render import note, on_terminal, print_json
 
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
 STREAMS = ("remark", "stdout", "stderr")
 
 
-@click.command(cls=Command, epilog=examples("mainspring task logs 17", "mainspring task logs -f --timestamps 17"))
+@operation("logs", "mainspring task logs 17", "mainspring task logs -f --timestamps 17")
 @click.argument("id", type=task_id, metavar="ID")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task has ended, over all its attempts.")
 @click.option("--timestamps", is_flag=True, help="Put the time in front of each line.")
-@with_client
 async def logs(client: Client, id: int, follow: bool, timestamps: bool) -> None:
     """Print what a task wrote: its stdout to stdout, its stderr to stderr."""
     await print_output(client, id, follow=follow, timestamps=timestamps)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring import operations
-from mainspring.cli.base import Group, examples
-from mainspring.cli.client import Client, with_client
+from mainspring.cli.base import Client, Group
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import STATE, Whole, arguments, duration, name_of, submission, task_id
+from mainspring.cli.parse import STATE, Whole, arguments, name_of, submission, task_id
 from mainspring.cli.render import (
     NO_AGENT,
     cell,
@@ -21,15 +20,17 @@ from mainspring.cli.render import (
     headline,
     note,
     on_terminal,
+    pick,
     print_if_json,
     table,
     visible,
 )
 from mainspring.cli.schedules.view import shown
-from mainspring.cli.tasks.control import cancel, kill, pause, restart, resume, retry
+from mainspring.cli.tasks.control import control_commands
 from mainspring.cli.tasks.logs import logs
 from mainspring.errors import TaskFailed
 from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
     from mainspring.model.tasks.waits import Wait
@@ -44,20 +45,18 @@ def task() -> None:
     """Submit tasks, and see what becomes of them."""
 
 
-for command in (logs, cancel, kill, pause, resume, restart, retry):
+for command in (logs, *control_commands):
     task.add_command(command)
 
 
-@task.command(
+@task.operation(
     "submit",
-    epilog=examples(
-        "mainspring task submit backup",
-        "mainspring task submit report --arg day=2026-11-15 --arg force=true --priority high",
-        """mainspring task submit report --args '{"day": "2026-11-15"}' --key report:15""",
-        "mainspring task submit report --run-at 2026-11-15T09:00:00.250+01:00",
-        "mainspring task submit report --run-at '2026-11-15 09:00' --tz Europe/Paris",
-        "mainspring task submit load --after 17 --after 18 --wait --timeout 10m",
-    ),
+    "mainspring task submit backup",
+    "mainspring task submit report --arg day=2026-11-15 --arg force=true --priority high",
+    """mainspring task submit report --args '{"day": "2026-11-15"}' --key report:15""",
+    "mainspring task submit report --run-at 2026-11-15T09:00:00.250+01:00",
+    "mainspring task submit report --run-at '2026-11-15 09:00' --tz Europe/Paris",
+    "mainspring task submit load --after 17 --after 18 --wait --timeout 10m",
 )
 @click.argument("job")
 @click.option("--args", metavar="JSON", help="All arguments, as one JSON object.")
@@ -73,14 +72,13 @@ for command in (logs, cancel, kill, pause, resume, restart, retry):
 )
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
 @click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
-@with_client
 async def submit(
     client: Client, /, job: str, args: str | None, arg: tuple[str, ...], wait: bool, timeout: str | None, **when: Any
 ) -> None:
     """Submit one task of JOB; prints its number."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
-    limit = None if timeout is None else duration(timeout, field="timeout")
+    limit = None if timeout is None else seconds(timeout, field="timeout")
     id = await client.call(operations.tasks.submit, submission(job, args=arguments(args, arg), **when))
     if wait:
         note(f"task {id} submitted")
@@ -91,13 +89,11 @@ async def submit(
             note(f"see it with `mainspring task show {id}`, wait for it with `mainspring task wait {id}`")
 
 
-@task.command(
+@task.operation(
     "list",
-    epilog=examples(
-        "mainspring task list --job backup --state failed --state timed_out",
-        "mainspring task list --limit 500 --before 1234 --json",
-        "mainspring task list --schedule nightly --state failed",
-    ),
+    "mainspring task list --job backup --state failed --state timed_out",
+    "mainspring task list --limit 500 --before 1234 --json",
+    "mainspring task list --schedule nightly --state failed",
 )
 @click.option("--job", type=name_of("job"), metavar="NAME", help="Only tasks of this job.")
 @click.option("--schedule", type=name_of("schedule"), metavar="NAME", help="Only tasks of this schedule.")
@@ -105,7 +101,6 @@ async def submit(
 @click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
 @click.option("--limit", type=Whole(1, MAX_LIMIT), default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--before", type=task_id, metavar="ID", help="Only tasks before this one: the next page.")
-@with_client
 async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:
     """Show tasks, the newest first."""
     states = [TaskState.from_label(label) for label in state]
@@ -128,9 +123,8 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
         note(f"there may be more: --before {found[-1].task.id}")
 
 
-@task.command("show", epilog=examples("mainspring task show 17", "mainspring task show 17 --json | jq .result"))
+@task.operation("show", "mainspring task show 17", "mainspring task show 17 --json | jq .result")
 @click.argument("id", type=task_id, metavar="ID")
-@with_client
 async def show(client: Client, id: int) -> None:
     """Show one task with its attempts; a broadcast with its runs."""
     found = await client.call(operations.tasks.show, id)
@@ -139,15 +133,10 @@ async def show(client: Client, id: int) -> None:
         return
     fields(
         {
-            **{name: getattr(view, name) for name in ("id", "job", "state", "priority", "key")},
-            "concurrency key": view.concurrency_key,
+            **pick(view, "id", "job", "state", "priority", "key", "concurrency_key"),
             "paused": None if view.paused_at is None else f"since {cell(view.paused_at)}",
             "broadcast": view.parent,
-            "agent": view.agent,
-            "only on": view.only_on,
-            "schedule": view.schedule,
-            "plan time": view.plan_time,
-            "scope": view.scope,
+            **pick(view, "agent", "only_on", "schedule", "plan_time", "scope"),
             "due": view.run_at,
             "submitted": view.created_at,
             "started": view.started_at,
@@ -155,8 +144,7 @@ async def show(client: Client, id: int) -> None:
             "late": None if view.lateness_ms is None else f"{view.lateness_ms:.1f} ms",
             "waits for": view.waiting_for or None,
             "waits": wait and wait.reason,
-            **{name: getattr(view, name) for name in ("args", "progress", "checkpoint", "result")},
-            "error": view.error,
+            **pick(view, "args", "progress", "checkpoint", "result", "error"),
         }
     )
     if found.attempts:
@@ -167,7 +155,6 @@ async def show(client: Client, id: int) -> None:
                 [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)]
                 for a in found.attempts
             ],
-            empty="",
             room=Room(cut=("AGENT", "ERROR"), spare=("LATE MS", "ENDED"), drop=("ERROR",)),
         )
     if found.children:
@@ -178,18 +165,16 @@ async def show(client: Client, id: int) -> None:
                 [c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)]
                 for c in found.children
             ],
-            empty="",
             room=Room(cut=("AGENT", "ERROR"), spare=("ATTEMPT", "LATE MS"), drop=("ERROR",)),
         )
 
 
-@task.command("wait", epilog=examples("mainspring task wait 17 --timeout 10m && echo done"))
+@task.operation("wait", "mainspring task wait 17 --timeout 10m && echo done")
 @click.argument("id", type=task_id, metavar="ID")
 @click.option("--timeout", metavar="DURATION", help="For at most this long; then the exit code is 124.")
-@with_client
 async def wait(client: Client, id: int, timeout: str | None) -> None:
     """Wait until a task has ended, and print its result. The exit code is 7 if it did not succeed."""
-    await _wait(client, id, None if timeout is None else duration(timeout, field="timeout"))
+    await _wait(client, id, None if timeout is None else seconds(timeout, field="timeout"))
 
 
 async def _wait(client: Client, id: int, timeout: float | None) -> None:

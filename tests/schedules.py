@@ -14,7 +14,7 @@ from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import plans, schedules
-from mainspring.store.schedules.plans import Advance, Due, Fire
+from mainspring.store.schedules.plans import Advance, DueSchedule, Fire
 from mainspring.store.tasks import claims, jobs, partitions, transitions
 from tests.cluster import OWNER
 
@@ -82,7 +82,7 @@ async def live(conn: Connection, schedule: int) -> list[tuple[float, TaskState]]
     return [((row["plan_time"] - START).total_seconds(), TaskState(row["state"])) for row in rows]
 
 
-async def planned(conn: Connection, found: Sequence[Due] | None = None) -> set[int]:
+async def planned(conn: Connection, found: Sequence[DueSchedule] | None = None) -> set[int]:
     """Do what a planner does: decide about `found`, or about all that are due; returns the schedules that moved."""
     moves: list[Advance] = []
     fires: list[Fire] = []

@@ -116,7 +116,7 @@ def test_a_running_task_is_cancelled(dsn: str) -> None:
         mainspring("job", "create", "long", "--dsn", dsn, "--", "sleep", "600")
         mainspring("task", "submit", "long", "--dsn", dsn)
         until(lambda: _state("1", dsn) == "running")
-        assert mainspring("task", "cancel", "1", "--dsn", dsn).stdout == "1\ttold to stop\n"
+        assert mainspring("task", "cancel", "1", "--dsn", dsn).stdout == "1\tstop requested\n"
         assert mainspring("task", "wait", "1", "--dsn", dsn).returncode == 7
         assert _state("1", dsn) == "cancelled"
 

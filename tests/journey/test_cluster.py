@@ -62,7 +62,7 @@ async def until_closed(conn: Connection, job: str) -> None:
     """No server lets others have its tasks of this job."""
 
     async def closed() -> bool:
-        is_open = "select exists (select from mainspring.open_pool join mainspring.job using (pool) where name = $1)"
+        is_open = "select exists (select from mainspring.shared_pool join mainspring.job using (pool) where name = $1)"
         return not await conn.fetchval(is_open, job)
 
     await eventually(closed)

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.model.messages import (
+    AttemptId,
     Chunk,
     Ending,
     Finished,
-    Held,
     Note,
     Output,
     Progress,
@@ -28,7 +28,7 @@ GOOD: list[Report] = [
     Started([Start(1, 2, 0.0), Start(1, 2, LATEST - 1)]),
     Progress([Note(1, 2, None, None), Note(1, 2, "1", "{}", healthy=True)]),
     Output([Chunk(1, 2, 1, stream, 10.0, b"\0") for stream in (0, 1, 2)]),
-    Refused([Held(1, 2)], "full"),
+    Refused([AttemptId(1, 2)], "full"),
 ]
 
 

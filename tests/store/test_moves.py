@@ -39,7 +39,7 @@ from mainspring.model.tasks.states import (
 )
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
-from mainspring.store.cluster.agents import Newcomer
+from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, revoke
@@ -97,7 +97,7 @@ async def after_a_failure(conn: Connection) -> int:
 
 
 async def a_broadcast(conn: Connection) -> int:
-    await agents.begin(conn, Newcomer("one", 4, {}), 60.0)
+    await agents.begin(conn, AgentInfo("one", 4, {}), 60.0)
     await jobs.register(conn, {"all": Definition(Python("all"), placement=Placement(broadcast=True))})
     task = int(await conn.fetchval("select mainspring.enqueue('all')"))
     return await _update(conn, task, token=TOKEN)

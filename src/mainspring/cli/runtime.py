@@ -1,4 +1,12 @@
-"""Runtime: how a process of ours runs: on uvloop, with rare garbage collections, until a signal."""
+"""Runtime: how a process runs: on uvloop, with rare garbage collections, until a signal.
+
+What a first SIGTERM does, after it has set StopSignals.asked:
+
+    worker, up   App.running ends → Engine (compose/local.py): Server.stop drains the agent of this process
+    server       serving ends (compose/network.py): Server.leave, Endpoint.close, Server.stop
+    agent        RemoteAgent.__aexit__ (compose/network.py): Agent.drain, Agent.close
+Next: cli/processes/run.py
+"""
 
 from __future__ import annotations
 
@@ -69,7 +77,7 @@ def add_log_context() -> None:
                 handler.addFilter(LogContext())
 
 
-class Signals:
+class StopSignals:
     """The first signal sets `asked`; each further one calls `hurry`."""
 
     def __init__(self) -> None:

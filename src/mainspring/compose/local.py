@@ -31,7 +31,7 @@ from mainspring.server.cluster.dead_processes import process_identity
 from mainspring.server.cluster.identity import Identity
 from mainspring.server.planning.scopes import Provider
 from mainspring.server.server import Server
-from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.embedded.server import Embedded, default_directory
 from mainspring.store.postgres.database import Database
 from mainspring.store.postgres.migrate import migrate
@@ -138,7 +138,7 @@ def make_server(
     name = settings.server_name or (host if identity.number == 1 else f"{host}-{identity.number}")
     return Server(
         database,
-        Newcomer(identity.id, name, VERSION, host, None, app, process_identity()),
+        ServerInfo(identity.id, name, VERSION, host, None, app, process_identity()),
         poll=settings.poll,
         lead=Lead(
             settings.lead,

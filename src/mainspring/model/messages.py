@@ -18,7 +18,7 @@ from mainspring.model.tasks.states import TaskState
 PROTOCOL = 1
 
 
-class Held(Struct, array_like=True, gc=False):
+class AttemptId(Struct, array_like=True, gc=False):
     """The name of one attempt; items about an attempt begin with it."""
 
     task: int
@@ -28,7 +28,7 @@ class Held(Struct, array_like=True, gc=False):
 # ── from the agent ──────────────────────────────────────────────────────────────────────────────
 
 
-class Holding(Held, array_like=True, gc=False):
+class Holding(AttemptId, array_like=True, gc=False):
     """One attempt that the agent holds: armed (ASSIGNED), RUNNING, or ended and not yet acknowledged."""
 
     state: TaskState
@@ -59,7 +59,7 @@ class Heartbeat(Struct, tag="heartbeat", gc=False):
     draining: bool = False  # it takes nothing new
 
 
-class Start(Held, array_like=True, gc=False):
+class Start(AttemptId, array_like=True, gc=False):
     at: float
 
 
@@ -69,7 +69,7 @@ class Started(Struct, tag="started"):
     starts: list[Start]
 
 
-class Ending(Held, array_like=True, gc=False):
+class Ending(AttemptId, array_like=True, gc=False):
     """How one attempt ended. `state` is the outcome of the attempt; the server decides about retries."""
 
     job: int
@@ -90,7 +90,7 @@ class Finished(Struct, tag="finished"):
     endings: list[Ending]
 
 
-class Note(Held, array_like=True, gc=False):
+class Note(AttemptId, array_like=True, gc=False):
     """Progress and checkpoint of a running attempt, as JSON; None keeps what is stored."""
 
     progress: str | None
@@ -102,7 +102,7 @@ class Progress(Struct, tag="progress"):
     notes: list[Note]
 
 
-class Chunk(Held, array_like=True, gc=False):
+class Chunk(AttemptId, array_like=True, gc=False):
     """A piece of output: raw bytes, with stream (1 stdout, 2 stderr, 0 a remark of the agent) and time."""
 
     number: int
@@ -118,7 +118,7 @@ class Output(Struct, tag="output"):
 class Refused(Struct, tag="refused"):
     """Attempts that the agent returns unstarted; this costs the task no attempt."""
 
-    attempts: list[Held]
+    attempts: list[AttemptId]
     reason: str
 
 
@@ -156,7 +156,7 @@ class Welcome(Struct, tag="welcome"):
     session: int
     lease: float
     now: float
-    kept: list[Held] = []  # of what the agent holds; it must drop the rest
+    kept: list[AttemptId] = []  # of what the agent holds; it must drop the rest
     credential: str | None = None  # replaces a single-use token from now on
     database: str = ""  # id of the database, part of every idempotency key
 
@@ -169,7 +169,7 @@ class Configure(Struct, tag="configure", gc=False):
     echo: float = 0.0  # `sent` of the heartbeat
 
 
-class Armed(Held, array_like=True, gc=False):
+class Armed(AttemptId, array_like=True, gc=False):
     """One attempt to fire at `fire_at`."""
 
     job: int
@@ -194,13 +194,13 @@ class Dispatch(Struct, tag="dispatch"):
 class Recall(Struct, tag="recall"):
     """Return these if they have not started; answered by `Refused`, or by their outcome."""
 
-    attempts: list[Held]
+    attempts: list[AttemptId]
 
 
 class Cancel(Struct, tag="cancel"):
     """Stop these now; with `kill` without their grace, with `restart` they run again."""
 
-    attempts: list[Held]
+    attempts: list[AttemptId]
     kill: bool = False
     restart: bool = False
 
@@ -208,7 +208,7 @@ class Cancel(Struct, tag="cancel"):
 class Pause(Struct, tag="pause"):
     """Suspend the processes of these commands; with `resume` continue them."""
 
-    attempts: list[Held]
+    attempts: list[AttemptId]
     resume: bool = False
 
 

@@ -33,7 +33,7 @@ from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.sync import SYNC_TIMEOUT, Make, SyncBridge
 from mainspring.sdk.task import Decode, Task, check_task_id, result_of
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks.enqueue import Submission, Submissions, submit, submit_sync
+from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_sync
 from mainspring.store.tasks.tasks import TaskView
 
 P = ParamSpec("P")
@@ -267,7 +267,7 @@ class App:
         self._lifecycle.check_loop()
         return self._lifecycle.database
 
-    async def submit(self, submission: Submission | Submissions, conn: Any) -> Any:
+    async def submit(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
         """Insert through the caller's connection, or through the application's, and wake its dispatcher."""
         if conn is not None:
             return await submit(conn, submission)
@@ -286,7 +286,7 @@ class App:
             engine.server.dispatcher.wake.set()
         return ids
 
-    def submit_sync(self, submission: Submission | Submissions, conn: Any) -> Any:
+    def submit_sync(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
         if conn is not None:
             return submit_sync(conn, submission)
         if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:

@@ -20,7 +20,7 @@ from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.sdk.schedules import Check
 from mainspring.sdk.task import Decode, Task, check_task_id
-from mainspring.store.tasks.enqueue import Submission, Submissions, check_connection
+from mainspring.store.tasks.enqueue import BulkSubmission, Submission, check_connection
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
@@ -119,12 +119,12 @@ class Submitter(Generic[P, R]):
         many = self._many(calls)
         return self._handles(self._app.submit_sync(many, self._conn) if many.args else [])
 
-    def _many(self, calls: Iterable[Any]) -> Submissions:
+    def _many(self, calls: Iterable[Any]) -> BulkSubmission:
         using = self._using
         if using.key is not None or using.after is not None:
             raise ValidationError("key, after: belong to a single task; use enqueue()", field="key")
         args = [self._bind_item(number, call) for number, call in enumerate(calls)]
-        return Submissions(self.name, args, using.priority, using.run_at, using.delay, using.concurrency_key)
+        return BulkSubmission(self.name, args, using.priority, using.run_at, using.delay, using.concurrency_key)
 
     def _handles(self, ids: Sequence[int]) -> list[Task[R]]:
         return [Task(self._app, id, self.name, self._decode) for id in ids]

@@ -14,10 +14,10 @@ from mainspring.agent.attempt import Attempt, Submitter
 from mainspring.agent.context import running
 from mainspring.compose import local
 from mainspring.model.messages import Submit
-from mainspring.store.tasks.enqueue import Submission, Submissions
+from mainspring.store.tasks.enqueue import BulkSubmission, Submission
 
 
-async def submit_through_server(attempt: Attempt, submission: Submission | Submissions) -> Any:
+async def submit_through_server(attempt: Attempt, submission: Submission | BulkSubmission) -> Any:
     """The id of the task, or the list of ids, once they are committed."""
     request = Submit(
         uuid4().hex,
@@ -30,7 +30,7 @@ async def submit_through_server(attempt: Attempt, submission: Submission | Submi
         delay=None if submission.delay is None else submission.delay.total_seconds(),
         concurrency_key=submission.concurrency_key,
     )
-    if isinstance(submission, Submissions):
+    if isinstance(submission, BulkSubmission):
         request.many, request.args = True, submission.args
         return await _submissions(attempt).submit(request)
     request.args = [submission.args]

@@ -42,7 +42,7 @@ from mainspring.server.planning.planner import Planner
 from mainspring.server.planning.scopes import Provider
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery.rescuer import Rescuer
-from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
@@ -56,7 +56,7 @@ class Server:
     def __init__(
         self,
         database: Database,
-        newcomer: Newcomer,
+        newcomer: ServerInfo,
         *,
         poll: float,
         lead: Lead,
@@ -221,7 +221,7 @@ class Server:
         try:
             async with asyncio.timeout(patience):
                 await self.gateway.drain()
-                await self.gateway.released()
+                await self.gateway.wait_until_empty()
                 await self.recorder.idle.wait()
         except TimeoutError:
             log.warning("%d tasks were not given back in time; they will be rescued", self.gateway.holds)

@@ -12,10 +12,10 @@ from mainspring.agent.connection.outbox import ENDINGS, FRAME, START_DELAY, Outb
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
+    AttemptId,
     Chunk,
     Ending,
     Finished,
-    Held,
     Note,
     Output,
     Progress,
@@ -109,7 +109,10 @@ async def test_output_is_numbered_within_its_attempt(outbox: Outbox) -> None:
 async def test_what_is_given_back_is_told_by_reason(outbox: Outbox) -> None:
     for task, reason in [(1, "full"), (2, "draining"), (3, "full")]:
         outbox.refused(attempt(outbox, task).armed, reason)
-    assert outbox.take() == [Refused([Held(1, 10), Held(3, 30)], "full"), Refused([Held(2, 20)], "draining")]
+    assert outbox.take() == [
+        Refused([AttemptId(1, 10), AttemptId(3, 30)], "full"),
+        Refused([AttemptId(2, 20)], "draining"),
+    ]
 
 
 async def test_an_end_comes_after_the_output_before_it(outbox: Outbox) -> None:

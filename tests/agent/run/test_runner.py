@@ -17,7 +17,7 @@ from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
 from mainspring.agent.run.runner import REFUSE_AFTER, Runner, TokenFilter
 from mainspring.agent.timing.timers import Timers
-from mainspring.model.messages import Armed, Ending, Finished, Held, Refused, Started
+from mainspring.model.messages import Armed, AttemptId, Ending, Finished, Refused, Started
 from mainspring.model.tasks.jobs import Definition, Health, Job, Python
 from mainspring.model.tasks.payload import MAX_ERROR
 from mainspring.model.tasks.states import TaskState
@@ -111,11 +111,11 @@ class Bench:
         careful: bool = False,
         daemon: bool = False,
         **job: Any,
-    ) -> Held:
+    ) -> AttemptId:
         definition = Definition(Python("job"), **job)
         armed = Armed(task, token or task * 10, 1, 1, self.clock.now() + due, "{}", None, careful, daemon=daemon)
         self.runner.arm(armed, Job(1, "job", 1, 1, definition))
-        return Held(task, armed.token)
+        return AttemptId(task, armed.token)
 
     async def settle(self) -> None:
         """Let everything run that can."""
@@ -138,7 +138,7 @@ class Bench:
     def endings(self) -> list[Ending]:
         return [ending for report in self.told() if isinstance(report, Finished) for ending in report.endings]
 
-    def refused(self) -> dict[str, list[Held]]:
+    def refused(self) -> dict[str, list[AttemptId]]:
         return {report.reason: report.attempts for report in self.told() if isinstance(report, Refused)}
 
     def ended(self) -> list[tuple[int, str, str | None]]:
@@ -427,7 +427,7 @@ async def test_cancelling_one_that_has_not_started_ends_it_without_a_start(bench
 async def test_cancelling_what_is_not_here_changes_nothing(bench: Bench) -> None:
     bench.arm(1)
     await bench.settle()
-    bench.runner.cancel([Held(1, 9), Held(1, 11), Held(2, 20)])
+    bench.runner.cancel([AttemptId(1, 9), AttemptId(1, 11), AttemptId(2, 20)])
     await bench.settle()
     assert bench.runner.running == 1
 
@@ -492,7 +492,7 @@ async def test_draining_gives_back_what_has_not_started_and_takes_nothing_new(be
     await bench.settle()
     bench.runner.drain()
     bench.arm(6)
-    assert bench.refused() == {"draining": [Held(4, 40), Held(5, 50), Held(6, 60)]}
+    assert bench.refused() == {"draining": [AttemptId(4, 40), AttemptId(5, 50), AttemptId(6, 60)]}
     bench.executor.let_go(1, 2, 3)
     bench.pass_time(3601)
     await bench.until(bench.runner.empty.is_set)
@@ -510,7 +510,7 @@ async def test_draining_without_anything_running_is_empty_at_once(bench: Bench) 
 async def test_a_recall_gives_back_only_what_has_not_started(bench: Bench) -> None:
     running, waiting = bench.arm(1), bench.arm(2, due=3600)
     await bench.settle()
-    bench.runner.recall([running, waiting, Held(2, 999), Held(3, 30)])
+    bench.runner.recall([running, waiting, AttemptId(2, 999), AttemptId(3, 30)])
     assert bench.refused() == {"recalled": [waiting]}
     assert bench.runner.running == 1
 
@@ -522,7 +522,7 @@ async def test_what_waits_too_long_for_a_slot_may_find_one_elsewhere(bench: Benc
     bench.runner.refuse_overdue(boottime())
     assert bench.refused() == {}
     bench.runner.refuse_overdue(boottime() + REFUSE_AFTER + 0.5)
-    assert bench.refused() == {"full": [Held(4, 40)]}
+    assert bench.refused() == {"full": [AttemptId(4, 40)]}
     bench.executor.let_go(1, 2, 3)
     await bench.until(bench.runner.empty.is_set)
     assert sorted(bench.executor.began) == [1, 2, 3]
@@ -647,7 +647,7 @@ async def test_only_what_runs_here_is_paused(bench: Bench) -> None:
     waiting = bench.arm(1, due=60.0)
     running = bench.arm(2)
     await bench.settle()
-    bench.runner.pause([waiting, Held(2, running.token + 1), Held(9, 1)], resume=False)
+    bench.runner.pause([waiting, AttemptId(2, running.token + 1), AttemptId(9, 1)], resume=False)
     assert bench.executor.pauses == []
 
 

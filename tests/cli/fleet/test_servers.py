@@ -81,7 +81,7 @@ def test_one_server_is_shown_by_name_or_id(cli: Cli, stage: Stage) -> None:
         await two_servers(conn)
         await conn.execute(
             """with pool as (insert into mainspring.pool (requirements) values ('{"gpu": "a100"}') returning id)
-               insert into mainspring.open_pool (server, pool) select $1, id from pool""",
+               insert into mainspring.shared_pool (server, pool) select $1, id from pool""",
             ALPHA,
         )
         await conn.execute(
@@ -97,7 +97,7 @@ def test_one_server_is_shown_by_name_or_id(cli: Cli, stage: Stage) -> None:
     assert cli("servers", "show", "3f2a91").out.startswith(f"name\talpha\nid\t{ALPHA}\n")
     found = cli("servers", "show", "alpha", "--json").json
     assert found["server"]["id"] == str(ALPHA)
-    assert found["open_pools"][0]["requirements"]["labels"] == {"gpu": "a100"}
+    assert found["shared_pools"][0]["requirements"]["labels"] == {"gpu": "a100"}
     assert found["agents"][0]["name"] == "one"
     assert "segments\tnone\n" in cli("servers", "show", "beta").out
 

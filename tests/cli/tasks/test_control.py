@@ -34,12 +34,12 @@ def running(cli: Cli, sql: Sql) -> str:
 
 
 def test_a_running_command_is_paused_and_resumed(cli: Cli, running: str) -> None:
-    assert cli("task", "pause", running) == (0, "1\ttold to stand still\n", "")
+    assert cli("task", "pause", running) == (0, "1\tpause requested\n", "")
     shown = cli("task", "show", running).out
     assert "state\trunning\n" in shown
     assert "\npaused\tsince " in shown
     assert cli("task", "show", running, "--json").json["paused_at"] is not None
-    assert cli("task", "resume", running).out == "1\ttold to go on\n"
+    assert cli("task", "resume", running).out == "1\tresume requested\n"
     assert "paused" not in cli("task", "show", running).out
     outcome = cli("task", "resume", running)
     assert outcome.code == 4
@@ -47,8 +47,8 @@ def test_a_running_command_is_paused_and_resumed(cli: Cli, running: str) -> None
 
 
 def test_a_running_task_is_killed_and_restarted(cli: Cli, running: str) -> None:
-    assert cli("task", "restart", running).out == "1\ttold to run again\n"
-    assert cli("task", "kill", running, "--json").json == [{"id": 1, "outcome": "told to die"}]
+    assert cli("task", "restart", running).out == "1\trestart requested\n"
+    assert cli("task", "kill", running, "--json").json == [{"id": 1, "outcome": "kill requested"}]
     assert cli("task", "restart", running).code == 4
 
 

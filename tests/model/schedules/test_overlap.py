@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.model.schedules.overlap import Turn, Verdicts, decide
+from mainspring.model.schedules.overlap import Decisions, LiveTask, decide
 from mainspring.model.schedules.schedules import Overlap
 
 # A lane in the order of its plan times: R runs, S runs and was asked to stop, D waits and is due, W waits and is not.
@@ -40,14 +40,14 @@ CASES: dict[Overlap, dict[str, str]] = {
 }  # fmt: skip
 
 
-def lane(letters: str) -> list[Turn]:
+def lane(letters: str) -> list[LiveTask]:
     return [
-        Turn(number, waits=letter in "DW", is_due=letter != "W", is_stopping=letter == "S")
+        LiveTask(number, waits=letter in "DW", is_due=letter != "W", is_stopping=letter == "S")
         for number, letter in enumerate(letters)
     ]
 
 
-def shown(verdicts: Verdicts, length: int) -> str:
+def shown(verdicts: Decisions, length: int) -> str:
     marks = ["."] * length
     for mark, tasks in zip("+xck", verdicts, strict=True):
         for task in tasks:

@@ -14,6 +14,7 @@ from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
     Armed,
+    AttemptId,
     Cancel,
     Configure,
     Dispatch,
@@ -22,7 +23,6 @@ from mainspring.model.messages import (
     Finished,
     Frame,
     Heartbeat,
-    Held,
     Hello,
     Holding,
     Refused,
@@ -248,7 +248,7 @@ async def test_room_is_slots_minus_what_is_held_until_it_has_ended(conn: Connect
     await asyncio.wait_for(server.gateway.room_made.wait(), 5)
     assert server.gateway.holds == 4, "held until it is recorded"
     assert room() >= 9
-    await agent.say(Refused([Held(armed[3].task, armed[3].token)], "full"))
+    await agent.say(Refused([AttemptId(armed[3].task, armed[3].token)], "full"))
     while not server.recorder._batch.refused:
         await asyncio.sleep(0)
     await server.recorder.flush()
@@ -356,7 +356,7 @@ async def test_a_cancelled_task_is_told_to_its_agent_once(conn: Connection, serv
     await tasks.cancel(conn, armed[0].task)
     for _ in range(3):
         await server.gateway.cancel()
-    assert await agent.hear() == [Cancel([Held(armed[0].task, armed[0].token)])]
+    assert await agent.hear() == [Cancel([AttemptId(armed[0].task, armed[0].token)])]
     await agent.say(Heartbeat(0))
     assert isinstance((await agent.hear())[0], Configure), "no second one in between"
     await agent.leave()
@@ -374,7 +374,7 @@ async def test_a_cancel_is_not_told_before_what_it_is_about(conn: Connection, se
     await server.gateway.arm(claim)
     assert isinstance((await agent.hear())[0], Dispatch)
     await server.gateway.cancel()
-    assert await agent.hear() == [Cancel([Held(armed.task, armed.token)])]
+    assert await agent.hear() == [Cancel([AttemptId(armed.task, armed.token)])]
     await agent.leave()
 
 
@@ -391,7 +391,7 @@ async def test_an_agent_that_goes_while_it_is_told_to_cancel_harms_nobody(
 
     monkeypatch.setattr(server.gateway._sessions[going.session].link, "send", closed)
     await server.gateway.cancel()
-    assert await staying.hear() == [Cancel([Held(kept.task, kept.token)])]
+    assert await staying.hear() == [Cancel([AttemptId(kept.task, kept.token)])]
     await going.leave()
     await staying.leave()
 
@@ -404,11 +404,11 @@ async def test_what_was_taken_from_an_agent_is_stopped_there_at_once_and_told_on
     elsewhere = Order(agent.session + 1, taken.task, taken.token)
     await rescue.order_stops(conn, [Order(agent.session, taken.task, taken.token), elsewhere])
     await server.gateway.cancel()
-    assert await agent.hear() == [Cancel([Held(taken.task, taken.token)], kill=True)]
+    assert await agent.hear() == [Cancel([AttemptId(taken.task, taken.token)], kill=True)]
     await server.gateway.cancel()
     await tasks.cancel(conn, kept.task)
     await server.gateway.cancel()
-    assert await agent.hear() == [Cancel([Held(kept.task, kept.token)])]
+    assert await agent.hear() == [Cancel([AttemptId(kept.task, kept.token)])]
     assert await rescue.stop_orders(conn, [agent.session, agent.session + 1]) == [elsewhere]
     await agent.leave()
 
@@ -427,9 +427,9 @@ async def test_an_order_to_stop_is_forgotten_only_after_it_was_passed_on(
         patch.setattr(rescue, "stops_sent", lost)
         with pytest.raises(StoreUnavailable):
             await server.gateway.cancel()
-    assert await agent.hear() == [Cancel([Held(taken.task, taken.token)], kill=True)]
+    assert await agent.hear() == [Cancel([AttemptId(taken.task, taken.token)], kill=True)]
     await server.gateway.cancel()
-    assert await agent.hear() == [Cancel([Held(taken.task, taken.token)], kill=True)], "twice is harmless"
+    assert await agent.hear() == [Cancel([AttemptId(taken.task, taken.token)], kill=True)], "twice is harmless"
     await agent.leave()
 
 
@@ -452,7 +452,9 @@ async def test_an_agent_that_comes_back_may_not_keep_what_was_taken_from_it(
     [welcome] = await back.hear()
     assert isinstance(welcome, Welcome)
     is_over = how == "its lease was over"
-    assert welcome.kept == ([] if is_over else [Held(kept.task, kept.token)]), "it stops all else: Runner.keep_only"
+    assert welcome.kept == ([] if is_over else [AttemptId(kept.task, kept.token)]), (
+        "it stops all else: Runner.keep_only"
+    )
     await back.leave()
 
 

@@ -26,12 +26,12 @@ from mainspring.compose.network import RemoteAgent, agent_tls, is_loopback, serv
 from mainspring.errors import AccessDenied, ValidationError
 from mainspring.model.messages import (
     AgentMessage,
+    AttemptId,
     Chunk,
     Dispatch,
     Ending,
     Finished,
     Heartbeat,
-    Held,
     Hello,
     Note,
     Output,
@@ -535,7 +535,7 @@ async def test_who_gives_back_anothers_task_takes_nothing_from_it(
     lying: tuple[Rogue, int, int, int], conn: Connection
 ) -> None:
     liar, task, token, _ = lying
-    await liar.says(Refused([Held(task, token)], "a lie"))
+    await liar.says(Refused([AttemptId(task, token)], "a lie"))
     assert (await tasks.get(conn, task)).state == "running"
 
 

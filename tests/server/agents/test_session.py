@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.model.messages import Cancel, Held, Hello, Holding, Pause, Recall
+from mainspring.model.messages import AttemptId, Cancel, Hello, Holding, Pause, Recall
 from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.server.agents.session import AgentSession, stop_message
 from mainspring.store.tasks.session_tasks import CancelRequest
@@ -20,11 +20,11 @@ def session(*held: Holding) -> AgentSession:
 def test_a_pause_is_told_once_and_so_is_its_end() -> None:
     one = session()
     one.held = {7: 70, 8: 80}
-    assert one.pause({70: 7}) == [Pause([Held(7, 70)])]
+    assert one.pause({70: 7}) == [Pause([AttemptId(7, 70)])]
     assert one.pause({70: 7}) == []
-    assert one.pause({70: 7, 80: 8}) == [Pause([Held(8, 80)])]
-    assert one.pause({80: 8}) == [Pause([Held(7, 70)], resume=True)]
-    assert one.pause({}) == [Pause([Held(8, 80)], resume=True)]
+    assert one.pause({70: 7, 80: 8}) == [Pause([AttemptId(8, 80)])]
+    assert one.pause({80: 8}) == [Pause([AttemptId(7, 70)], resume=True)]
+    assert one.pause({}) == [Pause([AttemptId(8, 80)], resume=True)]
     assert one.pause({}) == []
 
 
@@ -42,16 +42,16 @@ def test_what_an_agent_brings_from_another_server_is_told_to_go_on_unless_it_is_
         Holding(7, 70, TaskState.RUNNING), Holding(8, 80, TaskState.RUNNING), Holding(9, 90, TaskState.ASSIGNED)
     )
     one.held = {7: 70, 8: 80, 9: 90}
-    assert one.pause({70: 7}) == [Pause([Held(7, 70)]), Pause([Held(8, 80)], resume=True)]
+    assert one.pause({70: 7}) == [Pause([AttemptId(7, 70)]), Pause([AttemptId(8, 80)], resume=True)]
 
 
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        (None, Cancel([Held(7, 70)])),
-        (CancelMode.RECALL, Recall([Held(7, 70)])),
-        (CancelMode.KILL, Cancel([Held(7, 70)], kill=True)),
-        (CancelMode.RESTART, Cancel([Held(7, 70)], restart=True)),
+        (None, Cancel([AttemptId(7, 70)])),
+        (CancelMode.RECALL, Recall([AttemptId(7, 70)])),
+        (CancelMode.KILL, Cancel([AttemptId(7, 70)], kill=True)),
+        (CancelMode.RESTART, Cancel([AttemptId(7, 70)], restart=True)),
     ],
 )
 def test_each_way_to_stop_has_its_message(mode: CancelMode | None, message: object) -> None:

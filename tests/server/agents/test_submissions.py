@@ -18,7 +18,7 @@ import mainspring
 from mainspring.compose.local import Settings, load, register
 from mainspring.compose.network import RemoteAgent, serving
 from mainspring.errors import AccessDenied, JobNotFound, StaleAttempt, StoreUnavailable, ValidationError
-from mainspring.model.messages import Held, Submit, Submitted
+from mainspring.model.messages import AttemptId, Submit, Submitted
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
@@ -27,8 +27,8 @@ from mainspring.server.agents.session import AgentSession
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, tasks
+from mainspring.store.tasks.enqueue import BulkSubmission as Many
 from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
-from mainspring.store.tasks.enqueue import Submissions as Many
 from mainspring.store.tasks.tasks import Ended
 from mainspring.wire.channel import ChannelClosed
 
@@ -327,15 +327,15 @@ async def test_many_at_once_are_all_submitted(far: Far, database: Database, conn
 
 
 @pytest.fixture
-async def held(conn: Connection, make_task: MakeTask) -> Held:
+async def held(conn: Connection, make_task: MakeTask) -> AttemptId:
     """A handler of the application `far` that session 1 runs."""
     task = await make_task(TaskState.RUNNING, token=7, session=1)
     await jobs.register(conn, {"mine": Definition(Python("mine"), requires={"app": "far"})})
     await conn.execute("update mainspring.task set job_id = (select id from mainspring.job where name = 'mine')")
-    return Held(task, 7)
+    return AttemptId(task, 7)
 
 
-async def test_a_repeated_request_gets_the_first_answer(conn: Connection, held: Held) -> None:
+async def test_a_repeated_request_gets_the_first_answer(conn: Connection, held: AttemptId) -> None:
     request = uuid4()
     first = await submit_for_attempt(conn, request, held, 1, Many("mine", ["{}", "{}"]))
     assert len(first) == 2
@@ -348,7 +348,7 @@ async def test_a_repeated_request_gets_the_first_answer(conn: Connection, held: 
 @pytest.mark.parametrize(
     "change", ["token = 8", "session = 2", "state = 1, session = null"], ids=["token", "session", "state"]
 )
-async def test_who_does_not_hold_the_attempt_submits_nothing(conn: Connection, held: Held, change: str) -> None:
+async def test_who_does_not_hold_the_attempt_submits_nothing(conn: Connection, held: AttemptId, change: str) -> None:
     await conn.execute(f"update mainspring.task set {change} where id = $1", held.task)
     with pytest.raises(StaleAttempt, match="nothing was submitted"):
         await submit_for_attempt(conn, uuid4(), held, 1, Submission("mine", "{}"))
@@ -356,7 +356,7 @@ async def test_who_does_not_hold_the_attempt_submits_nothing(conn: Connection, h
     assert await conn.fetchval("select count(*) from mainspring.submission") == 0
 
 
-async def test_a_handler_submits_no_jobs_of_another_application(conn: Connection, held: Held) -> None:
+async def test_a_handler_submits_no_jobs_of_another_application(conn: Connection, held: AttemptId) -> None:
     await jobs.register(
         conn,
         {
@@ -369,7 +369,7 @@ async def test_a_handler_submits_no_jobs_of_another_application(conn: Connection
         await submit_for_attempt(conn, uuid4(), held, 1, Submission("other", "{}"))
 
 
-async def test_an_agent_that_runs_a_command_submits_nothing(conn: Connection, held: Held) -> None:
+async def test_an_agent_that_runs_a_command_submits_nothing(conn: Connection, held: AttemptId) -> None:
     await jobs.register(conn, {"script": Definition(command(["true"]))})
     await conn.execute("update mainspring.task set job_id = (select id from mainspring.job where name = 'script')")
     with pytest.raises(AccessDenied):
@@ -411,7 +411,7 @@ class _Session:
     ids=str,
 )
 async def test_what_no_honest_agent_sends_is_answered_and_changes_nothing(
-    database: Database, conn: Connection, held: Held, wrong: dict[str, Any]
+    database: Database, conn: Connection, held: AttemptId, wrong: dict[str, Any]
 ) -> None:
     session: Any = _Session()
     honest: dict[str, Any] = {

@@ -37,8 +37,8 @@ async def test_a_process_that_died_is_seen_before_its_lease_is_over(conn: Connec
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = process_identity(child.pid)
     assert identity is not None
-    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, identity), 3600.0)
-    other = await agents.begin(conn, agents.Newcomer("other", 10, {}, process_identity()), 3600.0)
+    session = await agents.begin(conn, agents.AgentInfo("agent", 10, {}, identity), 3600.0)
+    other = await agents.begin(conn, agents.AgentInfo("other", 10, {}, process_identity()), 3600.0)
     for number, process in ((1, identity), (2, process_identity())):
         await conn.execute(_SERVER, uuid.UUID(int=number), process)
     dead_processes_loop = DeadProcessesLoop(database)

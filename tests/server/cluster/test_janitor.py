@@ -62,7 +62,7 @@ async def test_a_round_makes_drops_and_forgets(conn: Connection, janitor: Janito
         values ('old', 1, now(), now() - interval '3 days'), ('new', 1, now() + interval '20 days', null);
         insert into mainspring.server (id, name, version, status, ended_at)
         values (gen_random_uuid(), 'old', '1', 'dead', now()), (gen_random_uuid(), 'new', '1', 'active', null);
-        insert into mainspring.open_pool (server, pool) select id, 1 from mainspring.server;
+        insert into mainspring.shared_pool (server, pool) select id, 1 from mainspring.server;
         insert into mainspring.segment_move (at, term, reason, segments)
         values (now() - interval '25 days', 1, 'free', '{1}'), (now(), 1, 'free', '{1}');
         insert into mainspring.claim (session, batch, tasks) values (10000, 1, '{1}');
@@ -78,7 +78,7 @@ async def test_a_round_makes_drops_and_forgets(conn: Connection, janitor: Janito
     assert len(after) == 5
     assert not set(after) & set(before)
     assert await keys(conn) == 0
-    for table in ("agent", "server", "open_pool", "stop_order", "segment_move", "submission"):
+    for table in ("agent", "server", "shared_pool", "stop_order", "segment_move", "submission"):
         assert await conn.fetchval(f"select count(*) from mainspring.{table}") == 1, table
     assert await conn.fetchval("select count(*) from mainspring.claim") == 0
     rows = {name: chore["rows"] for name, chore in (await told(conn)).items() if chore["rows"]}
@@ -219,7 +219,7 @@ async def test_who_keeps_dead_rows_is_told_of_once(
 
 async def test_renewals_of_leases_touch_no_index(conn: Connection) -> None:
     """What is renewed every few seconds must be updated in its page: see decision 20."""
-    session = await agents.begin(conn, agents.Newcomer("agent", 1, {}), 60.0)
+    session = await agents.begin(conn, agents.AgentInfo("agent", 1, {}), 60.0)
     async with conn.transaction():
         for _ in range(5):
             await agents.renew(conn, [agents.Vital(session)], 60.0)

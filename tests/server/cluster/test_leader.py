@@ -17,7 +17,7 @@ from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
 from mainspring.store.cluster import segments
-from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Connection, Database
 
 Eventually = Callable[..., Awaitable[Any]]
@@ -31,7 +31,7 @@ class Member:
     def __init__(self, dsn: str, name: str, lease: float = LEASE) -> None:
         self.database = Database(dsn)
         self.server_lease = ServerLease(uuid4())
-        newcomer = Newcomer(self.server_lease.id, name, "1", "here")
+        newcomer = ServerInfo(self.server_lease.id, name, "1", "here")
         self.membership = Membership(self.database, self.server_lease, newcomer, lease, lambda: 0)
         self.leader = Leader(self.database, self.server_lease, lease)
         self.coordinator = Coordinator(self.database, self.server_lease, self.leader, lease)

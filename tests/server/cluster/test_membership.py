@@ -13,7 +13,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
 from mainspring.store.cluster import servers
-from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import boottime
 
@@ -27,7 +27,7 @@ async def make(database: Database) -> AsyncIterator[Make]:
     def membership(
         server_lease: ServerLease, lease: float = 60.0, agents: int = 0, process: str | None = None
     ) -> Membership:
-        newcomer = Newcomer(server_lease.id, "a", "1.2", "host", None, "shop", process)
+        newcomer = ServerInfo(server_lease.id, "a", "1.2", "host", None, "shop", process)
         made.append(Membership(database, server_lease, newcomer, lease, lambda: agents))
         return made[-1]
 

@@ -14,11 +14,11 @@ from tests.cluster import OWNER
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
+    AttemptId,
     Cancel,
     Dispatch,
     Ending,
     Finished,
-    Held,
     Hello,
     Pause,
     Refused,
@@ -32,7 +32,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.dispatch.broadcaster import NOTICE
 from mainspring.server.server import Server
 from mainspring.store.cluster import agents
-from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import broadcasts, claims, control, jobs, rescue, tasks
 from mainspring.store.tasks.enqueue import Submission
@@ -98,7 +98,7 @@ class Agent:
         await self._report(Finished([ending]))
 
     async def refuses(self, armed: Armed) -> None:
-        await self._report(Refused([Held(armed.task, armed.token)], "draining"))
+        await self._report(Refused([AttemptId(armed.task, armed.token)], "draining"))
 
     async def _report(self, message: AgentMessage) -> None:
         await self._link.send([message])
@@ -166,7 +166,7 @@ async def cluster(dsn: str, conn: Connection) -> AsyncIterator[Cluster]:
     servers = [
         Server(
             database,
-            Newcomer(OWNER, "tests", "0", "here"),
+            ServerInfo(OWNER, "tests", "0", "here"),
             poll=0.1,
             lead=Lead(LEAD),
             lease=LEASE,
@@ -300,7 +300,7 @@ async def claimed_between(cluster: Cluster, dsn: str, agent: Agent) -> int:
             assert await broadcasts.expand(slow, parent.task, notice=NOTICE) == 1
             await cluster.submit("plain")
             assert await agent.server.dispatcher.step() == 1
-        lower = await cluster.conn.fetchval("select batch from mainspring.claim where untold")
+        lower = await cluster.conn.fetchval("select batch from mainspring.claim where undispatched")
         assert lower < agent.server.gateway.known()[agent.session], "else this tests nothing"
         return parent.task
     finally:
@@ -344,11 +344,11 @@ async def test_what_was_taken_up_is_not_armed_again(cluster: Cluster) -> None:
     await cluster.one.broadcaster.step()
     await cluster.other.broadcaster.arm_claimed()
     [run] = await agent.has(1)
-    await cluster.conn.execute("update mainspring.claim set untold = true")  # as if it had died before it noted that
+    await cluster.conn.execute("update mainspring.claim set undispatched = true")  # as if it had died before
     await cluster.other.broadcaster.arm_claimed()
     await agent.ends(run)
     assert len(agent.armed) == 1
-    assert await cluster.conn.fetchval("select count(*) from mainspring.claim where untold") == 0
+    assert await cluster.conn.fetchval("select count(*) from mainspring.claim where undispatched") == 0
 
 
 async def test_a_claim_for_a_session_of_another_server_is_left_to_that_server(cluster: Cluster) -> None:
@@ -356,7 +356,7 @@ async def test_a_claim_for_a_session_of_another_server_is_left_to_that_server(cl
     await cluster.submit()
     await cluster.one.broadcaster.step()
     await cluster.one.broadcaster.arm_claimed()
-    assert await cluster.conn.fetchval("select untold from mainspring.claim")
+    assert await cluster.conn.fetchval("select undispatched from mainspring.claim")
     await cluster.other.broadcaster.arm_claimed()
     await agent.has(1)
 
@@ -556,7 +556,7 @@ async def test_cancelling_a_broadcast_cancels_its_runs(cluster: Cluster, kill: b
     for server in cluster.servers:
         await server.gateway.cancel()
     for agent, run in zip((first, second), runs, strict=True):
-        assert await agent.hears() == [Cancel([Held(run.task, run.token)], kill=kill)]
+        assert await agent.hears() == [Cancel([AttemptId(run.task, run.token)], kill=kill)]
         await agent.ends(run, TaskState.CANCELLED)
     await cluster.send_out()
     view = await cluster.status(task)
@@ -600,7 +600,7 @@ async def test_a_running_command_is_paused_resumed_and_restarted_by_its_own_serv
     task = await cluster.submit("plain")
     await cluster.other.dispatcher.step()
     [run] = await agent.has(1)
-    held = [Held(run.task, run.token)]
+    held = [AttemptId(run.task, run.token)]
     await cluster.conn.execute("update mainspring.task set state = 3 where id = $1", task)
     for act, message in (
         (control.pause, Pause(held)),

@@ -238,11 +238,11 @@ async def test_room_wakes_the_loop_only_when_something_may_wait_for_it(
     dispatcher = server.dispatcher
     await dispatcher.step()
     dispatcher.wake.clear()
-    server.gateway.make_room()
+    server.gateway.announce_room()
     assert not dispatcher.wake.is_set(), "all was claimed"
     await enqueue(conn, 2)
     assert (await dispatcher.step(), await dispatcher.step()) == (1, 0)
-    server.gateway.make_room()
+    server.gateway.announce_room()
     assert dispatcher.wake.is_set()
 
 

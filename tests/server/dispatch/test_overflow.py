@@ -39,7 +39,7 @@ class Here:
         self.now += after
         self._rooms.rooms[POOL] = room
         await self.overflow.step()
-        rows = await self._conn.fetch("select server from mainspring.open_pool where pool = $1", POOL)
+        rows = await self._conn.fetch("select server from mainspring.shared_pool where pool = $1", POOL)
         return {row["server"] for row in rows}
 
 
@@ -68,7 +68,7 @@ async def test_a_pool_is_closed_some_time_after_somebody_has_room_again(here: He
 
 
 async def test_what_a_life_before_has_opened_is_closed(here: Here, conn: Connection) -> None:
-    await conn.execute("insert into mainspring.open_pool (server, pool) values ($1, $2)", OWNER, POOL)
+    await conn.execute("insert into mainspring.shared_pool (server, pool) values ($1, $2)", OWNER, POOL)
     assert await here.look(ROOM) == set()
 
 
@@ -82,7 +82,7 @@ async def test_who_has_become_another_server_opens_its_pools_anew(here: Here, co
 async def test_what_was_told_is_told_again_after_a_loss(here: Here, conn: Connection) -> None:
     """As in a failover that lost it: tasks that nobody here can run would wait beside idle agents of others."""
     assert await here.look(NOBODY) == {OWNER}
-    await conn.execute("delete from mainspring.open_pool")
+    await conn.execute("delete from mainspring.shared_pool")
     assert await here.look(NOBODY, after=WRITE_EVERY + 1) == {OWNER}
 
 

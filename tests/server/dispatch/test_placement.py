@@ -15,11 +15,11 @@ from tests.cluster import server_lease
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
+    AttemptId,
     Dispatch,
     Ending,
     Finished,
     Heartbeat,
-    Held,
     Hello,
     Recall,
     Refused,
@@ -111,7 +111,7 @@ class Agent:
                     self.recalls += 1
                     back = [held for held in message.attempts if held.task not in self.running]
                     await self._link.send([Refused(back, "recalled")])
-                    self.armed = [a for a in self.armed if Held(a.task, a.token) not in back]
+                    self.armed = [a for a in self.armed if AttemptId(a.task, a.token) not in back]
 
     async def has(self, count: int) -> list[Armed]:
         """What it was sent, once there are so many."""
@@ -267,7 +267,7 @@ async def test_amounts_are_given_back_by_what_is_refused(conn: Connection, serve
     [armed] = await able.has(1)
     session = server.gateway.sessions[able.session]
     assert session.amounts.free == {"gpu": 0.0}
-    server.gateway._recorded([], [Held(armed.task, armed.token)])
+    server.gateway._recorded([], [AttemptId(armed.task, armed.token)])
     assert session.amounts.free == {"gpu": 2.0}
     assert session.amounts.in_use == {}
 

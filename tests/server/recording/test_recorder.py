@@ -14,10 +14,10 @@ import pytest
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
     AgentMessage,
+    AttemptId,
     Chunk,
     Ending,
     Finished,
-    Held,
     Note,
     Output,
     Progress,
@@ -124,7 +124,9 @@ async def test_all_that_came_since_the_last_flush_is_one_batch(
     await conn.execute("update mainspring.task set token = $2 where id = $1", made[0], runs)
     await agents[0].report(Started([Start(made[0], runs, 1.0)]), Progress([Note(made[0], runs, "0.5", '{"at": 1}')]))
     await agents[0].report(Finished([await ending(conn, made[1])]))
-    await agents[1].report(Refused([Held(made[2], TOKEN)], "full"), Output([Chunk(made[3], TOKEN, 1, 1, 1.0, b"x")]))
+    await agents[1].report(
+        Refused([AttemptId(made[2], TOKEN)], "full"), Output([Chunk(made[3], TOKEN, 1, 1, 1.0, b"x")])
+    )
     assert recorder.backlog == 1
     await recorder.flush()
     assert [await state(conn, task) for task in made] == ["running", "succeeded", "pending", "assigned"]
@@ -172,12 +174,12 @@ async def test_who_waits_is_told_what_is_over_also_for_attempts_that_run_again(
     conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]]
 ) -> None:
     agent, made = Agent(recorder), [await running() for _ in range(3)]
-    told: list[tuple[list[Ending], list[Held]]] = []
+    told: list[tuple[list[Ending], list[AttemptId]]] = []
     recorder.on_recorded.connect(lambda endings, refused: told.append((endings, refused)))
     endings = [await ending(conn, made[0]), await ending(conn, made[1], TaskState.FAILED)]
-    await agent.report(Finished(endings), Refused([Held(made[2], TOKEN)], "draining"))
+    await agent.report(Finished(endings), Refused([AttemptId(made[2], TOKEN)], "draining"))
     await recorder.flush()
-    assert told == [(endings, [Held(made[2], TOKEN)])]
+    assert told == [(endings, [AttemptId(made[2], TOKEN)])]
 
 
 async def test_a_stale_report_is_acknowledged_kept_and_changes_nothing(
@@ -269,7 +271,7 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     agent, made = Agent(recorder), [await running() for _ in range(3)]
     await agent.report(
         Output([Chunk(made[0], TOKEN, 1, 1, 1.0, b"x")]),
-        Refused([Held(made[2], TOKEN)], "full"),
+        Refused([AttemptId(made[2], TOKEN)], "full"),
         Finished([await ending(conn, made[0], result="1"), await ending(conn, made[1], TaskState.FAILED)]),
     )
     retry = transitions.retry

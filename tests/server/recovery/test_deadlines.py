@@ -54,7 +54,7 @@ async def rescuer(database: Database, conn: Connection) -> Rescuer:
 
 
 async def begin(conn: Connection) -> int:
-    return await agents.begin(conn, agents.Newcomer("builder", 10, {}, host="north"), 3600.0)
+    return await agents.begin(conn, agents.AgentInfo("builder", 10, {}, host="north"), 3600.0)
 
 
 async def runs(conn: Connection, session: int, *names: str, since: float) -> list[Armed]:

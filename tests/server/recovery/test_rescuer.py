@@ -51,7 +51,7 @@ async def dies_with(conn: Connection, *names: str, started: bool = True) -> list
 
 
 async def crash(conn: Connection, *, started: bool = True) -> list[int]:
-    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
+    session = await agents.begin(conn, agents.AgentInfo("agent", 10, {}, None), 60.0)
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     claim = await claims.claim(conn, OWNER, pool, [session], 1000, [BOTTOM] * 10, ahead=60.0)
     held = claim.tasks.get(session, [])
@@ -70,7 +70,7 @@ async def crashes(conn: Connection, task: int) -> int:
 
 
 async def test_a_living_session_keeps_what_it_holds(conn: Connection, rescuer: Rescuer) -> None:
-    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
+    session = await agents.begin(conn, agents.AgentInfo("agent", 10, {}, None), 60.0)
     await conn.execute("select mainspring.enqueue('job')")
     pool = await conn.fetchval("select pool from mainspring.job limit 1")
     await claims.claim(conn, OWNER, pool, [session], 10, [BOTTOM] * 10, ahead=60.0)
@@ -177,7 +177,7 @@ async def test_two_rescuers_at_once_move_each_task_once(conn: Connection, databa
 
 
 async def test_what_was_claimed_for_a_session_after_its_burial_is_rescued(conn: Connection, rescuer: Rescuer) -> None:
-    session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), -1.0)
+    session = await agents.begin(conn, agents.AgentInfo("agent", 10, {}, None), -1.0)
     await rescuer.step()
     assert await rescue.gone(conn) == []
     task = await conn.fetchval("select mainspring.enqueue('job')")
@@ -196,7 +196,7 @@ async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(
     waits = []
     for _ in range(5):
         await conn.execute("update mainspring.task set run_at = mainspring.now()")
-        session = await agents.begin(conn, agents.Newcomer("agent", 10, {}, None), 60.0)
+        session = await agents.begin(conn, agents.AgentInfo("agent", 10, {}, None), 60.0)
         [due] = await replicas.due(conn, within=1.0, limit=10)
         claim, _ = await replicas.claim(conn, {due.task: session})
         [armed] = claim.tasks[session]

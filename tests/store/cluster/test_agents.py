@@ -21,7 +21,7 @@ async def renew(conn: Connection, *sessions: int) -> set[int]:
 
 
 async def begin(conn: Connection, lease: float = 60.0, process: str | None = None) -> int:
-    return await agents.begin(conn, agents.Newcomer("agent", 10, {"zone": "a"}, process), lease)
+    return await agents.begin(conn, agents.AgentInfo("agent", 10, {"zone": "a"}, process), lease)
 
 
 async def lease_left(conn: Connection, session: int) -> float:

@@ -139,7 +139,7 @@ async def test_a_server_has_its_agents_and_the_pools_it_has_opened(conn: Connect
         """insert into mainspring.pool (requirements) values ('{"gpu": "a100", "@needs": {"memory_gb": 2}}')
            returning id"""
     )
-    await conn.execute("insert into mainspring.open_pool (server, pool) values ($1, $2)", alpha, pool)
+    await conn.execute("insert into mainspring.shared_pool (server, pool) values ($1, $2)", alpha, pool)
     for name, server, lease in (("one", alpha, "1 min"), ("two", beta, "1 min"), ("gone", alpha, "-1 s")):
         await conn.execute(
             """insert into mainspring.agent (name, slots, lease_until, server)
@@ -150,10 +150,10 @@ async def test_a_server_has_its_agents_and_the_pools_it_has_opened(conn: Connect
         )
     found = await cluster_views.server(conn, "alpha")
     assert [(agent.name, agent.slots) for agent in found.agents] == [("one", 10)]
-    [opened] = found.open_pools
+    [opened] = found.shared_pools
     assert (opened.pool, opened.requirements.labels) == (pool, {"gpu": "a100"})
     assert opened.requirements.placement.needs == {"memory_gb": 2.0}
-    assert (await cluster_views.server(conn, "beta")).open_pools == []
+    assert (await cluster_views.server(conn, "beta")).shared_pools == []
 
 
 # ── segments ────────────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,7 @@ async def left(conn: Connection) -> list[float]:
 
 
 async def begin(conn: Connection, process: str | None = None) -> int:
-    return await agents.begin(conn, agents.Newcomer("agent", 1, {}, process), 15.0)
+    return await agents.begin(conn, agents.AgentInfo("agent", 1, {}, process), 15.0)
 
 
 async def test_a_clock_that_is_set_back_makes_no_lease_longer(conn: Connection) -> None:

@@ -11,7 +11,7 @@ from tests.schedules import at, create, set_clock
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.store.cluster import servers
-from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, plans
 from mainspring.store.schedules.plans import Advance, Fire
@@ -25,7 +25,7 @@ FROM_BOTTOM = [BOTTOM] * 10
 async def other(conn: Connection) -> UUID:
     """Another server, which owns the odd segments."""
     id = uuid4()
-    await servers.join(conn, Newcomer(id, "other", "1", "there"), 60.0)
+    await servers.join(conn, ServerInfo(id, "other", "1", "there"), 60.0)
     await conn.execute("update mainspring.segment set owner = $1, epoch = epoch + 1 where id % 2 = 1", id)
     return id
 
@@ -60,20 +60,20 @@ async def test_a_task_goes_to_whom_its_segment_has_gone(conn: Connection, pool: 
 
 
 async def test_a_pool_that_its_owner_has_opened_is_everybodys(conn: Connection, pool: int, other: UUID) -> None:
-    await servers.open_pools(conn, other, [pool, 4711])
+    await servers.shared_pools(conn, other, [pool, 4711])
     assert len(await claimed(conn, OWNER, pool)) == 100
 
 
 async def test_a_pool_that_was_closed_again_is_its_owners(conn: Connection, pool: int, other: UUID) -> None:
-    await servers.open_pools(conn, other, [pool])
-    await servers.open_pools(conn, other, [4711])
+    await servers.shared_pools(conn, other, [pool])
+    await servers.shared_pools(conn, other, [4711])
     assert len(await claimed(conn, OWNER, pool)) == 50
 
 
 async def test_a_server_that_nobody_knows_opens_nothing(conn: Connection, pool: int) -> None:
     """It was declared dead and forgotten, or is about to join under another number."""
-    await servers.open_pools(conn, uuid4(), [pool])
-    assert await conn.fetchval("select count(*) from mainspring.open_pool") == 0
+    await servers.shared_pools(conn, uuid4(), [pool])
+    assert await conn.fetchval("select count(*) from mainspring.shared_pool") == 0
 
 
 async def test_a_sticky_claim_takes_tasks_of_owned_segments_only(conn: Connection, pool: int, other: UUID) -> None:

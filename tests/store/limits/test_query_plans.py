@@ -45,7 +45,7 @@ BOUNDS = {
     "task_claim": "pool = ",
     "task_job_slot": "job_id = ",
     "task_key_slot": "concurrency_key = ",
-    "task_lane": "concurrency_key",
+    "task_parked": "concurrency_key",
 }
 
 
@@ -125,10 +125,10 @@ async def test_the_end_of_a_task_touches_only_the_first_task_parked_for_its_key(
     if analysed:
         await conn.execute("analyze mainspring.task")
     await conn.execute(f"set plan_cache_mode = {mode}")
-    await conn.fetchval("select mainspring.wake_lane('none', 1)")
+    await conn.fetchval("select mainspring.unpark('none', 1)")
     for key in ("0", "1"):
         [explained] = json.loads(
-            await conn.fetchval("explain (analyze, buffers, format json) select mainspring.wake_lane($1, 1)", key)
+            await conn.fetchval("explain (analyze, buffers, format json) select mainspring.unpark($1, 1)", key)
         )
         plan = explained["Plan"]
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 200

@@ -516,15 +516,15 @@ async def test_each_key_has_a_rate_of_its_own(conn: Connection) -> None:
     ids = [await submit(conn, count=4, args=f'{{"c": "{c}"}}') for c in "ab"]
     assert sorted(await settle(conn)) == sorted(ids[0][:2] + ids[1][:2])
     assert await in_lanes(conn) == sorted(ids[0][2:] + ids[1][2:])
-    moved, next_in = await parked.wake_ripe(conn, 10)
+    moved, next_in = await parked.unpark_due(conn, 10)
     assert moved == 0
     assert next_in == pytest.approx(1.0)
     await claim(conn)
     await set_clock(conn, 1)
-    assert (await parked.wake_ripe(conn, 10))[0] == 4
+    assert (await parked.unpark_due(conn, 10))[0] == 4
     assert sorted(await settle(conn)) == sorted([ids[0][2], ids[1][2]])
     await set_clock(conn, 2)
-    assert (await parked.wake_ripe(conn, 10))[0] == 2
+    assert (await parked.unpark_due(conn, 10))[0] == 2
     assert sorted(await settle(conn)) == sorted([ids[0][3], ids[1][3]])
 
 

@@ -24,7 +24,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
-from mainspring.store.cluster.servers import Newcomer
+from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Database, DedicatedConnection
 from mainspring.store.postgres.migrate import migrate
 
@@ -199,7 +199,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_silent_database(
     async with StreamProxy("127.0.0.1", lasting.port) as proxy:
         database = Database(lasting.dsn.replace(str(lasting.port), str(proxy.port)))
         server_lease = ServerLease(uuid4())
-        membership = Membership(database, server_lease, Newcomer(server_lease.id, "a", "1", "here"), 60.0, lambda: 0)
+        membership = Membership(database, server_lease, ServerInfo(server_lease.id, "a", "1", "here"), 60.0, lambda: 0)
         leader = Leader(database, server_lease, 60.0)
         await membership.join()
         await leader.step()

@@ -9,7 +9,7 @@ from tests.cluster import OWNER
 from tests.schedules import Entry, at, claimed, create, finished, ledger, planned, set_clock, started
 
 from mainspring.model.messages import Ending
-from mainspring.model.schedules.overlap import Turn
+from mainspring.model.schedules.overlap import LiveTask
 from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.database import Connection, Database
@@ -43,7 +43,7 @@ async def test_a_group_has_released_and_waiting_tasks_in_order(conn: Connection,
     assert await overlap.groups(conn, OWNER, within=5.0) == []
     await set_clock(conn, 5)
     assert await overlap.groups(conn, OWNER, within=5.0) == [
-        overlap.Group("queue_all", [Turn(first, False, True), Turn(second, True, False)], 5.0)
+        overlap.Group("queue_all", [LiveTask(first, False, True), LiveTask(second, True, False)], 5.0)
     ]
     await set_clock(conn, 10)
     [group] = await overlap.groups(conn, OWNER, within=0.0)

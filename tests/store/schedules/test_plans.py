@@ -247,7 +247,7 @@ def walks(plan: dict[str, Any]) -> list[str]:
 
 def _is_bounded(node: dict[str, Any]) -> bool:
     # The first group is where the index begins; it holds only those that wait.
-    return bool(node.get("Index Cond")) or node.get("Index Name") == "task_turn"
+    return bool(node.get("Index Cond")) or node.get("Index Name") == "task_overlap"
 
 
 async def unbounded(conn: Connection) -> dict[str, list[str]]:

@@ -414,7 +414,7 @@ async def test_an_agent_that_dies_with_what_was_asked_back_has_given_it_back(
     await catalogue.refresh()
     recorder = Recorder(database, catalogue)
     rescuer = Rescuer(database, catalogue, recorder, Clock(), 60.0)
-    session = await agents.begin(conn, agents.Newcomer("agent", 5, {}, None), 60.0)
+    session = await agents.begin(conn, agents.AgentInfo("agent", 5, {}, None), 60.0)
     [armed] = await claimed(conn)
     await conn.execute("update mainspring.task set session = $1 where id = $2", session, armed.task)
     await conn.execute("update mainspring.claim set session = $1", session)

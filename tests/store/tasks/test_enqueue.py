@@ -21,7 +21,7 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database, translate
 from mainspring.store.tasks import jobs, transitions
-from mainspring.store.tasks.enqueue import Submission, Submissions, submit, submit_and_claim, submit_sync
+from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_and_claim, submit_sync
 
 
 @pytest.fixture(autouse=True)
@@ -339,7 +339,7 @@ async def test_a_task_with_limits_is_not_claimed_at_birth(conn: Connection) -> N
 # ── drivers ─────────────────────────────────────────────────────────────────────────────────────
 
 ONE = Submission("report", '{"a": 1}', priority="high", delay=timedelta(minutes=1), key="k")
-MANY = Submissions("report", ['{"n": 1}', '{"n": 2}'])
+MANY = BulkSubmission("report", ['{"n": 1}', '{"n": 2}'])
 NOBODY = Submission("nightly", "{}")
 
 

@@ -33,7 +33,7 @@ async def ended(conn: Connection, make_task: MakeTask, state: TaskState, **field
 
 
 async def test_a_task_names_the_agent_that_has_it_or_ended_it(conn: Connection, make_task: MakeTask) -> None:
-    session = await agents.begin(conn, agents.Newcomer("alpha", 10, {}), 15.0)
+    session = await agents.begin(conn, agents.AgentInfo("alpha", 10, {}), 15.0)
     running = await make_task(TaskState.RUNNING, token=5, session=session)
     finished = await make_task(TaskState.RUNNING, token=6, session=session)
     await transitions.finish(conn, [Ending(finished, 6, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)])
@@ -196,7 +196,7 @@ async def test_two_concurrent_retries_by_hand_run_a_task_once(dsn: str, conn: Co
 
 
 async def test_attempts_come_in_order_with_the_one_that_runs_last(conn: Connection, make_task: MakeTask) -> None:
-    session = await agents.begin(conn, agents.Newcomer("worker-1", 1, {}, None), 60.0)
+    session = await agents.begin(conn, agents.AgentInfo("worker-1", 1, {}, None), 60.0)
     task = await make_task(TaskState.RUNNING, token=5, session=session)
     failed = Ending(task, 5, 1, 1, TaskState.TIMED_OUT, 1.0, 2.0, code="timeout")
     await transitions.retry(conn, [Again(failed, 0.0, costs=True)])
@@ -229,8 +229,8 @@ async def test_waiters_see_tasks_that_have_ended(conn: Connection, make_task: Ma
 
 
 async def test_counts_cover_live_tasks_ended_tasks_and_agents(conn: Connection, make_task: MakeTask) -> None:
-    session = await agents.begin(conn, agents.Newcomer("worker-1", 10, {}, None), 60.0)
-    await agents.begin(conn, agents.Newcomer("gone", 10, {}, None), -1.0)
+    session = await agents.begin(conn, agents.AgentInfo("worker-1", 10, {}, None), 60.0)
+    await agents.begin(conn, agents.AgentInfo("gone", 10, {}, None), -1.0)
     for _ in range(2):
         await make_task()
     await ended(conn, make_task, TaskState.FAILED)

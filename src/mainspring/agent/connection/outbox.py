@@ -19,10 +19,10 @@ from mainspring.agent.connection.submissions import Submissions
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
+    AttemptId,
     Chunk,
     Ending,
     Finished,
-    Held,
     Hello,
     Holding,
     Note,
@@ -53,7 +53,7 @@ class Outbox:
         self._endings: list[Ending] = []
         self._notes: dict[int, Note] = {}  # by token: a later one includes the earlier one
         self._chunks: deque[tuple[Attempt, Chunk]] = deque()  # numbered when taken: large ones are split
-        self._refused: dict[str, list[Held]] = {}
+        self._refused: dict[str, list[AttemptId]] = {}
         self._unacknowledged: list[AgentMessage] = []  # of the previous connection
         self._delayed: asyncio.TimerHandle | None = None
         self._starts_due = False
@@ -79,7 +79,7 @@ class Outbox:
         self.ready.set()
 
     def refused(self, armed: Armed, reason: str) -> None:
-        self._refused.setdefault(reason, []).append(Held(armed.task, armed.token))
+        self._refused.setdefault(reason, []).append(AttemptId(armed.task, armed.token))
         self.ready.set()
 
     def note(self, attempt: Attempt, progress: str | None, checkpoint: str | None, healthy: bool | None = None) -> None:

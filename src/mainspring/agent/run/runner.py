@@ -19,7 +19,7 @@ from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.health import watched
 from mainspring.agent.run.workers import Workers
 from mainspring.agent.timing.timers import Timers
-from mainspring.model.messages import Armed, Held, Holding
+from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.tasks.jobs import Job, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock
@@ -119,7 +119,7 @@ class Runner:
             for a in self._held.values()
         ]
 
-    def keep_only(self, kept: list[Held]) -> None:
+    def keep_only(self, kept: list[AttemptId]) -> None:
         """Keep the attempts that the server lists; any other belongs to another agent by now."""
         ours = {attempt.token for attempt in kept}
         for attempt in [a for a in self._held.values() if a.armed.token not in ours]:
@@ -211,14 +211,14 @@ class Runner:
         self._drop(attempt)
         self._outbox.refused(attempt.armed, reason)
 
-    def _find(self, attempts: list[Held]) -> Iterator[Attempt]:
+    def _find(self, attempts: list[AttemptId]) -> Iterator[Attempt]:
         """Those of these attempts that are held here."""
         for held in attempts:
             attempt = self._held.get(held.task)
             if attempt is not None and attempt.armed.token == held.token:
                 yield attempt
 
-    def cancel(self, attempts: list[Held], *, kill: bool = False, restart: bool = False) -> None:
+    def cancel(self, attempts: list[AttemptId], *, kill: bool = False, restart: bool = False) -> None:
         """End the attempts that wait, stop those that run; with `kill`, without grace.
 
         With `restart` they will run again: those that wait are refused, not ended.
@@ -236,7 +236,7 @@ class Runner:
             else:
                 self._stop(attempt, "restart" if restart else "cancelled")
 
-    def pause(self, attempts: list[Held], *, resume: bool) -> None:
+    def pause(self, attempts: list[AttemptId], *, resume: bool) -> None:
         """Pause or resume running attempts. Paused time does not count towards a timeout."""
         for attempt in self._find(attempts):
             if attempt.is_waiting or attempt.stopping is not None:
@@ -254,7 +254,7 @@ class Runner:
                 self._durations.disarm(attempt.timer)
                 attempt.timer = None
 
-    def recall(self, attempts: list[Held]) -> None:
+    def recall(self, attempts: list[AttemptId]) -> None:
         """Refuse those of these attempts that have not started."""
         for attempt in self._find(attempts):
             if attempt.is_waiting:

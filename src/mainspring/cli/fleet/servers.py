@@ -18,7 +18,7 @@ from mainspring.cli.render import age, cell, fields, note, pick, print_if_json, 
 from mainspring.model.placement.segments import ranges
 
 if TYPE_CHECKING:
-    from mainspring.store.cluster.cluster_views import OpenPool, ServerDetail, ServerView
+    from mainspring.store.cluster.cluster_views import ServerDetail, ServerView, SharedPool
 
 # The most important first: a narrow terminal shows no more than fits.
 _COLUMNS: dict[str, Callable[[ServerView], Any]] = {
@@ -106,7 +106,7 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
         "status": view.status,
         "leader": leads and f"term {leads.term}, since {cell(leads.since)}, lease until {cell(leads.lease_until)}",
         "segments": f"{len(view.segments)}: {ranges(view.segments)}" if view.segments else "none",
-        "open pools": "\n".join(_pool(pool) for pool in found.open_pools),
+        "open pools": "\n".join(_pool(pool) for pool in found.shared_pools),
         "agents": ", ".join(agent.name for agent in found.agents) or "none",
         **pick(view, "scanned", "planned", "dispatched", "recorded"),
         "last scan": _last_scan(view),
@@ -121,7 +121,7 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
     }
 
 
-def _pool(pool: OpenPool) -> str:
+def _pool(pool: SharedPool) -> str:
     """What its tasks require."""
     asked = pool.requirements
     wanted = [f"{name}={value}" for name, value in asked.labels.items()]

@@ -89,7 +89,7 @@ async def db() -> None:
     """
     import asyncio
 
-    from mainspring.cli.runtime import Signals
+    from mainspring.cli.runtime import StopSignals
     from mainspring.compose.local import data_directory, load
     from mainspring.store.embedded.server import Embedded
 
@@ -99,7 +99,7 @@ async def db() -> None:
             "db runs the embedded PostgreSQL, and a DSN is set (--dsn, MAINSPRING_DSN or mainspring.toml); name a "
             "directory with --data, and no DSN"
         )
-    signals = Signals()
+    signals = StopSignals()
     embedded = await asyncio.to_thread(Embedded.start, data_directory(settings))
     try:
         if not print_if_json({"dsn": embedded.dsn, "data": str(embedded.directory)}):

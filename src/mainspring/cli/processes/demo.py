@@ -72,9 +72,9 @@ async def _run_demo(seconds: int, overrides: dict[str, str]) -> Report:
     import asyncio
 
     from mainspring.cli.processes.demo_jobs import make_demo
-    from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.cli.runtime import StopSignals, settle_memory
 
-    signals = Signals()
+    signals = StopSignals()
     demo, examples = make_demo()
     note(f"demo: {seconds} s of every kind of job, on {overrides.get('data_directory') or 'the given database'}")
     note(HEADER)

@@ -109,11 +109,11 @@ def run_process(
 
 async def _work(loaded: App | None, overrides: dict[str, Any], *, name: str | None) -> None:
     """Run until a signal, then drain."""
-    from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.cli.runtime import StopSignals, settle_memory
     from mainspring.sdk.app import App
 
     app = loaded or App("mainspring up")
-    signals = Signals()
+    signals = StopSignals()
     settings = app.settings(**overrides)
     async with app.running(**overrides):
         engine = app.engine

@@ -62,11 +62,11 @@ def agent(app: str | None, **given: Any) -> None:
 
 async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
     """Run until a signal; then agents connect to another server."""
-    from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.cli.runtime import StopSignals, settle_memory
     from mainspring.compose.local import load, open_database, register
     from mainspring.compose.network import serving
 
-    signals = Signals()
+    signals = StopSignals()
     settings = load(overrides) if app is None else app.settings(**overrides)
     async with open_database(settings) as database:
         if app is not None:
@@ -92,11 +92,11 @@ Ctrl-C stops; agents and what they run go on with another server.
 
 async def _run_agent(app: App | None, overrides: dict[str, Any]) -> None:
     """Run until a signal, then drain."""
-    from mainspring.cli.runtime import Signals, settle_memory
+    from mainspring.cli.runtime import StopSignals, settle_memory
     from mainspring.compose.local import load
     from mainspring.compose.network import RemoteAgent
 
-    signals = Signals()
+    signals = StopSignals()
     settings = load(overrides) if app is None else app.settings(**overrides)
     running = RemoteAgent(settings, {} if app is None else app.handlers, None if app is None else app.name)
     async with AsyncExitStack() as stack:

@@ -20,16 +20,16 @@ from mainspring.model.tasks.states import TaskState
 
 # Command → its help, and the outcome in words of a task that it did not end at once.
 _COMMANDS = {
-    "cancel": ("End tasks: at once if no agent has them, else by a request to their agent.", "told to stop"),
-    "kill": ("End tasks as `cancel` does, without the grace to end by themselves.", "told to die"),
+    "cancel": ("End tasks: at once if no agent has them, else by a request to their agent.", "stop requested"),
+    "kill": ("End tasks as `cancel` does, without the grace to end by themselves.", "kill requested"),
     "pause": (
         "Suspend running commands until `resume`. They keep their slots; their timeouts are suspended too.",
-        "told to stand still",
+        "pause requested",
     ),
-    "resume": ("Continue paused commands.", "told to go on"),
+    "resume": ("Continue paused commands.", "resume requested"),
     "restart": (
         "Stop the running attempts of these tasks and run them again at once; that costs no attempt.",
-        "told to run again",
+        "restart requested",
     ),
     "retry": ("Run tasks again that ended without success; their attempts are counted anew.", "pending"),
 }

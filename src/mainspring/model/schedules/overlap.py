@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mainspring.model.schedules.schedules import Overlap
 
 
-class Turn(NamedTuple):
+class LiveTask(NamedTuple):
     """A live task of a schedule and scope."""
 
     task: int
@@ -22,16 +22,16 @@ class Turn(NamedTuple):
     is_stopping: bool = False  # its cancellation was requested
 
 
-class Verdicts(NamedTuple):
+class Decisions(NamedTuple):
     release: list[int]
     skip: list[int]
     cancel: list[int]
     kill: list[int]
 
 
-def decide(live: Sequence[Turn], overlap: Overlap) -> Verdicts:
+def decide(live: Sequence[LiveTask], overlap: Overlap) -> Decisions:
     """What to do with the live tasks of a schedule and scope, given in the order of their plan times."""
-    verdicts = Verdicts([], [], [], [])
+    verdicts = Decisions([], [], [], [])
     running = [turn for turn in live if not turn.waits]
     waiting = [turn for turn in live if turn.waits]
     if overlap == "allow":  # the policy was another one when they were planned

@@ -22,10 +22,10 @@ DAEMON = 0
 PARKED = 2**31 - 1  # no pool gets this id
 
 IS_DAEMON = f"pool = {DAEMON}"
-IS_NO_DAEMON = f"pool <> {DAEMON}"
+IS_NOT_DAEMON = f"pool <> {DAEMON}"
 IS_PARKED = f"pool = {PARKED}"
 IS_BLOCKED = "pool < 0"
-IS_RELEASED = "pool > 0"  # served, gated or parked
+IS_QUEUED = "pool > 0"  # served, gated or parked
 
 
 def blocked(pool: str) -> str:

@@ -16,10 +16,10 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
+    AttemptId,
     Configure,
     Finished,
     Heartbeat,
-    Held,
     Hello,
     ServerMessage,
     Submit,
@@ -122,7 +122,7 @@ class AgentConnections:
         session = AgentSession(accepted.session, hello, link, instance=accepted.instance, local=process is not None)
         session.renewed_at = asked_at
         session.batch = accepted.batch
-        kept = [Held(armed.task, armed.token) for armed in accepted.tasks]
+        kept = [AttemptId(armed.task, armed.token) for armed in accepted.tasks]
         now = self._clock.now()
         await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database)])
         self._log_joined(session, len(kept))
@@ -164,7 +164,7 @@ class AgentConnections:
                             foreign.append((session, others))
                         if isinstance(own, Finished):
                             session.ended(own.endings)
-                            self._gateway.make_room()
+                            self._gateway.announce_room()
             # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
             if sequence:
                 self._recorder.submit(session.link, sequence, reports, foreign)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
-from mainspring.model.messages import Armed, Cancel, Drain, Ending, Held
+from mainspring.model.messages import Armed, AttemptId, Cancel, Drain, Ending
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements, fits
 from mainspring.server.agents.session import AgentSession, stop_message
@@ -121,13 +121,13 @@ class Gateway:
             self._holders[armed.task] = session
         session.arm(tasks, self._clock.now(), self._catalogue.needs)
 
-    def _recorded(self, endings: list[Ending], refused: list[Held]) -> None:
+    def _recorded(self, endings: list[Ending], refused: list[AttemptId]) -> None:
         """The recorder has committed these: no session holds them any more."""
         for attempt in (*endings, *refused):
             self._release(attempt.task, attempt.token)
-        self.make_room()
+        self.announce_room()
 
-    def make_room(self) -> None:
+    def announce_room(self) -> None:
         self.room_made.set()
         self.on_room.send()
 
@@ -281,7 +281,7 @@ class Gateway:
         for order in orders:
             session = self._sessions.get(order.session)
             if session is not None:  # else its agent learns on reconnect which attempts it may keep
-                session.link.post([Cancel([Held(order.task, order.token)], kill=True)])
+                session.link.post([Cancel([AttemptId(order.task, order.token)], kill=True)])
         if orders:
             await rescue.stops_sent(conn, orders)
 
@@ -297,7 +297,7 @@ class Gateway:
         """How many attempts the local agent holds: they end with this process."""
         return sum(len(session.held) for session in self._sessions.values() if session.is_local)
 
-    async def released(self) -> None:
+    async def wait_until_empty(self) -> None:
         """Wait until the local agent holds nothing."""
         while self.holds:
             self.room_made.clear()

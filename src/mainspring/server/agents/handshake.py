@@ -14,7 +14,7 @@ from mainspring.errors import ValidationError
 from mainspring.model.messages import Armed, Hello
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import agents, tokens
-from mainspring.store.cluster.agents import Newcomer
+from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.session_tasks import take_over
@@ -50,7 +50,7 @@ async def open_session(
         if admission is None:
             return "this token serves one agent, and has served another; make a new one"
         token, credential = admission
-    newcomer = Newcomer(
+    newcomer = AgentInfo(
         hello.name, hello.slots, hello.labels, process, instance, token, hello.host, hello.version, hello.offers, server
     )
     database = (await database_id(conn)).hex

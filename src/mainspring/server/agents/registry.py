@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from mainspring.loops import Signal
-from mainspring.model.messages import Held, Recall
+from mainspring.model.messages import AttemptId, Recall
 from mainspring.model.placement.placement import Requirements, fits
 from mainspring.model.tasks.waits import Known, Wait, why
 from mainspring.server.agents.gateway import Gateway
@@ -66,7 +66,7 @@ class Registry:
     def _recall(self, session: AgentSession) -> set[int]:
         """Recall all that it holds; what has started keeps running. A claim in flight may add more: see next time."""
         asked = self._recalled.get(session.id, set())
-        attempts = [Held(task, token) for task, token in session.held.items() if token not in asked]
+        attempts = [AttemptId(task, token) for task, token in session.held.items() if token not in asked]
         if attempts:
             session.link.post([Recall(attempts)])
         return set(session.held.values())

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
+    AttemptId,
     Cancel,
     Dispatch,
     Ending,
     Heartbeat,
-    Held,
     Hello,
     Pause,
     Recall,
@@ -244,9 +244,9 @@ class AgentSession:
 
     def pause(self, wanted: dict[int, int]) -> list[ServerMessage]:
         """The messages that pause the attempts `wanted` (token → task) and resume all others."""
-        pause = [Held(task, token) for token, task in wanted.items() if token not in self.paused]
+        pause = [AttemptId(task, token) for token, task in wanted.items() if token not in self.paused]
         may_be_paused = (self.paused | self._paused_before) - wanted.keys()
-        resume = [Held(task, token) for task, token in self.held.items() if token in may_be_paused]
+        resume = [AttemptId(task, token) for task, token in self.held.items() if token in may_be_paused]
         self.paused = set(wanted)
         self._paused_before.clear()
         return [Pause(held, resumes) for held, resumes in ((pause, False), (resume, True)) if held]
@@ -259,7 +259,7 @@ def _within(low: Number, value: Number, high: Number) -> Number:
 
 def stop_message(attempt: CancelRequest) -> ServerMessage:
     """The message that cancels or recalls an attempt."""
-    held = [Held(attempt.task, attempt.token)]
+    held = [AttemptId(attempt.task, attempt.token)]
     if attempt.mode == CancelMode.RECALL:
         return Recall(held)
     return Cancel(held, kill=attempt.mode == CancelMode.KILL, restart=attempt.mode == CancelMode.RESTART)

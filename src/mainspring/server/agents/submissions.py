@@ -20,11 +20,10 @@ import asyncpg
 
 from mainspring.errors import MainspringError, StoreUnavailable
 from mainspring.loops import Signal
-from mainspring.model.messages import Held, Submit, Submitted
+from mainspring.model.messages import AttemptId, Submit, Submitted
 from mainspring.server.agents.session import AgentSession
 from mainspring.store.postgres.database import Database
-from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
-from mainspring.store.tasks.enqueue import Submissions as Many
+from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit_for_attempt
 from mainspring.wire.channel import ChannelClosed
 
 log = logging.getLogger("mainspring")
@@ -83,7 +82,7 @@ class Submissions:
         """The answer to a request; None if PostgreSQL is down and its outcome unknown: then it is repeated."""
         try:
             submission = _submission(request)
-            attempt = Held(request.task, request.token)
+            attempt = AttemptId(request.task, request.token)
             async with self._database.acquire() as conn:
                 ids = await submit_for_attempt(conn, UUID(request.request), attempt, session.id, submission)
         except StoreUnavailable:
@@ -100,14 +99,14 @@ class Submissions:
         return Submitted(request.request, ids)
 
 
-def _submission(request: Submit) -> Submission | Many:
+def _submission(request: Submit) -> Submission | BulkSubmission:
     """Raises ValueError, OverflowError or OSError for what no honest agent sends."""
     if not all(0 < number < 2**63 for number in (request.task, request.token, *(request.after or ()))):
         raise ValueError("no such task")
     run_at = None if request.run_at is None else datetime.fromtimestamp(request.run_at, UTC)
     delay = None if request.delay is None else timedelta(seconds=request.delay)
     if request.many:
-        return Many(request.job, request.args, request.priority, run_at, delay, request.concurrency_key)
+        return BulkSubmission(request.job, request.args, request.priority, run_at, delay, request.concurrency_key)
     (args,) = request.args
     ttl = timedelta(seconds=request.key_ttl)
     return Submission(

@@ -14,7 +14,7 @@ from uuid import uuid4
 from mainspring.errors import StoreUnavailable
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import servers
-from mainspring.store.cluster.servers import Newcomer, Pulse
+from mainspring.store.cluster.servers import Pulse, ServerInfo
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.clock import boottime
 
@@ -25,14 +25,19 @@ MARGIN = 0.1  # of a lease: this long before its end a server stops acting on it
 
 
 class Membership:
-    """`newcomer` describes this server to the others; `agents` counts those connected to it."""
+    """`server` describes this server to the others; `agents` counts those connected to it."""
 
     def __init__(
-        self, database: Database, server_lease: ServerLease, newcomer: Newcomer, lease: float, agents: Callable[[], int]
+        self,
+        database: Database,
+        server_lease: ServerLease,
+        server: ServerInfo,
+        lease: float,
+        agents: Callable[[], int],
     ) -> None:
         self._dedicated = database.for_leases()
         self._server_lease = server_lease
-        self._newcomer = newcomer
+        self._server = server
         self._lease = lease
         self._agents = agents
         self._incarnation = 0
@@ -46,14 +51,14 @@ class Membership:
 
     async def _join(self, conn: Connection) -> None:
         asked_at = boottime()
-        self._incarnation = await servers.join(conn, self._newcomer, self._lease)
+        self._incarnation = await servers.join(conn, self._server, self._lease)
         self._trust(asked_at)
 
     async def announce(self, url: str) -> None:
         """Publish the URL that agents connect to."""
-        self._newcomer = self._newcomer._replace(url=url)
+        self._server = self._server._replace(url=url)
         async with self._dedicated as conn:
-            await servers.announce(conn, self._newcomer.id, self._incarnation, url)
+            await servers.announce(conn, self._server.id, self._incarnation, url)
 
     def _trust(self, asked_at: float) -> None:
         """The lease was renewed after `asked_at`, so counting from there never overestimates it."""
@@ -65,7 +70,7 @@ class Membership:
         async with self._dedicated as conn:
             if self._server_lease.is_draining and not self._is_drained:
                 await self._drain(conn)  # else the renewed lease would keep segments that no server works on
-            if await servers.beat(conn, self._newcomer.id, self._incarnation, self._lease, self._pulse()):
+            if await servers.beat(conn, self._server.id, self._incarnation, self._lease, self._pulse()):
                 self._trust(asked_at)
             elif not self._server_lease.is_draining:
                 await self._rejoin(conn)
@@ -73,11 +78,12 @@ class Membership:
 
     async def _rejoin(self, conn: Connection) -> None:
         self._server_lease.trusted_until = 0.0
-        if await servers.is_taken(conn, self._newcomer, self._incarnation):
-            log.error("another process is server %s now: a directory was copied; this one takes a new id",
-                      self._newcomer.id)  # fmt: skip
-            self._newcomer = self._newcomer._replace(id=uuid4())
-            self._server_lease.id = self._newcomer.id
+        if await servers.is_taken(conn, self._server, self._incarnation):
+            log.error(
+                "server id %s is in use by another process (a copied data directory?); taking a new id", self._server.id
+            )
+            self._server = self._server._replace(id=uuid4())
+            self._server_lease.id = self._server.id
         else:
             log.warning("this server was silent for longer than its lease, and was declared dead; it joins again")
         await self._join(conn)
@@ -103,11 +109,11 @@ class Membership:
                 await self._drain(conn)
 
     async def _drain(self, conn: Connection) -> None:
-        await servers.drain(conn, self._newcomer.id, self._incarnation)
+        await servers.drain(conn, self._server.id, self._incarnation)
         self._is_drained = True
 
     async def close(self) -> None:
         """Leave the cluster."""
         with suppress(StoreUnavailable):
             async with self._dedicated as conn:
-                await servers.stop(conn, self._newcomer.id, self._incarnation)
+                await servers.stop(conn, self._server.id, self._incarnation)

@@ -18,7 +18,6 @@ from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.cluster.registry import living
 from mainspring.store.daemons import daemons, replicas
-from mainspring.store.daemons.replicas import Due
 from mainspring.store.postgres.database import Connection, Database
 
 LOOK_EVERY = 1.0  # seconds
@@ -52,7 +51,7 @@ class DaemonsLoop:
         placed = await self._place([one for one in due if one.due_in <= 0])
         return made + stopping + placed
 
-    async def _place(self, due: list[Due]) -> int:
+    async def _place(self, due: list[replicas.DueReplica]) -> int:
         if not due or self._gateway.in_flight.any_unanswered:  # the dispatcher resolves unanswered claims first
             return 0
         if any(one.pool not in self._catalogue.pools for one in due):

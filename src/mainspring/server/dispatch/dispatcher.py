@@ -188,7 +188,7 @@ class Dispatcher:
         batches: claims.Batches = []
 
         async def look(conn: Connection) -> claims.Claim:
-            found, claim = await claims.untold(conn, list(self._gateway.known()))
+            found, claim = await claims.undispatched(conn, list(self._gateway.known()))
             batches.extend(found)
             return claim
 
@@ -196,7 +196,7 @@ class Dispatcher:
         here = self._gateway.known()
         if told := [(session, batch) for session, batch in batches if session in here]:
             async with dedicated as conn:
-                await claims.told(conn, told)
+                await claims.mark_dispatched(conn, told)
         return len(told)
 
     async def _arm_unknown(

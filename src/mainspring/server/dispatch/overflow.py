@@ -46,7 +46,7 @@ class OverflowLoop:
         is_stale = id != self._written_as or now - self._written_at > WRITE_EVERY
         if (wanted != self._shared or is_stale) and self._server_lease.may_act:
             async with self._dedicated as conn:
-                await servers.open_pools(conn, id, wanted)
+                await servers.shared_pools(conn, id, wanted)
             self._shared, self._written_as, self._written_at = wanted, id, now
         return 0
 

@@ -43,7 +43,7 @@ class LimitsLoop:
         """Release what the limits allow, for every gate where tasks wait; returns how many tasks moved."""
         moved = 0
         async with self._dedicated as conn:
-            woken, next_in = await parked.wake_ripe(conn, BATCH)
+            woken, next_in = await parked.unpark_due(conn, BATCH)
             waiting = await release.look(conn)
             soonest = [] if next_in is None else [next_in]
             for gate, due_in in waiting.items():

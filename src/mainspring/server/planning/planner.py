@@ -21,7 +21,7 @@ from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import Provider, Providers
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import plans
-from mainspring.store.schedules.plans import Advance, Due, Fire
+from mainspring.store.schedules.plans import Advance, DueSchedule, Fire
 from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
@@ -70,7 +70,7 @@ class Planner:
         began = boottime()
         async with self._dedicated as conn:
             found = await plans.due(conn, self._server_lease.id, BATCH, behind=self._behind)
-            decisions: list[tuple[Due, Decision]] = []
+            decisions: list[tuple[DueSchedule, Decision]] = []
             fires: list[Fire] = []
             for number, due in enumerate(found, 1):
                 decision = await self._decide(conn, due, len(due.schedule.policies.scopes) or 1)
@@ -86,7 +86,7 @@ class Planner:
         self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0
         return moved or self._behind
 
-    async def _decide(self, conn: Connection, due: Due, scopes: int) -> Decision | None:
+    async def _decide(self, conn: Connection, due: DueSchedule, scopes: int) -> Decision | None:
         """None if it cannot be computed; the reason is stored for people to see."""
         try:
             versions = await plans.versions(conn, due)
@@ -97,7 +97,7 @@ class Planner:
             await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE)
             return None
 
-    async def _write(self, conn: Connection, decisions: list[tuple[Due, Decision]], fires: list[Fire]) -> int:
+    async def _write(self, conn: Connection, decisions: list[tuple[DueSchedule, Decision]], fires: list[Fire]) -> int:
         advances = [
             Advance(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch) for due, made in decisions
         ]
@@ -129,7 +129,7 @@ class Planner:
         if not asking.cancelled() and (error := asking.exception()) is not None:
             log.warning("a schedule with a provider was not planned: %s; trying again", error)
 
-    async def _plan_with_provider(self, due: Due) -> None:
+    async def _plan_with_provider(self, due: DueSchedule) -> None:
         try:
             scopes = await self._providers.ask(due.schedule.name, due.cursor)
         except MainspringError as error:
@@ -142,7 +142,7 @@ class Planner:
             if decision is not None and await self._write(conn, [(due, decision)], _fires(due, decision, scopes)):
                 self.provider_wake.set()  # more plan times may be due
 
-    def _log_skips(self, due: Due, decision: Decision) -> None:
+    def _log_skips(self, due: DueSchedule, decision: Decision) -> None:
         """Log all plan times that a schedule has skipped in one line, once it has caught up."""
         skipped = self._skipped.pop(due.id, Counter())
         skipped.update(one.reason for one in decision.plan_times if one.reason is not None)
@@ -167,7 +167,7 @@ class Planner:
         await asyncio.gather(*self._asking.values(), return_exceptions=True)
 
 
-def _fires(due: Due, decision: Decision, scopes: tuple[str, ...] = ()) -> list[Fire]:
+def _fires(due: DueSchedule, decision: Decision, scopes: tuple[str, ...] = ()) -> list[Fire]:
     """One fire per plan time and scope, by the version in force then; `scopes` are those of its provider.
 
     A plan time without any scope gets a fire too, with that reason.

@@ -15,10 +15,10 @@ import asyncpg
 
 from mainspring.model.messages import (
     AgentMessage,
+    AttemptId,
     Chunk,
     Ending,
     Finished,
-    Held,
     Note,
     Output,
     Progress,
@@ -35,7 +35,7 @@ log = logging.getLogger("mainspring")
 ServerLink = Link[ServerMessage, AgentMessage]
 Written = tuple[list[Ending], int]  # what ended, and how many tasks are pending again
 
-REFUSED = (  # raised by PostgreSQL for the values of a row, not for the state of the connection
+INVALID_DATA = (  # raised by PostgreSQL for the values of a row, not for the state of the connection
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.exceptions.ProgramLimitExceededError,
@@ -55,7 +55,7 @@ class Batch:
         self.endings: list[Ending] = []
         self.notes: list[Note] = []
         self.chunks: list[Chunk] = []
-        self.refused: list[Held] = []
+        self.refused: list[AttemptId] = []
         self.foreign: list[tuple[Reporter, Report]] = []  # on attempts that the reporter's session does not hold
         self.settles: dict[ServerLink, int] = {}
 
@@ -91,14 +91,14 @@ async def in_parts(batch: Batch, write: Callable[[Batch], Awaitable[Written]]) -
     """Write a batch; if PostgreSQL refuses something in it, write each report by itself."""
     try:
         return await write(batch)
-    except REFUSED as error:
+    except INVALID_DATA as error:
         log.warning("PostgreSQL refuses a report (%s); all reports of the batch are written one by one", error)
     ended: list[Ending] = []
     requeued = 0
     for part in batch.single():
         try:
             more_ended, more_requeued = await write(part)
-        except REFUSED as error:
+        except INVALID_DATA as error:
             part.endings = [bad_report(ending, error) for ending in part.endings]
             more_ended, more_requeued = await write(part) if part.endings else ([], 0)
         ended += more_ended

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
-from mainspring.model.messages import Ending, Held, Refused
+from mainspring.model.messages import AttemptId, Ending, Refused
 from mainspring.model.reports import Report, about, items
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
@@ -46,7 +46,7 @@ class Recorder:
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
-        self.on_recorded: Signal[[list[Ending], list[Held]]] = Signal()  # attempts that are over
+        self.on_recorded: Signal[[list[Ending], list[AttemptId]]] = Signal()  # attempts that are over
         self.on_ended: Signal[[list[Ending]]] = Signal()  # tasks that are over
         self.on_requeued: Signal[[]] = Signal()  # tasks are pending again
         self.on_restarted: Signal[[]] = Signal()  # replicas of daemons are to run again, or have ended
@@ -178,7 +178,7 @@ class Recorder:
             self.on_restarted.send()
         return others
 
-    async def _give_back(self, conn: Connection, refused: list[Held]) -> None:
+    async def _give_back(self, conn: Connection, refused: list[AttemptId]) -> None:
         moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])
         if moved < len(refused):
             await revoke.confirm(conn, [a.task for a in refused], [a.token for a in refused])

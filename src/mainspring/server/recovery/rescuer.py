@@ -25,7 +25,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import measure
-from mainspring.server.recording.batch import REFUSED
+from mainspring.server.recording.batch import INVALID_DATA
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
@@ -132,7 +132,7 @@ class Rescuer:
         }
         try:
             return len(await revoke.confirm(conn, list(back), list(back.values()))) if back else 0
-        except REFUSED as error:
+        except INVALID_DATA as error:
             log.warning("recalled tasks of session %d cannot be planned again: %s; they run again", session, error)
             self._unplannable |= set(back.values())
             return 0
@@ -242,7 +242,7 @@ class Rescuer:
                 if held:
                     await self._write(conn, judge(held))
             return len(held), len(held)
-        except REFUSED as error:
+        except INVALID_DATA as error:
             log.warning("PostgreSQL refuses a rescue (%s); each is written by itself", _first_line(error))
         async with conn.transaction():
             held = await find(conn)
@@ -258,7 +258,7 @@ class Rescuer:
                         await self._write(conn, judged([task]))
                 self._unwritable.pop(task.task, None)
                 return is_ours
-            except REFUSED as error:
+            except INVALID_DATA as error:
                 reason = error
         self._back_off(task, reason)
         return False

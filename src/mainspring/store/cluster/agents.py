@@ -15,7 +15,7 @@ import msgspec
 from mainspring.store.postgres.database import Connection
 
 
-class Newcomer(NamedTuple):
+class AgentInfo(NamedTuple):
     """An agent that opens a session."""
 
     name: str
@@ -36,7 +36,7 @@ class Newcomer(NamedTuple):
 
 
 def insert(session: str) -> str:
-    """SQL that opens a session under this number, with `Newcomer.values` as its first parameters."""
+    """SQL that opens a session under this number, with `AgentInfo.values` as its first parameters."""
     return f"""
         insert into mainspring.agent
             (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
@@ -49,7 +49,7 @@ def insert(session: str) -> str:
 _NEW = f"{insert('default')} returning session"
 
 
-async def begin(conn: Connection, agent: Newcomer, lease: float) -> int:
+async def begin(conn: Connection, agent: AgentInfo, lease: float) -> int:
     """Open a session; returns its number."""
     return int(await conn.fetchval(_NEW, *agent.values(lease)))
 

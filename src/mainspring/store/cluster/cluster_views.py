@@ -96,7 +96,7 @@ def _leadership(row: Any) -> dict[str, Any] | None:
 # ── one of them ─────────────────────────────────────────────────────────────────────────────────
 
 
-class OpenPool(msgspec.Struct, frozen=True):
+class SharedPool(msgspec.Struct, frozen=True):
     """A pool whose tasks in a server's segments other servers may claim, because it has no agent for them."""
 
     pool: int
@@ -113,12 +113,12 @@ class Connected(msgspec.Struct, frozen=True):
 
 class ServerDetail(msgspec.Struct, frozen=True):
     server: ServerView
-    open_pools: list[OpenPool]
+    shared_pools: list[SharedPool]
     agents: list[Connected]
 
 
 _OPEN_POOLS = """
-    select o.pool, p.requirements from mainspring.open_pool o join mainspring.pool p on p.id = o.pool
+    select o.pool, p.requirements from mainspring.shared_pool o join mainspring.pool p on p.id = o.pool
      where o.server = $1 order by o.pool
 """
 _CONNECTED = """
@@ -135,7 +135,7 @@ async def server(conn: Connection, given: str) -> ServerDetail:
     agents = await conn.fetch(_CONNECTED, found.id)
     return ServerDetail(
         found,
-        [OpenPool(row["pool"], decode(row["requirements"])) for row in pools],
+        [SharedPool(row["pool"], decode(row["requirements"])) for row in pools],
         views(Connected, agents),
     )
 

@@ -26,9 +26,9 @@ def owned(server: str) -> str:
     return _OWNED.format(server=server, also="")
 
 
-def owned_or_open(server: str, pool: str) -> str:
+def owned_or_shared(server: str, pool: str) -> str:
     """The same, and those of servers that have no agent with room for this pool and have opened it to others."""
-    also = f"or s.owner = any (array(select o.server from mainspring.open_pool o where o.pool = {pool}))"
+    also = f"or s.owner = any (array(select o.server from mainspring.shared_pool o where o.pool = {pool}))"
     return _OWNED.format(server=server, also=also)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from mainspring.store.postgres.database import Connection
 
 
-class Newcomer(NamedTuple):
+class ServerInfo(NamedTuple):
     """A server that starts, or that was declared dead and rejoins."""
 
     id: UUID
@@ -39,7 +39,7 @@ _JOIN = """
 """
 
 
-async def join(conn: Connection, server: Newcomer, lease: float) -> int:
+async def join(conn: Connection, server: ServerInfo, lease: float) -> int:
     """Insert or revive the row, with a lease; returns the incarnation. The leader is notified and assigns segments."""
     incarnation = int(await conn.fetchval(_JOIN, *server, lease))
     await notify_leader(conn)
@@ -91,7 +91,7 @@ _IS_TAKEN = """
 """
 
 
-async def is_taken(conn: Connection, server: Newcomer, incarnation: int) -> bool:
+async def is_taken(conn: Connection, server: ServerInfo, incarnation: int) -> bool:
     """Whether another process has joined under this id since."""
     return bool(await conn.fetchval(_IS_TAKEN, server.id, incarnation, server.process))
 
@@ -127,9 +127,9 @@ async def stop(conn: Connection, id: UUID, incarnation: int) -> None:
 # A server without a row opens nothing: it may be about to rejoin.
 _OPEN = """
     with closed as (
-        delete from mainspring.open_pool where server = $1 and pool <> all ($2::integer[])
+        delete from mainspring.shared_pool where server = $1 and pool <> all ($2::integer[])
     ), opened as (
-        insert into mainspring.open_pool (server, pool)
+        insert into mainspring.shared_pool (server, pool)
         select s.id, given.pool from mainspring.server s cross join unnest($2::integer[]) as given(pool)
          where s.id = $1
            for key share of s
@@ -140,6 +140,6 @@ _OPEN = """
 """
 
 
-async def open_pools(conn: Connection, id: UUID, pools: list[int]) -> None:
+async def shared_pools(conn: Connection, id: UUID, pools: list[int]) -> None:
     """Let other servers claim tasks of exactly these pools in the segments of this one; notify them of new ones."""
     await conn.execute(_OPEN, id, pools)

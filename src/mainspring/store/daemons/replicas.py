@@ -28,7 +28,7 @@ from mainspring.store.tasks.claims import BATCH_TOKENS, COLUMNS, NOTED, Claim, a
 MOST_ATTEMPTS = 32_000  # then the numbers start from one again: a smallint holds no more
 
 
-class Due(NamedTuple):
+class DueReplica(NamedTuple):
     task: int
     schedule: int
     pool: int  # of its job, for the requirements
@@ -47,9 +47,9 @@ _DUE = f"""
 """
 
 
-async def due(conn: Connection, *, within: float, limit: int) -> list[Due]:
+async def due(conn: Connection, *, within: float, limit: int) -> list[DueReplica]:
     """Replicas that are due within so many seconds."""
-    return [Due(*row) for row in await conn.fetch(_DUE, within, limit)]
+    return [DueReplica(*row) for row in await conn.fetch(_DUE, within, limit)]
 
 
 _HELD = f"""

@@ -1,7 +1,7 @@
 """Parked: tasks whose concurrency key is busy, and how they return to their gate.
 
 The end of a holder returns the first parked task of its key in the same transaction (trigger `free_slots`), and so does
-its retry (store/tasks/transitions.py). Where the key has a rate, `wake_ripe` returns tasks in time. `sweep` finds all
+its retry (store/tasks/transitions.py). Where the key has a rate, `unpark_due` returns tasks in time. `sweep` finds all
 other cases, such as limits that were raised: it checks the keys one after another.
 Next: server/dispatch/dispatcher.py
 """
@@ -24,7 +24,7 @@ _RIPE = """
         update mainspring.throttle th set wake_at = null from ripe
          where th.job_id = any (array[ripe.job_id]) and th.key = any (array[ripe.key])
     )
-    select coalesce(sum(mainspring.wake_lane(
+    select coalesce(sum(mainspring.unpark(
                ripe.key, coalesce((j.definition->'gate'->'rate'->>'burst')::integer, 1), ripe.job_id)), 0) as moved,
            (select date_part('epoch', min(th.wake_at) - (select mainspring.now())) from mainspring.throttle th
              where th.wake_at > (select mainspring.now())) as next_in
@@ -32,7 +32,7 @@ _RIPE = """
 """
 
 
-async def wake_ripe(conn: Connection, limit: int) -> tuple[int, float | None]:
+async def unpark_due(conn: Connection, limit: int) -> tuple[int, float | None]:
     """Return tasks whose rate allows a start again; returns how many, and in how many seconds the next may be due."""
     row = await conn.fetchrow(_RIPE, limit)
     return row["moved"], row["next_in"]
@@ -70,7 +70,7 @@ _SWEEP = f"""
          cross join lateral (
              select {LIMITS} from (select coalesce(j.definition->'gate', '{{}}') as limits) l) limits
     )
-    select coalesce(sum(mainspring.wake_lane(
+    select coalesce(sum(mainspring.unpark(
                         key, case when is_paced then 1 else coalesce(key_limit - held, $2) end::integer))
                     filter (where key_limit is null or held < key_limit), 0) as moved,
            max(key) as last, count(*) as keys

@@ -12,10 +12,10 @@ from itertools import groupby
 from typing import NamedTuple
 from uuid import UUID
 
-from mainspring.model.schedules.overlap import Turn
+from mainspring.model.schedules.overlap import LiveTask
 from mainspring.model.schedules.schedules import Overlap
 from mainspring.model.tasks.claim_floors import Released
-from mainspring.model.tasks.pools import IS_BLOCKED, IS_RELEASED, unblocked
+from mainspring.model.tasks.pools import IS_BLOCKED, IS_QUEUED, unblocked
 from mainspring.model.tasks.states import (
     ASSIGNED,
     BLOCKED,
@@ -38,7 +38,7 @@ WAITING_OF_A_GROUP = 100  # read in one step
 
 class Group(NamedTuple):
     overlap: Overlap
-    turns: list[Turn]
+    turns: list[LiveTask]
     due_in: float | None  # seconds until the first waiting task that is not due
 
 
@@ -72,7 +72,7 @@ _GROUPS = f"""
                 null::float8 as due_in
            from mainspring.task t
           where t.schedule_id = soon.schedule_id and t.schedule_id is not null and t.scope = soon.scope
-            and t.{IS_RELEASED} and t.origin is distinct from 'backfill')
+            and t.{IS_QUEUED} and t.origin is distinct from 'backfill')
          union all
         (select t.id, true, t.run_at <= (select mainspring.now()), t.cancel_at is not null, t.plan_time,
                 date_part('epoch', t.run_at - (select mainspring.now()))
@@ -91,7 +91,7 @@ async def groups(conn: Connection, server: UUID, *, within: float) -> list[Group
     return [
         Group(
             tasks[0]["overlap"],
-            [Turn(t["id"], t["waits"], t["is_due"], t["stopping"]) for t in tasks],
+            [LiveTask(t["id"], t["waits"], t["is_due"], t["stopping"]) for t in tasks],
             min((t["due_in"] for t in tasks if t["waits"] and not t["is_due"]), default=None),
         )
         for tasks in (list(group) for _, group in groupby(rows, key=lambda row: (row["schedule_id"], row["scope"])))
@@ -106,7 +106,7 @@ _RELEASE = f"""
      where t.id = any (array[given.id]) and t.{UNBLOCK.leaves} and t.{IS_BLOCKED}
        and ($2 or (select true from mainspring.task other         -- one probe per row: EXISTS might scan all tasks
                     where other.schedule_id = t.schedule_id and other.schedule_id is not null
-                      and other.scope = t.scope and other.{IS_RELEASED} and other.origin is distinct from 'backfill'
+                      and other.scope = t.scope and other.{IS_QUEUED} and other.origin is distinct from 'backfill'
                     limit 1) is null)
     returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
 """

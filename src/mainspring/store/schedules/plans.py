@@ -28,7 +28,7 @@ from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import columns
 
 
-class Due(NamedTuple):
+class DueSchedule(NamedTuple):
     """A schedule to plan now, as it was when it was read."""
 
     id: int
@@ -60,7 +60,7 @@ _DUE = f"""
 
 async def due(
     conn: Connection, server: UUID, limit: int, *, behind: int = 0, providers: Sequence[str] | None = None
-) -> list[Due]:
+) -> list[DueSchedule]:
     """Schedules to plan now in segments of `server`, after the first `behind`.
 
     With `providers` those whose scopes these applications provide, in any segment: its owner may not have their code.
@@ -68,7 +68,7 @@ async def due(
     return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind, server)]
 
 
-def _due(row: Any) -> Due:
+def _due(row: Any) -> DueSchedule:
     id, number, name, kind, expression, timezone, text, cursor, since, runs, now, epoch = row
     its, problem = Policies(), None
     try:
@@ -76,7 +76,7 @@ def _due(row: Any) -> Due:
     except ValidationError as error:
         problem = error.message
     schedule = Schedule(name, "", kind, expression, timezone, its)
-    return Due(id, number, schedule, cursor, since, runs, now, epoch, problem)
+    return DueSchedule(id, number, schedule, cursor, since, runs, now, epoch, problem)
 
 
 def policies(text: str) -> Policies:
@@ -93,7 +93,7 @@ _VERSIONS = """
 """
 
 
-async def versions(conn: Connection, due: Due) -> list[Version]:
+async def versions(conn: Connection, due: DueSchedule) -> list[Version]:
     """The versions in force at the cursor and since, the current one last. ValidationError if one cannot be read."""
     if due.problem is not None:
         raise ValidationError(due.problem)
@@ -233,6 +233,6 @@ _TROUBLE = """
 """
 
 
-async def trouble(conn: Connection, due: Due, problem: str, *, again_in: float) -> None:
+async def trouble(conn: Connection, due: DueSchedule, problem: str, *, again_in: float) -> None:
     """Record why a schedule cannot be planned now, and try again later. Its cursor stays."""
     await conn.execute(_TROUBLE, due.id, due.number, due.cursor, cut(problem), again_in)

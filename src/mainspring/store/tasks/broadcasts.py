@@ -5,7 +5,7 @@ and moves it to running in one statement: all or nothing, and once, however many
 assigned and belongs to one agent by name; its pool is of the kind *blocked*, so no other claim takes it for a retry.
     parent   pending → running → succeeded | failed | cancelled      token, but no session: no agent holds it
     child    assigned → running → … as any task; pending → assigned again only by `assign`
-The claims made here are marked `untold`: see store/tasks/claims.py.
+The claims made here are marked `undispatched`: see store/tasks/claims.py.
 A parent ends with its last child, by their states; or at its instant, if no agent matches. Every statement is guarded
 by the state it leaves and safe to repeat; two servers may run it at once.
 Next: store/tasks/transitions.py
@@ -99,7 +99,7 @@ _EXPAND = f"""
         select part, nextval('mainspring.claim_batch') as batch
           from (select distinct part from placed order by part) parts
     ), noted as (
-        insert into mainspring.claim (session, batch, tasks, untold)
+        insert into mainspring.claim (session, batch, tasks, undispatched)
         select placed.session, number.batch, array[placed.id], true from placed join number using (part)
     ), child as (
         insert into mainspring.task
@@ -153,7 +153,7 @@ _ASSIGN = f"""
     ), number as materialized (
         select nextval('mainspring.claim_batch') as batch from placed limit 1
     ), noted as (
-        insert into mainspring.claim (session, batch, tasks, untold)
+        insert into mainspring.claim (session, batch, tasks, undispatched)
         select session, (select batch from number), array_agg(id), true from placed group by session
     ), assigned as (
         update mainspring.task t

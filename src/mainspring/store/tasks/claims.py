@@ -16,7 +16,7 @@ from mainspring.model.tasks.claim_floors import Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import IS_DAEMON
 from mainspring.model.tasks.states import ARM, ASSIGNED, PENDING, RECALL, CancelMode
-from mainspring.store.cluster.segments import holds, owned_or_open
+from mainspring.store.cluster.segments import holds, owned_or_shared
 from mainspring.store.postgres.database import Connection
 
 LEVELS = list(PRIORITY_LEVELS)
@@ -52,7 +52,7 @@ TAKE = f"""
 # servers own. The rows take the sessions in turn. SKIP LOCKED skips rows that other claims have locked; NO KEY does not
 # conflict with the key share locks of store/limits/release.py.
 _CLAIM = f"""
-    with {owned_or_open(server="$8", pool="$1")}, due as materialized (
+    with {owned_or_shared(server="$8", pool="$1")}, due as materialized (
         select found.ctid as place, found.id
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (
@@ -142,7 +142,7 @@ async def unanswered(conn: Connection, batches: dict[int, int]) -> Claim:
     return as_claim(await conn.fetch(_UNANSWERED, list(batches), list(batches.values())))
 
 
-_UNTOLD = "select session, batch from mainspring.claim where session = any($1::bigint[]) and untold"
+_UNDISPATCHED = "select session, batch from mainspring.claim where session = any($1::bigint[]) and undispatched"
 _CLAIMED = f"""
     select {COLUMNS}
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
@@ -152,8 +152,8 @@ _CLAIMED = f"""
      where t.token / {BATCH_TOKENS} = c.batch        -- else it was given back and claimed again
      order by c.batch
 """
-_TOLD = """
-    update mainspring.claim c set untold = false
+_MARK_DISPATCHED = """
+    update mainspring.claim c set undispatched = false
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
      where c.session = given.session and c.batch = given.batch
 """
@@ -161,31 +161,31 @@ _TOLD = """
 Batches = list[tuple[int, int]]  # (session, batch)
 
 
-async def untold(conn: Connection, sessions: Sequence[int]) -> tuple[Batches, Claim]:
-    """Claims that other servers made for these sessions, and that their own server has not dispatched yet.
+async def undispatched(conn: Connection, sessions: Sequence[int]) -> tuple[Batches, Claim]:
+    """Claims of broadcasts, for sessions of any server, that the session's server has not dispatched yet.
 
     The batch number does not identify them: another server draws it while the session's server draws others, and
-    commits before or after those. So these claims are marked (`untold`). `compact` keeps a marked claim. `told` removes
-    the mark after the tasks are armed, when they are among what the session holds. If the server dies in between, the
-    claim is found again; an agent accepts a token once.
+    commits before or after those. So these claims are marked (`undispatched`). `compact` keeps a marked claim.
+    `mark_dispatched` removes the mark after the tasks are armed, when they are among what the session holds. If the
+    server dies in between, the claim is found again; an agent accepts a token once.
     """
-    batches = [(row["session"], row["batch"]) for row in await conn.fetch(_UNTOLD, sessions)]
+    batches = [(row["session"], row["batch"]) for row in await conn.fetch(_UNDISPATCHED, sessions)]
     if not batches:
         return [], Claim({}, {}, 0)
     return batches, as_claim(await conn.fetch(_CLAIMED, *zip(*batches, strict=True)))
 
 
-async def told(conn: Connection, batches: Batches) -> None:
+async def mark_dispatched(conn: Connection, batches: Batches) -> None:
     """These claims are dispatched: remove their mark."""
-    await conn.execute(_TOLD, [session for session, _ in batches], [batch for _, batch in batches])
+    await conn.execute(_MARK_DISPATCHED, [session for session, _ in batches], [batch for _, batch in batches])
 
 
 _COMPACT = """
     with now as (
-        update mainspring.claim set tasks = $3::bigint[] where session = $1 and batch = $2 and not untold
+        update mainspring.claim set tasks = $3::bigint[] where session = $1 and batch = $2 and not undispatched
         returning batch
     )
-    delete from mainspring.claim where session = $1 and batch < (select batch from now) and not untold
+    delete from mainspring.claim where session = $1 and batch < (select batch from now) and not undispatched
 """
 
 
@@ -214,7 +214,7 @@ async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int
 
 def _first_pending(side: str) -> str:
     return f"""
-        with {owned_or_open(server="$5", pool="$1")}
+        with {owned_or_shared(server="$5", pool="$1")}
         select level.priority, date_part('epoch', found.run_at) as run_at, found.id
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (

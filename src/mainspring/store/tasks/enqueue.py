@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, ValidationError
-from mainspring.model.messages import Held
+from mainspring.model.messages import AttemptId
 from mainspring.model.tasks.states import IS_ACTIVE
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.errors import translate, translating
@@ -37,7 +37,7 @@ class Submission(NamedTuple):
         return all(given is None for given in (self.run_at, self.delay, self.key, self.after, self.concurrency_key))
 
 
-class Submissions(NamedTuple):
+class BulkSubmission(NamedTuple):
     """Many tasks of `job` that differ only in their arguments."""
 
     job: str
@@ -52,7 +52,7 @@ _ASYNCPG, _PSYCOPG, _SQLALCHEMY = "${number}::{type}", "%s::{type}", "cast(:p{nu
 _TYPES = {"run_at": "timestamptz", "delay": "interval", "key_ttl": "interval", "after": "bigint[]"}  # others are text
 
 
-def _call(kind: type[Submission | Submissions], style: str) -> str:
+def _call(kind: type[Submission | BulkSubmission], style: str) -> str:
     """SQL with a parameter for each field, which has the name of the function's own."""
     function, args = ("enqueue", "jsonb") if kind is Submission else ("enqueue_many", "jsonb[]")
     types = {**_TYPES, "args": args}
@@ -64,10 +64,10 @@ def _call(kind: type[Submission | Submissions], style: str) -> str:
 
 
 _PLAIN = "select mainspring.enqueue($1, $2::jsonb, $3)"
-_SQL = {kind: _call(kind, _ASYNCPG) for kind in (Submission, Submissions)}
+_SQL = {kind: _call(kind, _ASYNCPG) for kind in (Submission, BulkSubmission)}
 
 
-async def submit(conn: Any, submission: Submission | Submissions) -> Any:
+async def submit(conn: Any, submission: Submission | BulkSubmission) -> Any:
     """Insert within the caller's transaction; returns the id, or the list of ids."""
     with translating(_our_error):
         match _driver(conn):
@@ -127,7 +127,7 @@ _HOLDS = f"""
 
 
 async def submit_for_attempt(
-    conn: Connection, request: UUID, attempt: Held, session: int, submission: Submission | Submissions
+    conn: Connection, request: UUID, attempt: AttemptId, session: int, submission: Submission | BulkSubmission
 ) -> list[int]:
     """Submit for a handler that `session` runs; returns the ids. A repeated request returns the ids of the first time.
 
@@ -146,12 +146,12 @@ async def submit_for_attempt(
                 field="job",
             )
         found = await submit(conn, submission)
-        ids = found if isinstance(submission, Submissions) else [found]
+        ids = found if isinstance(submission, BulkSubmission) else [found]
         await conn.execute("update mainspring.submission set tasks = $2 where id = $1", request, ids)
     return ids
 
 
-def submit_sync(conn: Any, submission: Submission | Submissions) -> Any:
+def submit_sync(conn: Any, submission: Submission | BulkSubmission) -> Any:
     """The same through a sync connection."""
     with translating(_our_error):
         match _driver(conn):
@@ -207,7 +207,7 @@ def _driver(conn: Any) -> str:
     )
 
 
-def _for_sqlalchemy(submission: Submission | Submissions) -> tuple[Any, dict[str, Any]]:
+def _for_sqlalchemy(submission: Submission | BulkSubmission) -> tuple[Any, dict[str, Any]]:
     from sqlalchemy import text
 
     return text(_call(type(submission), _SQLALCHEMY)), {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from mainspring.model.tasks.pools import IS_DAEMON, IS_NO_DAEMON
+from mainspring.model.tasks.pools import IS_DAEMON, IS_NOT_DAEMON
 from mainspring.model.tasks.states import ASSIGNED, IS_ACTIVE, RUNNING, RUNS_AGAIN, CancelMode
 from mainspring.store.postgres.database import Connection
 
@@ -169,7 +169,7 @@ _OVERDUE = f"""
       join given on given.job_id = t.job_id
       join mainspring.job j on j.id = any (array[t.job_id]) and j.version = given.version
      where c.session = any ($1::bigint[]) and t.session = c.session and t.state = {RUNNING:d}
-       and t.{IS_NO_DAEMON}                                     -- a daemon has no deadline
+       and t.{IS_NOT_DAEMON}                                     -- a daemon has no deadline
        and t.paused_at is null                                  -- a pause stops the time to its deadline
        and t.started_at + coalesce(t.paused_for, interval '0') + make_interval(secs => given.most) < mainspring.now()
        and (j.version = 1 or t.started_at > j.updated_at + make_interval(secs => $5))

@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.states import IS_ACTIVE, RUNNING, CancelMode
-from mainspring.store.cluster.agents import Newcomer, insert
+from mainspring.store.cluster.agents import AgentInfo, insert
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.claims import ARMED_COLUMNS, as_armed
 
@@ -55,7 +55,7 @@ class TakenOver(NamedTuple):
 
 
 async def take_over(
-    conn: Connection, agent: Newcomer, lease: float, tasks: Sequence[int], tokens: Sequence[int]
+    conn: Connection, agent: AgentInfo, lease: float, tasks: Sequence[int], tokens: Sequence[int]
 ) -> TakenOver:
     """Open a session that takes over what the agent process still holds of its previous one."""
     session: int = await conn.fetchval("select nextval('mainspring.session')")

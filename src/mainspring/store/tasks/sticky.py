@@ -14,7 +14,7 @@ from uuid import UUID
 
 from mainspring.model.tasks.claim_floors import Floor
 from mainspring.model.tasks.states import PENDING
-from mainspring.store.cluster.segments import holds, owned_or_open
+from mainspring.store.cluster.segments import holds, owned_or_shared
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.claims import BATCH_TOKENS, LEVELS, NOTED, TAKE, Claim, as_claim
 
@@ -31,7 +31,7 @@ class Contest(NamedTuple):
 # stay unlocked. No session takes more than it has room for; what it leaves, the next claim finds. A task without the
 # argument is hashed by its id.
 _CLAIM = f"""
-    with {owned_or_open(server="$12", pool="$1")}, due as materialized (
+    with {owned_or_shared(server="$12", pool="$1")}, due as materialized (
         select found.ctid as place, found.id, found.session, found.room, row_number() over () as number
           from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
          cross join lateral (

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mainspring.model.messages import Chunk, Ending, Note, Start
-from mainspring.model.tasks.pools import IS_NO_DAEMON, unblocked
+from mainspring.model.tasks.pools import IS_NOT_DAEMON, unblocked
 from mainspring.model.tasks.states import FAIL, IS_ACTIVE, RETRY, RUNS_AGAIN, START, CancelMode, Move, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.database import Connection
@@ -52,7 +52,7 @@ _FINISH_BUT_FOR = f"""
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.token = given.token and t.{FAIL.leaves}
            -- A daemon ends only as cancelled, and only by request: see store/daemons/replicas.py.
-           and (t.{IS_NO_DAEMON} or given.state = {TaskState.CANCELLED:d} and t.cancel_at is not null
+           and (t.{IS_NOT_DAEMON} or given.state = {TaskState.CANCELLED:d} and t.cancel_at is not null
                                     and t.cancel_mode is distinct from {CancelMode.RESTART:d})
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
@@ -171,10 +171,10 @@ _RETRY = f"""
           from was
          where t.id = any (array[was.id]) and t.token = was.token and t.{RETRY.leaves}
            and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})       -- a cancelled task does not run again
-           and t.{IS_NO_DAEMON}                                             -- see store/daemons/replicas.py
+           and t.{IS_NOT_DAEMON}                                             -- see store/daemons/replicas.py
         returning was.*, t.gate
     ), woken as materialized (
-        select count(mainspring.wake_lane(freed, 1)) as keys, max(pg_notify('mainspring', 'gate')::text)
+        select count(mainspring.unpark(freed, 1)) as keys, max(pg_notify('mainspring', 'gate')::text)
           from moved where gate is not null
     )
     {INTO_ATTEMPTS}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from mainspring.model.tasks.pools import IS_NO_DAEMON
+from mainspring.model.tasks.pools import IS_NOT_DAEMON
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import partitions
@@ -38,7 +38,7 @@ _BUSY = f"""
     select exists (select from mainspring.task
                     where state in ({TaskState.PENDING:d}, {TaskState.ASSIGNED:d}, {TaskState.RUNNING:d})
                       and run_at <= mainspring.now()
-                      and {IS_NO_DAEMON})               -- a daemon never ends
+                      and {IS_NOT_DAEMON})               -- a daemon never ends
         or exists (select from mainspring.dependency d
                     where not exists (select from mainspring.task t where t.id = d.parent))
         or exists (select from mainspring.schedule where look_at <= mainspring.now() and problem is null)

@@ -151,7 +151,7 @@ create index task_claim on mainspring.task (pool, priority, run_at, id);
 create index task_cancel on mainspring.task (id) where cancel_at is not null;
 create index task_schedule on mainspring.task (schedule_id, scope, plan_time) where schedule_id is not null;
 -- Tasks that wait for their turn (overlap policy) are in a negative pool.
-create index task_turn on mainspring.task (schedule_id, scope, plan_time) where schedule_id is not null and pool < 0;
+create index task_overlap on mainspring.task (schedule_id, scope, plan_time) where schedule_id is not null and pool < 0;
 create unique index task_replica on mainspring.task (schedule_id, scope) where origin = 'daemon';
 create index task_paused on mainspring.task (id) where paused_at is not null;
 create index task_parent on mainspring.task (parent_id) where parent_id is not null;
@@ -159,7 +159,7 @@ create index task_parent on mainspring.task (parent_id) where parent_id is not n
 create unique index task_job_slot on mainspring.task (job_id, job_slot) where job_slot is not null;
 create unique index task_key_slot on mainspring.task (concurrency_key, key_slot) where key_slot is not null;
 -- Parked tasks by key, in the order in which they are released.
-create index task_lane on mainspring.task (concurrency_key, priority desc, run_at, id) where pool = 2147483647;
+create index task_parked on mainspring.task (concurrency_key, priority desc, run_at, id) where pool = 2147483647;
 
 
 -- 4 History ---------------------------------------------------------------------------------------------------------
@@ -389,8 +389,8 @@ create function mainspring.fill_key(template text, args jsonb, defaults jsonb) r
 $$;
 
 -- Releases up to `most` tasks parked for `key` into their gated pool, first ones first; returns how many. There they
--- compete in the order of that pool. The settings force the index task_lane whatever the statistics say.
-create function mainspring.wake_lane(key text, most integer, job integer default null) returns integer
+-- compete in the order of that pool. The settings force the index task_parked whatever the statistics say.
+create function mainspring.unpark(key text, most integer, job integer default null) returns integer
     language plpgsql volatile
     set enable_seqscan = off set enable_bitmapscan = off
 as $$
@@ -401,7 +401,7 @@ begin
      where t.ctid = any (array(
                select l.ctid from mainspring.task l
                 where l.pool = 2147483647 -- parked
-                  and l.concurrency_key = wake_lane.key and (job is null or l.job_id = job)
+                  and l.concurrency_key = unpark.key and (job is null or l.job_id = job)
                 order by l.priority desc, l.run_at, l.id
                 limit most
                   for update skip locked))
@@ -417,7 +417,7 @@ create function mainspring.free_slots() returns trigger
 as $$
 begin
     if old.key_slot is not null then
-        perform mainspring.wake_lane(old.concurrency_key, 1);
+        perform mainspring.unpark(old.concurrency_key, 1);
     end if;
     perform pg_notify('mainspring', 'gate');
     return null;
@@ -918,11 +918,11 @@ create table mainspring.claim (
     session bigint   not null,
     batch   bigint   not null,
     tasks   bigint[] not null,
-    untold  boolean  not null default false,     -- made by another server: the session's own has yet to send it
+    undispatched  boolean  not null default false,     -- made by another server: the session's own has yet to send it
     primary key (session, batch)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 alter table mainspring.claim alter column tasks set storage external;   -- inline only since PostgreSQL 16
-create index claim_untold on mainspring.claim (session) where untold;
+create index claim_undispatched on mainspring.claim (session) where undispatched;
 
 -- Attempts that an agent is to stop, because their task was taken from it while its session lives. The session's server
 -- sends the order; an agent that returns in another session learns it from what it may keep.
@@ -996,7 +996,7 @@ create table mainspring.leader (
 insert into mainspring.leader default values;
 
 -- Pools that have tasks in the segments of `server` but no agent with room there: other servers may claim them.
-create table mainspring.open_pool (
+create table mainspring.shared_pool (
     server uuid    not null references mainspring.server on delete cascade,
     pool   integer not null,
     primary key (pool, server)

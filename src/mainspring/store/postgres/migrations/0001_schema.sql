@@ -129,13 +129,10 @@ create table mainspring.task (
     key_given       boolean,                         -- true: the submission named the key; else the job's template did
     concurrency_key text,                            -- see key_within()
 
-    -- The kind of pool and the state go together. A run of a broadcast (parent_id) stays in a blocked pool in all its
-    -- states, so that only its own agent gets it; any other task is there exactly while it is blocked.
-    constraint task_pool_check check (
-        case when pool > 0 then state > 0 and parent_id is null and origin is distinct from 'daemon'
-                                and (pool < 2147483647 or state = 1 and gate is not null)      -- parked: only pending
-             when pool < 0 then (state = 0) = (parent_id is null)
-             else state > 0 and origin is not distinct from 'daemon' end)
+    -- The kind of pool and the state go together: what is blocked is in a blocked pool, what is parked is pending. (A run
+    -- of a broadcast stays in a blocked pool in all its states.) Only columns at the start of the row: each claim and each
+    -- start pays for the check.
+    constraint task_pool_check check ((state > 0 or pool < 0) and (pool < 2147483647 or state = 1))
 ) with (
     fillfactor = 45,                             -- room in the page for the row that a claim writes, which is larger
     -- Claims do not scan ended tasks, so vacuum need not hurry; a fast vacuum costs a third of the throughput.

@@ -54,6 +54,14 @@ def test_every_next_module_exists(module: str) -> None:
         assert target in MODULES
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_that_a_docstring_reads_or_writes_exists(module: str) -> None:
+    named = re.findall(r"^(?:Reads|Writes|Asks) +([a-z_]+(?:\.[a-z_]+)+)", docstring(module), re.MULTILINE)
+    for name in named:
+        path = name.replace(".", "/")
+        assert f"{path}.py" in MODULES or f"{path}/__init__.py" in MODULES or name.startswith("mainspring."), name
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_room_says_what_it_is_for_and_is_no_warehouse(package: str) -> None:
     assert docstring(package)

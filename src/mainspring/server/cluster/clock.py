@@ -1,7 +1,7 @@
 """ClockLoop: measure the database's time by round trips; warn when this machine's clock is wrong.
 
 A loop that acts on expired leases measures first: after a jump forward of the clock they may not have expired.
-Reads   store.postgres.clock
+Reads   store.cluster.leases
 Next:   wire/clock.py
 """
 

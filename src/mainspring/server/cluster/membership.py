@@ -1,6 +1,6 @@
 """Membership: this server's row in the cluster and its lease; join again when the lease was lost.
 
-Writes  store.cluster.servers   (join, heartbeat, drain, stop), on the lease line: a full pool must not cost the lease
+Writes  store.cluster.servers   (join, heartbeat, drain, stop), on the connection for leases: a full pool costs no lease
 Next:   server/cluster/leader.py
 """
 

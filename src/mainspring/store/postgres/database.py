@@ -180,7 +180,9 @@ class Database:
         self._closed = True
         idle, self._idle = self._idle, []
         # At once: a silent connection takes CLOSE_TIMEOUT.
-        await asyncio.gather(*(close(conn) for conn in idle), *(line.close() for line in self._dedicated.values()))
+        await asyncio.gather(
+            *(close(conn) for conn in idle), *(dedicated.close() for dedicated in self._dedicated.values())
+        )
 
 
 async def close(conn: Connection) -> None:

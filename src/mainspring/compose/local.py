@@ -42,6 +42,8 @@ from mainspring.wire.channel import Channel, memory_pair
 
 log = logging.getLogger("mainspring")
 
+REPORTS_WITHIN = 10.0  # seconds beyond the patience, in which stopped attempts end and report
+
 __all__ = ["Engine", "Settings", "load", "open_database"]
 
 
@@ -259,10 +261,10 @@ class Engine:
         """Wait for running attempts for the patience, then stop them, which costs them no attempt."""
         self.agent.stay_away()
         patience = self._settings.stop_patience
-        stopping = asyncio.create_task(self.server.stop(patience=patience + 10.0))
+        stopping = asyncio.create_task(self.server.stop(patience=patience + REPORTS_WITHIN))
         try:
             async with asyncio.timeout(patience):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # the server drains the agent first
                 await self.agent.runner.empty.wait()
         except TimeoutError:
             self.agent.runner.stop_all("shutdown")

@@ -19,7 +19,7 @@ from tests.journey.conftest import ROOT
 # SQL that an older planner may plan in another way. Not all tests: a database takes longer to make there.
 STORE = (
     "cluster/test_agents",
-    "cluster/test_clock",
+    "cluster/test_leases",
     "cluster/test_segments",
     "limits/test_release",
     "postgres/test_migrate",

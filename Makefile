@@ -22,11 +22,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Three processes on two cores: one of them often waits for a lease to expire.
 test: check
 	./scripts/debian-postgres
 	./scripts/debian-pgbouncer
 	./scripts/debian-network
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # For every day: no processes, no leases (tests/lanes.py), under two minutes.
 test-fast: setup

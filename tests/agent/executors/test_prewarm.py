@@ -197,7 +197,7 @@ async def test_a_module_that_ends_the_interpreter_costs_only_the_head_start(
     attempt = attempt_of(str(script), python=True, warm=("deadly",))
     attempt.lead = LEAD
     executor.prepare(attempt)
-    await eventually(lambda: bool(recording.processes()))
+    await eventually(lambda: attempt.prepared._task is not None)  # not until it is seen: it may be gone by then
     child = await attempt.prepared._task
     await eventually(child.exit.done)
     assert await executor.run(attempt)

@@ -47,19 +47,19 @@ def test_no_way_leads_back_to_where_it_came_from() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if "Next:" in docstring(module)])
-def test_every_next_module_exists(module: str) -> None:
-    assert following(module), "Next: names a module by its path below src/mainspring"
-    for target in following(module):
-        assert target in MODULES
+def test_every_next_module_exists() -> None:
+    leading = [module for module in MODULES if "Next:" in docstring(module)]
+    assert len(leading) > 100
+    assert [module for module in leading if not following(module) or not set(following(module)) <= set(MODULES)] == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_that_a_docstring_reads_or_writes_exists(module: str) -> None:
-    named = re.findall(r"^(?:Reads|Writes|Asks) +([a-z_]+(?:\.[a-z_]+)+)", docstring(module), re.MULTILINE)
-    for name in named:
-        path = name.replace(".", "/")
-        assert f"{path}.py" in MODULES or f"{path}/__init__.py" in MODULES or name.startswith("mainspring."), name
+def test_every_module_that_a_docstring_reads_or_writes_exists() -> None:
+    named = re.compile(r"^(?:Reads|Writes|Asks) +((?:store|model|server)(?:\.[a-z_]+)+)", re.MULTILINE)
+    found = {(module, name.replace(".", "/")) for module in MODULES for name in named.findall(docstring(module))}
+    assert len(found) > 20
+    assert {
+        (module, path) for module, path in found if not {f"{path}.py", f"{path}/__init__.py"} & set(MODULES)
+    } == set()
 
 
 @pytest.mark.parametrize("package", PACKAGES)

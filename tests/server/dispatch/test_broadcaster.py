@@ -10,20 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cluster import OWNER
+from tests.server.dispatch.played import PlayedAgent
 
 from mainspring.model.messages import (
     AgentMessage,
     Armed,
     AttemptId,
     Cancel,
-    Dispatch,
     Ending,
     Finished,
     Hello,
     Pause,
     Refused,
     ServerMessage,
-    Welcome,
 )
 from mainspring.model.placement.lead import Lead
 from mainspring.model.tasks.jobs import Command, Definition, Placement, Python
@@ -37,50 +36,28 @@ from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import broadcasts, claims, control, jobs, rescue, tasks
 from mainspring.store.tasks.enqueue import Submission
 from mainspring.store.tasks.tasks import TaskView
-from mainspring.wire.channel import memory_pair
-from mainspring.wire.link import Link
 
 LEASE = 60.0
 LEAD = 5.0
 
 
-class Agent:
-    """An agent's end without an agent behind it: keeps what it is told."""
+class Agent(PlayedAgent):
+    """Keeps what else it is told."""
 
     def __init__(self, server: Server, name: str, labels: dict[str, str]) -> None:
-        near, far = memory_pair()
+        super().__init__(server, name)
         self.server = server
-        self.name = name
         self._labels = labels
-        self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
-        self.session = 0
-        self.armed: list[Armed] = []
         self.told: list[ServerMessage] = []
-        self._listening: asyncio.Task[None] | None = None
 
     async def join(self) -> Agent:
-        await self._link.send([Hello(self.name, 10, self._labels)])
-        _, [welcome] = await self._link.receive()
-        assert isinstance(welcome, Welcome)
-        self.session = welcome.session
-        self._listening = asyncio.ensure_future(self._listen())
+        await self.say_hello(Hello(self.name, 10, self._labels))
         return self
 
-    async def _listen(self) -> None:
-        while True:
-            _, messages = await self._link.receive()
-            for message in messages:
-                if isinstance(message, Dispatch):
-                    self.armed += message.tasks
-                else:
-                    self.told.append(message)
+    async def heard(self, message: ServerMessage) -> None:
+        self.told.append(message)
 
-    async def has(self, count: int) -> list[Armed]:
-        async with asyncio.timeout(5):
-            while len(self.armed) < count:
-                await asyncio.sleep(0)
-        return self.armed
+    has = PlayedAgent.holds
 
     async def hears(self) -> list[ServerMessage]:
         """What it was told other than what to run, once there is anything."""
@@ -107,12 +84,6 @@ class Agent:
             while not (recorder._batch.endings or recorder._batch.refused):
                 await asyncio.sleep(0)
         await recorder.flush()
-
-    async def leave(self) -> None:
-        assert self._listening is not None
-        self._listening.cancel()
-        await self._link.close()
-        await self.serving
 
 
 class Cluster:

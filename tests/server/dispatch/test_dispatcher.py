@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from tests.cluster import server_lease
+from tests.server.dispatch.played import PlayedAgent
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.messages import AgentMessage, Armed, Dispatch, Ending, Finished, Hello, ServerMessage, Welcome
+from mainspring.model.messages import Ending, Hello
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Python
@@ -24,9 +25,7 @@ from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs, tasks
 from mainspring.store.tasks.enqueue import Submission
-from mainspring.wire.channel import memory_pair
 from mainspring.wire.clock import Clock
-from mainspring.wire.link import Link
 
 LEAD = 5.0
 
@@ -49,53 +48,14 @@ class Server:
         await self.gateway.close()
 
 
-class Agent:
-    """Takes what it is sent, and ends it when the test says so."""
-
-    def __init__(self, server: Server) -> None:
-        near, far = memory_pair()
-        self._server = server
-        self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
-        self.session = 0
-        self.armed: list[Armed] = []
-        self._listening: asyncio.Task[None] | None = None
-
+class Agent(PlayedAgent):
     async def join(self, slots: int, labels: dict[str, str]) -> Agent:
-        await self._link.send([Hello("agent", slots, labels)])
-        _, [welcome] = await self._link.receive()
-        assert isinstance(welcome, Welcome)
-        self.session = welcome.session
-        self._listening = asyncio.ensure_future(self._listen())
+        await self.say_hello(Hello(self.name, slots, labels))
         return self
-
-    async def _listen(self) -> None:
-        while True:
-            _, messages = await self._link.receive()
-            for message in messages:
-                if isinstance(message, Dispatch):
-                    self.armed += message.tasks
 
     async def has(self, count: int) -> list[int]:
         """The tasks it has been sent, once there are so many."""
-        async with asyncio.timeout(5):
-            while len(self.armed) < count:
-                await asyncio.sleep(0)
-        return [armed.task for armed in self.armed]
-
-    async def finish(self, *armed: Armed) -> None:
-        endings = [Ending(a.task, a.token, a.job, a.attempt, TaskState.SUCCEEDED, 1.0, 2.0) for a in armed]
-        await self._link.send([Finished(endings)])
-        async with asyncio.timeout(5):
-            while not self._server.recorder.backlog:
-                await asyncio.sleep(0)
-        await self._server.recorder.flush()
-
-    async def leave(self) -> None:
-        assert self._listening is not None
-        self._listening.cancel()
-        await self._link.close()
-        await self.serving
+        return [armed.task for armed in await self.holds(count)]
 
 
 @pytest.fixture

@@ -11,25 +11,20 @@ from typing import Any
 
 import pytest
 from tests.cluster import server_lease
+from tests.server.dispatch.played import PlayedAgent
 
 from mainspring.model.messages import (
-    AgentMessage,
     Armed,
     AttemptId,
-    Dispatch,
-    Ending,
-    Finished,
     Heartbeat,
     Hello,
     Recall,
     Refused,
     ServerMessage,
-    Welcome,
 )
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.tasks.jobs import Definition, Placement, Python
-from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents import registry as registry_module
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
@@ -45,9 +40,7 @@ from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
 from mainspring.store.tasks import claims, jobs
 from mainspring.store.tasks.enqueue import Submission
-from mainspring.wire.channel import memory_pair
 from mainspring.wire.clock import Clock, boottime
-from mainspring.wire.link import Link
 
 Join = Callable[..., Awaitable["Agent"]]
 
@@ -78,62 +71,29 @@ class Server:
         await self.gateway.close()
 
 
-class Agent:
-    """Takes what it is sent, gives back what it is asked for, and ends what the test says."""
+class Agent(PlayedAgent):
+    """Gives back what it is asked for, and ends what the test says."""
 
     def __init__(self, server: Server, name: str) -> None:
-        near, far = memory_pair()
-        self.name = name
-        self._server = server
-        self._link: Link[AgentMessage, ServerMessage] = Link(near)
-        self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
-        self.session = 0
-        self.armed: list[Armed] = []
+        super().__init__(server, name)
         self.running: set[int] = set()  # tasks it does not give back
         self.recalls = 0
-        self._listening: asyncio.Task[None] | None = None
 
     async def join(self, slots: int, labels: dict[str, str], offers: dict[str, float]) -> Agent:
-        await self._link.send([Hello(self.name, slots, labels, offers=offers)])
-        _, [welcome] = await self._link.receive()
-        assert isinstance(welcome, Welcome)
-        self.session = welcome.session
-        self._listening = asyncio.ensure_future(self._listen())
+        await self.say_hello(Hello(self.name, slots, labels, offers=offers))
         return self
 
-    async def _listen(self) -> None:
-        while True:
-            _, messages = await self._link.receive()
-            for message in messages:
-                if isinstance(message, Dispatch):
-                    self.armed += message.tasks
-                elif isinstance(message, Recall):
-                    self.recalls += 1
-                    back = [held for held in message.attempts if held.task not in self.running]
-                    await self._link.send([Refused(back, "recalled")])
-                    self.armed = [a for a in self.armed if AttemptId(a.task, a.token) not in back]
+    async def heard(self, message: ServerMessage) -> None:
+        if isinstance(message, Recall):
+            self.recalls += 1
+            back = [held for held in message.attempts if held.task not in self.running]
+            await self._link.send([Refused(back, "recalled")])
+            self.armed = [a for a in self.armed if AttemptId(a.task, a.token) not in back]
 
     async def has(self, count: int) -> list[Armed]:
-        """What it was sent, once there are so many."""
-        async with asyncio.timeout(5):
-            while len(self.armed) < count:
-                await asyncio.sleep(0)
-        assert len(self.armed) == count
+        """What it was sent, once there are so many, and no more."""
+        assert len(await self.holds(count)) == count
         return self.armed
-
-    async def finish(self, *armed: Armed) -> None:
-        endings = [Ending(a.task, a.token, a.job, a.attempt, TaskState.SUCCEEDED, 1.0, 2.0) for a in armed]
-        await self._link.send([Finished(endings)])
-        async with asyncio.timeout(5):
-            while not self._server.recorder.backlog:
-                await asyncio.sleep(0)
-        await self._server.recorder.flush()
-
-    async def leave(self) -> None:
-        assert self._listening is not None
-        self._listening.cancel()
-        await self._link.close()
-        await self.serving
 
 
 @pytest.fixture

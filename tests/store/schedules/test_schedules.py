@@ -251,7 +251,7 @@ async def test_run_now_runs_all_scopes_beside_the_plan(conn: Connection) -> None
     after = await schedules.find(conn, "report")
     assert (after.runs, after.next_plan_at) == (before.runs, before.next_plan_at)
     await set_clock(conn, 1)
-    assert len(await schedules.run_now(conn, "report", ["b"])) == 1
+    assert len(await schedules.run_now(conn, "report", ["b", "b"])) == 1, "a scope that is named twice runs once"
 
 
 async def test_run_now_of_a_paused_schedule(conn: Connection) -> None:

@@ -102,6 +102,14 @@ async def test_what_had_started_costs_an_attempt_and_counts_as_a_crash(conn: Con
     assert await rescue.gone(conn) == [], "buried"
 
 
+async def test_a_task_of_a_session_that_never_was_is_rescued(conn: Connection, rescuer: Rescuer) -> None:
+    [task] = await dies_with(conn, "job", started=False)
+    await conn.execute("delete from mainspring.agent")
+    assert await rescuer.step() == 1
+    assert (await view(conn, task)).state == "pending"
+    assert await conn.fetchval("select count(*) from mainspring.claim") == 0
+
+
 async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(
     conn: Connection, rescuer: Rescuer
 ) -> None:

@@ -18,7 +18,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM, Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, sticky, transitions
+from mainspring.store.tasks import claims, jobs, rescue, sticky, transitions
 
 pytestmark = pytest.mark.usefixtures("dsn")  # statistics and pages of the test's own database
 
@@ -211,3 +211,17 @@ async def test_a_claim_adds_no_entry_to_any_index(conn: Connection) -> None:
         "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relid = 'mainspring.task'::regclass"
     )
     assert tuple(counted) == (1000, 1000)
+
+
+async def test_the_search_for_gone_sessions_does_not_read_those_that_ended_before(conn: Connection) -> None:
+    """Ended sessions are kept for as long as the history."""
+    await conn.execute(
+        "insert into mainspring.agent (name, slots, lease_until, ended_at)"
+        " select 'a', 1, now(), now() from generate_series(1, $1)",
+        FULL,
+    )
+    await conn.execute("insert into mainspring.claim (session, batch, tasks) values (1, 1, '{}'), (2, 2, '{}')")
+    [explained] = json.loads(await conn.fetchval(f"explain (analyze, buffers, format json) {rescue._GONE}", []))
+    plan = explained["Plan"]
+    assert plan["Actual Rows"] == 2
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 50

@@ -244,9 +244,14 @@ async def test_a_claim_without_an_answer_is_found_with_what_is_still_unstarted(c
 
 
 async def test_compacting_keeps_what_is_held_and_later_batches(conn: Connection, pool: int) -> None:
-    await enqueue(conn, 6)
+    await enqueue(conn, 8)
     first, second, third = [await claim(conn, pool, 2, sessions=[7]) for _ in range(3)]
+    idle = await claim(conn, pool, 2, sessions=[8])
     held = [ids(first)[0], ids(second)[1]]
-    await claims.compact(conn, 7, second.batches[7], held)
-    rows = await conn.fetch("select batch, tasks from mainspring.claim order by batch")
-    assert [tuple(row) for row in rows] == [(second.batches[7], held), (third.batches[7], ids(third))]
+    await claims.compact(conn, {(7, second.batches[7]): held, (8, idle.batches[8]): []})
+    rows = await conn.fetch("select session, batch, tasks from mainspring.claim order by session, batch")
+    assert [tuple(row) for row in rows] == [
+        (7, second.batches[7], held),
+        (7, third.batches[7], ids(third)),
+        (8, idle.batches[8], []),
+    ]

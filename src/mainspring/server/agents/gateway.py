@@ -240,13 +240,18 @@ class Gateway:
 
     async def compact(self) -> int:
         """Replace each session's rows of claims by one with what it still holds."""
+        held: dict[tuple[int, int], dict[int, int]] = {}
+        for id, batch in self.known().items():
+            session = self._sessions.get(id)
+            if session is not None and batch and session.compacted != (batch, session.held):
+                held[id, batch] = dict(session.held)
+        if not held:
+            return 0
         async with self._database.acquire() as conn:
-            for id, batch in self.known().items():
-                session = self._sessions.get(id)
-                if session is not None and batch and session.compacted != (batch, session.held):
-                    held = dict(session.held)
-                    await claims.compact(conn, id, batch, list(held))
-                    session.compacted = (batch, held)
+            await claims.compact(conn, held)
+        for (id, batch), tasks in held.items():
+            if session := self._sessions.get(id):
+                session.compacted = (batch, tasks)
         return 0
 
     async def cancel(self) -> int:

@@ -7,7 +7,7 @@ Next: server/agents/gateway.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -181,17 +181,35 @@ async def mark_dispatched(conn: Connection, batches: Batches) -> None:
 
 
 _COMPACT = """
-    with now as (
-        update mainspring.claim set tasks = $3::bigint[] where session = $1 and batch = $2 and not undispatched
-        returning batch
+    with held as materialized (
+        select session, array_agg(id) as tasks from unnest($3::bigint[], $4::bigint[]) as held(session, id)
+         group by session
+    ), now as (
+        update mainspring.claim c set tasks = coalesce(given.tasks, '{}')
+          from (select latest.session, latest.batch, held.tasks
+                  from unnest($1::bigint[], $2::bigint[]) as latest(session, batch) left join held using (session)
+               ) given
+         where c.session = any (array[given.session]) and c.batch = any (array[given.batch]) and not c.undispatched
+        returning c.session, c.batch
     )
-    delete from mainspring.claim where session = $1 and batch < (select batch from now) and not undispatched
+    delete from mainspring.claim c using now
+     where c.session = any (array[now.session]) and c.batch < now.batch and not c.undispatched
 """
 
 
-async def compact(conn: Connection, session: int, batch: int, tasks: Sequence[int]) -> None:
-    """Replace the session's claims up to `batch` by one of `tasks`, all that it still holds. Marked claims stay."""
-    await conn.execute(_COMPACT, session, batch, tasks)
+async def compact(conn: Connection, held: Mapping[tuple[int, int], Iterable[int]]) -> None:
+    """Replace each session's claims up to a batch by one of all tasks that it still holds, given by (session, batch).
+
+    One statement however many sessions are busy. Marked claims stay.
+    """
+    tasks = [(session, task) for (session, _), its in held.items() for task in its]
+    await conn.execute(
+        _COMPACT,
+        [session for session, _ in held],
+        [batch for _, batch in held],
+        [session for session, _ in tasks],
+        [task for _, task in tasks],
+    )
 
 
 _GIVE_BACK = f"""

@@ -18,24 +18,33 @@ from mainspring.store.postgres.database import Connection
 # A session ends before its tasks are rescued: from then on no reconnect can continue it. A server that does not know
 # this yet may still claim for it.
 _GONE = """
-    with over as (
+    with recursive over as (
         update mainspring.agent set ended_at = mainspring.now()
          where ended_at is null and lease_until <= mainspring.now()
            and session in (select session from mainspring.agent
                             where ended_at is null and lease_until <= mainspring.now()
                             order by lease_until limit 20 for update skip locked)
         returning session
+    ), claiming as (                            -- the sessions with claims, one probe of the index each
+        (select c.session from mainspring.claim c order by c.session limit 1)
+        union all
+        select next.session from claiming cross join lateral (
+            select c.session from mainspring.claim c where c.session > claiming.session order by c.session limit 1) next
     )
     (select session from over)
      union
-    (select session from mainspring.agent
-      where ended_at is not null and session in (select session from mainspring.claim)
-        and session <> all ($1::bigint[]) limit 20)
+    (select c.session from claiming c
+      where c.session <> all ($1::bigint[])
+        and not exists (select from mainspring.agent a where a.session = c.session and a.ended_at is null) limit 20)
 """
 
 
 async def gone(conn: Connection, apart_from: Sequence[int] = ()) -> list[int]:
-    """End sessions with expired leases; returns all ended ones that still have claims, `apart_from` these."""
+    """End sessions with expired leases; returns all that have claims and do not live, `apart_from` these.
+
+    They are found by their claims: ended sessions are kept for as long as the history, claims are not. A session that
+    is not known at all does not live either.
+    """
     return [row["session"] for row in await conn.fetch(_GONE, apart_from)]
 
 
@@ -134,7 +143,7 @@ async def recalled(conn: Connection, session: int, limit: int) -> list[tuple[int
 
 _FORGET = f"""
     delete from mainspring.claim c
-     where c.session = $1 and exists (select from mainspring.agent a where a.session = $1 and a.ended_at is not null)
+     where c.session = $1 and not exists (select from mainspring.agent a where a.session = $1 and a.ended_at is null)
        and not exists (select from unnest(c.tasks) as claimed(id)
                          join mainspring.task t on t.id = any (array[claimed.id])
                         where t.session = c.session and t.{IS_ACTIVE})
@@ -142,7 +151,7 @@ _FORGET = f"""
 
 
 async def forget(conn: Connection, session: int) -> None:
-    """Delete the claims of an ended session that holds nothing."""
+    """Delete the claims of a session that does not live and holds nothing."""
     await conn.execute(_FORGET, session)
 
 

@@ -111,7 +111,7 @@ class Server:
             "cancel": [self.gateway.cancel_wake],
             "dependency": [self.dependencies.wake],
             "armed": [self.broadcaster.armed_wake],
-            "job": [self.catalogue.wake, self.limits.wake, self.limits.sweep_wake],
+            "job": [self.catalogue.wake, self.limits.wake, self.limits.sweep_wake, self.limits.gating_wake],
             "schedule": [self.planner.wake, self.daemons.wake],
             "agent": [self.registry.wake],
             "server": [self.coordinator.wake],
@@ -168,6 +168,7 @@ class Server:
             run_every(1.0, self.dependencies.step, self.dependencies.wake),
             run_every(limits.LOOK_EVERY, self.limits.step, self.limits.wake),
             run_every(limits.SWEEP_EVERY, self.limits.sweep, self.limits.sweep_wake),
+            run_every(limits.SWEEP_EVERY, only(self.limits.gate_waiting), self.limits.gating_wake),
             # to the agents and back
             run_every(self._poll, self.dispatcher.dispatch, self.dispatcher.wake, adaptive=True),
             run_every(self._poll, self.dispatcher.search_below, adaptive=True),

@@ -161,23 +161,6 @@ async def test_a_limit_that_changes_counts_at_once(conn: Connection) -> None:
     assert await settle(conn) == [ids[5]]
 
 
-async def test_limits_that_a_job_gets_count_for_what_waits(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "AT_ONCE", 2)  # at once, and then the others
-    await define_job(conn)
-    await define_job(conn, "other")
-    [parent] = await submit(conn, "other")
-    waiting = await submit(conn, count=5)
-    blocked = await conn.fetchval("select mainspring.enqueue('job', after => array[$1::bigint])", parent)
-    await define_job(conn, max_running=1)
-    assert set(await claim(conn)) == {parent}, "the other job has no limits"
-    [first] = await settle(conn)
-    assert first == waiting[0]
-    gate = await conn.fetchval("select pool from mainspring.job where name = 'job'")
-    assert await conn.fetchval("select pool from mainspring.task where id = $1", blocked) == -gate
-    await define_job(conn, max_running=2)
-    assert len(await settle(conn)) == 1, "one that has passed the gate stays where it is"
-
-
 async def test_tasks_that_wait_where_their_job_no_longer_leads_are_found(conn: Connection) -> None:
     await define_job(conn, max_running=1)
     old = await submit(conn, count=2)

@@ -2,7 +2,8 @@
 
 A task of such a job waits *gated*. One whose key is busy is *parked*, so that it does not block the tasks behind it.
 Any number of servers may run this loop: each release is one statement, and a slot is guarded by a unique index.
-Writes  store.limits.release   (gated → served by claims, gated → parked)
+Writes  store.limits.gating    (served by claims → gated, when a job gets limits)
+        store.limits.release   (gated → served by claims, gated → parked)
         store.limits.parked    (parked → gated)
 Next:   store/limits/release.py
 """
@@ -13,7 +14,7 @@ import asyncio
 
 from mainspring.loops import Alarm, Signal
 from mainspring.model.tasks.claim_floors import Released
-from mainspring.store.limits import parked, release
+from mainspring.store.limits import gating, parked, release
 from mainspring.store.limits.release import Passed
 from mainspring.store.postgres.database import Connection, Database
 
@@ -25,6 +26,7 @@ GATHER = 0.003  # seconds after a step that found nothing, in which hints gather
 UNCLAIMED = 0.05  # seconds until the next try where a rate's burst was released and is not claimed yet
 BATCH = 1000
 KEYS = 1000  # of parked tasks, searched in one sweep
+WALK = 10_000  # live tasks, searched in one statement for those without their gate
 
 
 class LimitsLoop:
@@ -37,6 +39,8 @@ class LimitsLoop:
         self.wake = asyncio.Event()
         self._alarm = Alarm(self.wake)
         self.sweep_wake = asyncio.Event()  # limits may have changed
+        self.gating_wake = asyncio.Event()  # a job may have got limits
+        self._gated_until = 0  # a walk has gated what transactions before this one left behind
         self.on_released: Signal[[list[Released]]] = Signal()
 
     async def step(self) -> int:
@@ -88,3 +92,21 @@ class LimitsLoop:
         if swept.moved:
             self.wake.set()
         return swept.moved
+
+    async def gate_waiting(self) -> int:
+        """Move tasks that were there before their job got limits to its gate; returns how many moved."""
+        async with self._slow_dedicated as conn:
+            marks = await gating.marks(conn)
+            if not marks.newest or (self._gated_until > marks.newest and marks.settled <= marks.newest):
+                return 0  # none; or all done, apart from what an open transaction may add
+            found = moved = 0
+            last: int | None = 0
+            while last is not None:
+                walked = await gating.walk(conn, last, WALK)
+                found, moved, last = found + walked.found, moved + walked.moved, walked.last
+                if walked.moved:
+                    self.wake.set()
+            if not found:
+                self._gated_until = marks.newest + 1
+                await gating.settle(conn, marks.settled)
+        return moved

@@ -16,11 +16,8 @@ from mainspring.model.daemons.daemons import limits_of_a_daemon
 from mainspring.model.placement import placement
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Job
-from mainspring.model.tasks.states import IS_WAITING
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
-
-AT_ONCE = 10_000  # tasks in one statement
 
 _POOLS = """
     insert into mainspring.pool (requirements)
@@ -74,25 +71,15 @@ async def register(
     changed = affected(tag) > 0
     if changed:
         await conn.execute(_REFILL, namespace, list(definitions))
-        # New limits also count for tasks that wait. Tasks that agents hold run as they would have.
-        while affected(await conn.execute(_TO_THE_GATE, namespace, list(definitions), AT_ONCE)):
-            pass
+        await conn.execute(_MARK_GATES, namespace, list(definitions))
     return changed
 
 
-# Moves waiting tasks to the gate when their job gets limits, in batches; `gate` is set in those that have passed it.
-# The sign keeps a blocked task blocked.
-_TO_THE_GATE = f"""
-    update mainspring.task t set pool = sign(t.pool)::integer * gate.id
+# New limits also count for tasks that wait: store/limits/gating.py moves them to the gate.
+_MARK_GATES = """
+    update mainspring.pool gate set gating_since = pg_current_xact_id()
       from mainspring.job j
-      join mainspring.pool gate on gate.id = j.pool and gate.target is not null
-     where j.namespace = $1 and j.name = any ($2::text[])
-       and t.ctid = any (array(
-               select w.ctid from mainspring.task w
-                where w.pool = any (array[gate.target, -gate.target]) and w.job_id = j.id and w.{IS_WAITING}
-                  and w.gate is null
-                limit $3 for update skip locked))
-       and t.{IS_WAITING} and t.gate is null
+     where j.namespace = $1 and j.name = any ($2::text[]) and gate.id = any (array[j.pool]) and gate.target is not null
 """
 
 

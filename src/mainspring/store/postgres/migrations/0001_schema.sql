@@ -44,7 +44,8 @@ insert into mainspring.installation default values;
 create table mainspring.pool (
     id           integer generated always as identity primary key,
     requirements jsonb   not null unique,
-    target       integer references mainspring.pool    -- set: gated; its tasks move to this pool when they get a slot
+    target       integer references mainspring.pool,   -- set: gated; its tasks move to this pool when they get a slot
+    gating_since xid8                                  -- set: tasks that belong here may still wait in the target
 );
 create index pool_gate on mainspring.pool (id) where target is not null;
 

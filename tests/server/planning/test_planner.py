@@ -32,7 +32,7 @@ from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import CancelMode
 from mainspring.server.planning import scopes as scopes_module
-from mainspring.server.planning.planner import Planner
+from mainspring.server.planning.planner import ASKING, Planner
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke, schedules
 from mainspring.store.tasks import partitions
@@ -304,6 +304,27 @@ async def test_a_provider_tells_the_scopes_at_plan_time(dsn: str, conn: Connecti
         Entry(30, "", "no_scopes"),
     ]
     assert tenants.asked == [at(10), at(20), at(30)]
+
+
+async def test_one_process_of_an_application_asks_and_another_one_if_it_dies(dsn: str, conn: Connection) -> None:
+    tenants = Tenants()
+    tenants.answer = asyncio.Event()
+    await set_clock(conn, 0)
+    report = await create(conn, every=60, app="shop", provider="tenants", scopes=provider_of(tenants))
+    async with planning(dsn, 2, app="shop", providers={"report": provider_of(tenants)}) as [first, second]:
+        await set_clock(conn, 54)
+        await first.ask_providers()
+        while not tenants.asked:
+            await asyncio.sleep(0)
+        async with asyncio.timeout(5.0):
+            await asked(second)
+        assert tenants.asked == [at(60)], "the first one asks"
+        await first.close()
+        tenants.answer = ["a"]
+        await set_clock(conn, 54 + ASKING)
+        await asked(second)
+    assert await ledger(conn, report) == [Entry(60, "a", None)]
+    assert tenants.asked == [at(60)] * 2
 
 
 async def test_another_applications_schedules_are_left_to_it(dsn: str, conn: Connection) -> None:

@@ -18,7 +18,7 @@ from mainspring.errors import MainspringError, ValidationError
 from mainspring.loops import Signal
 from mainspring.model.schedules.planning import Decision, arguments, decide, run_at
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.server.planning.scopes import Provider, Providers
+from mainspring.server.planning.scopes import TIMEOUT, Provider, Providers
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import plans
 from mainspring.store.schedules.plans import Advance, DueSchedule, Fire
@@ -32,6 +32,7 @@ FIRES = 5000  # rows that one schedule may add to a step
 STEP_FIRES = 20_000  # rows after which a step takes no more schedules
 YIELD_AFTER = 10  # schedules computed before other tasks on the event loop run
 UNPLANNABLE = 60.0  # seconds until a schedule that cannot be computed is tried again
+ASKING = TIMEOUT + 1.0  # seconds within which a provider answers or has failed
 PROVIDER_FAILED = 5.0  # seconds until a provider that failed is called again
 OVERDUE = 30.0  # seconds past its time at which an unplanned schedule is logged
 LOGGED = 20  # of the schedules that are overdue
@@ -130,6 +131,9 @@ class Planner:
             log.warning("a schedule with a provider was not planned: %s; trying again", error)
 
     async def _plan_with_provider(self, due: DueSchedule) -> None:
+        async with self._dedicated as conn:
+            if not await plans.take(conn, due, ASKING):
+                return  # another process of the application asks
         try:
             scopes = await self._providers.ask(due.schedule.name, due.cursor)
         except MainspringError as error:

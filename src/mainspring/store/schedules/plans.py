@@ -226,6 +226,21 @@ async def overdue(conn: Connection, *, by: float, limit: int) -> list[Overdue]:
     return [Overdue(*row) for row in await conn.fetch(_OVERDUE, by, limit)]
 
 
+_TAKE = """
+    update mainspring.schedule set look_at = mainspring.now() + make_interval(secs => $4)
+     where id = $1 and version = $2 and next_plan_at = $3 and enabled and look_at <= mainspring.now()
+    returning id
+"""
+
+
+async def take(conn: Connection, due: DueSchedule, lease: float) -> bool:
+    """Take a schedule from other planners for `lease` seconds, to ask its provider; False if one has taken it.
+
+    `plan` and `trouble` end the lease. If the planner dies, the schedule is due again when the lease has expired.
+    """
+    return await conn.fetchval(_TAKE, due.id, due.number, due.cursor, lease) is not None
+
+
 _TROUBLE = """
     update mainspring.schedule
        set problem = $4, look_at = mainspring.now() + make_interval(secs => $5)

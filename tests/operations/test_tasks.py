@@ -18,7 +18,7 @@ from mainspring.store.tasks.enqueue import Submission
 async def test_a_task_is_listed_and_shown_with_what_it_waits_for(conn: Connection) -> None:
     await jobs.create(conn, "hello", echo())
     id = await tasks.submit(conn, Submission("hello", '{"day": "mon"}'))
-    [listed] = await tasks.listing(conn, job="hello")
+    [listed] = (await tasks.listing(conn, job="hello")).items
     assert (listed.task.id, listed.wait and listed.wait.code) == (id, "no_agents")
     found = await tasks.show(conn, id)
     assert (found.task.args, found.wait, found.attempts, found.children) == ({"day": "mon"}, listed.wait, [], [])
@@ -27,10 +27,10 @@ async def test_a_task_is_listed_and_shown_with_what_it_waits_for(conn: Connectio
 
 async def test_a_list_has_pages_and_filters(conn: Connection, make_task: MakeTask) -> None:
     first, second = await make_task(), await make_task(TaskState.RUNNING)
-    assert [listed.task.id for listed in await tasks.listing(conn)] == [second, first]
-    assert [listed.task.id for listed in await tasks.listing(conn, limit=1)] == [second]
-    assert [listed.task.id for listed in await tasks.listing(conn, before=second)] == [first]
-    assert [listed.task.id for listed in await tasks.listing(conn, states=[TaskState.RUNNING])] == [second]
+    assert [listed.task.id for listed in (await tasks.listing(conn)).items] == [second, first]
+    assert [listed.task.id for listed in (await tasks.listing(conn, limit=1)).items] == [second]
+    assert [listed.task.id for listed in (await tasks.listing(conn, before=second)).items] == [first]
+    assert [listed.task.id for listed in (await tasks.listing(conn, states=[TaskState.RUNNING])).items] == [second]
 
 
 async def test_a_filter_that_names_nothing_is_an_error(conn: Connection) -> None:

@@ -31,6 +31,11 @@ class ListedTask(msgspec.Struct, frozen=True):
     wait: Wait | None  # why no agent takes it, though it is due
 
 
+class ListedTasks(msgspec.Struct, frozen=True):
+    items: list[ListedTask]
+    next: int | None  # where the next page continues: `before` this id; None: there is none
+
+
 class TaskDetail(msgspec.Struct, frozen=True):
     task: TaskView
     wait: Wait | None
@@ -53,8 +58,11 @@ async def listing(
     states: Sequence[TaskState] = (),
     before: int | None = None,
     limit: int = 50,
-) -> list[ListedTask]:
-    """The newest first. A job, schedule or parent that does not exist is an error, not an empty list."""
+) -> ListedTasks:
+    """The newest first; a page may be short and still have a next one.
+
+    A job, schedule or parent that does not exist is an error, not an empty list.
+    """
     if job is not None:
         await jobs.find(conn, check_name(job, field="job"))
     if schedule is not None:
@@ -64,9 +72,9 @@ async def listing(
     found = await tasks.listing(
         conn, job=job, states=states, before=before, limit=limit, schedule=schedule, parent=parent
     )
-    pending = [view.id for view in found if view.state == TaskState.PENDING.label]
+    pending = [view.id for view in found.tasks if view.state == TaskState.PENDING.label]
     waits = await find_waits(conn, pending) if pending else {}
-    return [ListedTask(view, waits.get(view.id)) for view in found]
+    return ListedTasks([ListedTask(view, waits.get(view.id)) for view in found.tasks], found.next)
 
 
 async def show(conn: Connection, id: int) -> TaskDetail:

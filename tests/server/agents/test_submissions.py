@@ -101,7 +101,7 @@ async def result_of(conn: Connection, job: str = "parent") -> Any:
 
 async def children(conn: Connection) -> list[tuple[int, Any]]:
     """The children that there are, live or ended, with their arguments."""
-    found = await tasks.listing(conn, job="child", states=[], before=None, limit=100)
+    found = (await tasks.listing(conn, job="child", states=[], before=None, limit=100)).tasks
     return sorted((task.id, task.args) for task in found)
 
 

@@ -40,7 +40,7 @@ async def test_a_task_names_the_agent_that_has_it_or_ended_it(conn: Connection, 
     waiting = await make_task()
     child = await make_task(target="beta")
     wanted = {running: "alpha", finished: "alpha", waiting: None, child: "beta"}
-    listed = await tasks.listing(conn, job=None, states=(), before=None, limit=10)
+    listed = (await tasks.listing(conn, job=None, states=(), before=None, limit=10)).tasks
     assert {view.id: view.agent for view in listed} == wanted
     assert {task: (await tasks.get(conn, task)).agent for task in wanted} == wanted
     assert [view.only_on for view in listed] == ["beta", None, None, None]
@@ -88,7 +88,7 @@ async def test_the_newest_come_first_and_pages_follow_each_other(conn: Connectio
 
     async def page(**wanted: Any) -> list[int]:
         wanted = {"job": None, "states": (), "before": None, "limit": 50, **wanted}
-        return [view.id for view in await tasks.listing(conn, **wanted)]
+        return [view.id for view in (await tasks.listing(conn, **wanted)).tasks]
 
     newest = [other, *reversed(made)]
     assert await page() == newest
@@ -98,6 +98,22 @@ async def test_the_newest_come_first_and_pages_follow_each_other(conn: Connectio
     assert await page(job="job", states=[TaskState.FAILED]) == made[4::-2]
     assert await page(states=[TaskState.PENDING, TaskState.FAILED]) == newest
     assert await page(job="nobody") == []
+
+
+async def test_a_search_that_runs_out_of_time_says_where_to_continue(
+    conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "WINDOW", 2)
+    made = [await ended(conn, make_task, TaskState.FAILED)] + [await make_task() for _ in range(6)]
+    wanted: dict[str, Any] = {"job": "job", "states": [TaskState.FAILED], "limit": 50}
+    found = await tasks.listing(conn, before=None, patience=0.0, **wanted)
+    assert (found.tasks, found.next) == ([], made[-2]), "two ids were searched"
+    pages = [found]
+    while (before := pages[-1].next) is not None:
+        pages.append(await tasks.listing(conn, before=before, patience=0.0, **wanted))
+    assert [view.id for page in pages for view in page.tasks] == made[:1]
+    assert len(pages) == 4
+    assert [view.id for view in (await tasks.listing(conn, before=None, **wanted)).tasks] == made[:1]
 
 
 # ── cancel ──────────────────────────────────────────────────────────────────────────────────────

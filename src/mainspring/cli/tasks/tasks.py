@@ -104,7 +104,10 @@ async def submit(
 async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:
     """Show tasks, the newest first."""
     states = [TaskState.from_label(label) for label in state]
-    found = await client.call(operations.tasks.listing, states=states, limit=limit, **only)
+    page = await client.call(operations.tasks.listing, states=states, limit=limit, **only)
+    found = page.items
+    if page.next is not None and len(found) < limit:
+        note(f"tasks before {page.next} were not searched yet: --before {page.next}")
     if print_if_json([_as_json(listed.task, listed.wait) for listed in found]):
         return
     table(
@@ -119,8 +122,8 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
             drop=("SCOPE", "WAITS", "ERROR", "AGENT"),
         ),
     )
-    if len(found) == limit:
-        note(f"there may be more: --before {found[-1].task.id}")
+    if page.next is not None and len(found) == limit:
+        note(f"there may be more: --before {page.next}")
 
 
 @task.operation("show", "mainspring task show 17", "mainspring task show 17 --json | jq .result")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from time import monotonic
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,6 +22,10 @@ from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import views
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import asking_agents, into_history
+
+WINDOW = 2_000  # ids that a listing searches at first; more while that is fast
+FAST = 0.05  # seconds
+PATIENCE = 2.0  # seconds that a listing searches at most
 
 
 class TaskView(msgspec.Struct, frozen=True):
@@ -118,6 +123,17 @@ async def get(conn: Connection, task: int) -> TaskView:
     return _views([row], [edge["parent"] for edge in waiting])[0]
 
 
+class TaskPage(NamedTuple):
+    tasks: list[TaskView]
+    next: int | None  # tasks before this id were not searched; None: there are none
+
+
+_ENDS = """
+    select coalesce(least((select min(id) from mainspring.task), (select min(id) from mainspring.task_history)), 0),
+           coalesce(greatest((select max(id) from mainspring.task), (select max(id) from mainspring.task_history)), 0)
+"""
+
+
 async def listing(
     conn: Connection,
     *,
@@ -127,24 +143,40 @@ async def listing(
     limit: int,
     schedule: str | None = None,
     parent: int | None = None,
-) -> list[TaskView]:
-    """The newest tasks first, those before the id `before`. The runs of a broadcast only if it is the `parent`."""
-    wanted = f"""
+    patience: float = PATIENCE,
+) -> TaskPage:
+    """The newest tasks first, those before the id `before`. The runs of a broadcast only if it is the `parent`.
+
+    Searches the tasks and the history in windows of ids, so that no filter reads the whole history at once, and stops
+    after a full page or `patience` seconds.
+    """
+    wanted = """
          where ($1::text is null or j.name = $1) and (cardinality($2::smallint[]) = 0 or t.state = any($2))
-           and t.id < $3 and ($4::text is null or s.name = $4) and t.parent_id is not distinct from $5::bigint
-         order by t.id desc limit {int(limit)}
+           and t.id < $3 and t.id >= $6 and ($4::text is null or s.name = $4)
+           and t.parent_id is not distinct from $5::bigint
+         order by t.id desc limit $7
     """
     query = f"select * from ({_LIVE} {wanted}) live union all select * from ({_FINISHED} {wanted}) finished"
-    newest = f"select * from ({query}) found order by id desc limit {int(limit)}"
-    rows = await conn.fetch(
-        f"{_WITH_AGENT.format(newest)} order by found.id desc",
-        job,
-        [int(state) for state in states],
-        before if before is not None else 2**62,
-        schedule,
-        parent,
-    )
-    return _views(rows)
+    newest = f"select * from ({query}) found order by id desc limit $7"
+    sql = f"{_WITH_AGENT.format(newest)} order by found.id desc"
+
+    first, last = await conn.fetchrow(_ENDS)
+    end = min(last + 1, before if before is not None else last + 1)  # tasks from this id on are searched
+    window = WINDOW if parent is None else end  # runs of a broadcast have an index
+    rows: list[Any] = []
+    stop_at = monotonic() + patience
+    while end > first and len(rows) < limit:
+        start = max(first, end - window)
+        filters = (job, [int(state) for state in states], end, schedule, parent, start, limit - len(rows))
+        asked_at = monotonic()
+        rows += await conn.fetch(sql, *filters)
+        window = window * 4 if monotonic() - asked_at < FAST else max(WINDOW, window // 2)
+        end = start
+        if monotonic() >= stop_at:
+            break
+    if len(rows) == limit:
+        end = rows[-1]["id"]
+    return TaskPage(_views(rows), end if end > first else None)
 
 
 _ATTEMPTS = f"""

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from typing import Any
 import uvloop
 
 import mainspring
+from benchmarks.pairs import compare
+from benchmarks.probe import Probe
 from mainspring.cli.runtime import settle_memory
 from mainspring.store.embedded.server import Embedded
 from mainspring.store.postgres.database import Connection, Database
@@ -41,6 +44,9 @@ def make_app(dsn: str | None = None, **settings: Any) -> mainspring.App:
     return app
 
 
+_probes: list[Probe] = []  # that runs beside the benchmark of this process
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -52,6 +58,7 @@ def fresh_database() -> Iterator[str]:
     directory = Path(tempfile.mkdtemp(prefix="mainspring-bench-", dir=parent))
     directory.chmod(0o711)
     embedded = Embedded.start(directory)
+    _probes.append(Probe(directory))
     try:
         asyncio.run(_prepare(embedded.dsn))
         yield embedded.dsn
@@ -156,18 +163,37 @@ def environment() -> dict[str, Any]:
     }
 
 
-def arguments(description: str, **defaults: int) -> argparse.Namespace:
-    """The flags of a benchmark: --json, --runs, and its own."""
-    parser = argparse.ArgumentParser(description=description)
+def arguments(description: str, *, parts: Sequence[str] = (), **defaults: int) -> argparse.Namespace:
+    """The flags of a benchmark: --json, --runs, and its own. With --against it compares two commits instead."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object (always the last line)")
+    parser.add_argument("--against", metavar="COMMIT", help="compare with another commit, in interleaved pairs of runs")
+    parser.add_argument("--pairs", type=int, default=3, metavar="N", help="with --against; default 3")
+    if parts:
+        parser.add_argument("--parts", type=partial(_parts, parts), default=list(parts), metavar="NAME,…")
     for name, default in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default {default}")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.against is not None:
+        given = [f"--{name.replace('_', '-')}={getattr(args, name)}" for name in defaults]
+        given += [f"--parts={','.join(args.parts)}"] if parts else []
+        module = sys.modules["__main__"].__spec__.name  # type: ignore[union-attr]
+        print(json.dumps(compare(module, given, args.against, args.pairs)))
+        raise SystemExit(0)
+    return args
+
+
+def _parts(known: Sequence[str], text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(known):
+        raise argparse.ArgumentTypeError(f"{unknown.pop()!r} is none of {', '.join(known)}")
+    return names
 
 
 def report(name: str, result: dict[str, Any], *, as_json: bool) -> None:
     """The environment for people on stderr; the figures on stdout, as JSON on the last line."""
-    whole = {"benchmark": name, **result, "environment": environment()}
+    probe = _probes.pop().figures() if _probes else None
+    whole = {"benchmark": name, **result, "probe": probe, "environment": environment()}
     if not as_json:
         for key, value in result.items():
             print(f"{key:>24}  {value}")

@@ -27,6 +27,7 @@ import uvloop
 
 import mainspring
 from benchmarks.common import (
+    arguments,
     connection,
     drained,
     empty_tables,
@@ -159,22 +160,20 @@ async def measure(dsn: str, args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _parts(text: str) -> list[str]:
-    names = text.split(",")
-    if unknown := set(names) - set(PARTS):
-        raise argparse.ArgumentTypeError(f"{unknown.pop()!r} is none of {', '.join(PARTS)}")
-    return names
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object (always the last line)")
-    parser.add_argument("--parts", type=_parts, default=list(PARTS), metavar="NAME,…")
-    for flag, default in (("tasks", 100_000), ("agents", 2), ("slots", 1_000), ("instants", 1_000)):
-        parser.add_argument(f"--{flag}", type=int, default=default, help=f"default {default}")
-    for flag, default in (("idle-agents", 500), ("idle-seconds", 20), ("seconds", 10), ("stop", 3), ("runs", 1)):
-        parser.add_argument(f"--{flag}", type=int, default=default, help=f"default {default}")
-    args = parser.parse_args()
+    args = arguments(
+        __doc__ or "",
+        parts=list(PARTS),
+        tasks=100_000,
+        agents=2,
+        slots=1_000,
+        instants=1_000,
+        idle_agents=500,
+        idle_seconds=20,
+        seconds=10,
+        stop=3,
+        runs=1,
+    )
     results = []
     with fresh_database() as dsn:
         for number in range(1, args.runs + 1):

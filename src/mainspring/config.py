@@ -72,7 +72,7 @@ _LISTS = {"http_allow", "run_as", "allow_commands"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
     *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "WARM"),
-    *("ARGS", "ATTEMPT", "FIRE_AT", "HEALTH_CHECK", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
+    *("ARGS", "ATTEMPT", "FIRE_AT", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")

@@ -45,7 +45,6 @@ class CommandExecutor(Executor):
         self._running: dict[Attempt, Child] = {}
         self._paused: set[Attempt] = set()
         self._prewarms: set[Prewarm] = set()
-        self._checks = 0
 
     def prepare(self, attempt: Attempt) -> None:
         """Start the guardian, so that the first command does not wait for it; schedule the start of a prewarmed
@@ -119,10 +118,6 @@ class CommandExecutor(Executor):
         run, argv = attempt.job.definition.run, health.argv
         asked = Command(argv, cwd=run.cwd, env=run.env, user=run.user) if isinstance(run, Command) else Command(argv)
         program = program_of(attempt, asked)
-        self._checks += 1
-        # Its own mark: when the check ends, the guardian kills what the check left behind, and not the daemon.
-        program.env["MAINSPRING_HEALTH_CHECK"] = str(self._checks)
-        program.marks.append(f"MAINSPRING_HEALTH_CHECK={self._checks}")
         capture = Capture(lambda _stream, _data: None, head=0, tail=0)
         try:
             child = await self._living_guardian().spawn(await self._admitted(program, asked), capture)

@@ -2,7 +2,7 @@
 
 A start without limits runs no Python between fork and exec, and is a vfork. Python there is safe, because the guardian
 has one thread.
-Next: agent/guardian/groups.py
+Next: agent/guardian/marks.py
 """
 
 from __future__ import annotations

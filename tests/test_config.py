@@ -63,7 +63,7 @@ def test_what_http_jobs_may_call_is_a_list_or_text(given: Any) -> None:
     assert load({"http_allow": given}, environment={}).http_allow == ("10.0.0.0/8", "shop.example")
 
 
-@pytest.mark.parametrize("name", ["run_as", "allow_commands"])
+@pytest.mark.parametrize("name", ["run_as", "allow_commands", "allow_env"])
 def test_lists_are_written_with_commas_or_as_lists(tmp_path: Path, name: str) -> None:
     assert getattr(load(environment={f"MAINSPRING_{name.upper()}": "alice, /opt/*,"}), name) == ("alice", "/opt/*")
     (tmp_path / "mainspring.toml").write_text(f'{name} = ["alice", "/opt/*"]\n')

@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http_allow: tuple[str, ...] = ()  # HTTP jobs may call these beside public addresses: 10.0.0.0/8,shop.example
     run_as: tuple[str, ...] = ()  # users that commands may run as; as text: alice,backup
     allow_commands: tuple[str, ...] = ()  # commands that may run: names or paths, with wildcards; empty: all
+    allow_env: tuple[str, ...] = ()  # variables that jobs may set where allow_commands is set, with wildcards
     poll: float = 0.5
     lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
     lead_min: float = 1.0
@@ -68,7 +69,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _DURATIONS = {
     *("poll", "lead", "lead_min", "lead_max", "lease", "skew_limit", "stop_patience", "keep_succeeded", "keep_failed"),
 }
-_LISTS = {"http_allow", "run_as", "allow_commands"}
+_LISTS = {"http_allow", "run_as", "allow_commands", "allow_env"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
     *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "WARM"),

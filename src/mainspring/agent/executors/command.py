@@ -35,10 +35,11 @@ class CommandExecutor(Executor):
         tail: int = TAIL,
         run_as: Collection[str] = (),
         allow_commands: Collection[str] = (),
+        allow_env: Collection[str] = (),
     ) -> None:
         self._head = head
         self._tail = tail
-        self._policy = CommandPolicy(run_as, allow_commands)
+        self._policy = CommandPolicy(run_as, allow_commands, allow_env)
         self._open_files = _raise_open_files()
         self._guardian: GuardianProcess | None = None
         self._until: float | None = None
@@ -100,7 +101,8 @@ class CommandExecutor(Executor):
         command = _command(attempt)
         program = await self._admitted(program_of(attempt, command), command)
         if prewarm:
-            program = prewarmed(program, command.warm)
+            # Modules are code as well: an agent that may run only certain scripts imports none ahead of them.
+            program = prewarmed(program, command.warm if self._policy.allows_interpreter() else ())
         return await self._living_guardian().spawn(program, self._capture(attempt))
 
     async def _admitted(self, program: Program, command: Command) -> Program:

@@ -40,6 +40,7 @@ class Program:
     stdin: str | None
     limits: dict[str, float] = field(default_factory=dict)  # memory, cpu, files: only those that are set
     identity: tuple[int, int, list[int]] | None = None  # user, group and further groups, if not the agent's
+    executable: str | None = None  # the file to start, if it is not to be looked up by argv[0]
     prewarmed: bool = False  # an interpreter that waits for its start pipe before it runs its script
 
 

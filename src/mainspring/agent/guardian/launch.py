@@ -41,6 +41,7 @@ def launch(program: dict[str, Any], stdout: int, stderr: int, start_pipe: int | 
             source.seek(0)
         return subprocess.Popen(
             program["argv"],
+            executable=program["executable"],
             env=env,
             cwd=program["cwd"],
             stdin=source,

@@ -26,13 +26,15 @@ from typing import Any
 
 from mainspring.agent.executors.capture import Capture
 from mainspring.agent.executors.pipes import Pipes
-from mainspring.agent.executors.program import Program
+from mainspring.agent.executors.program import INHERITED, Program
+from mainspring.agent.guardian.privacy import forbid_dumps
 
 INTERPRETER = (sys.executable, "-I", "-S", "-X", "utf8")  # isolated, without site: light to start
 GUARDIAN = (
     "import sys; sys.path.append(sys.argv[1]); from mainspring.agent.guardian.guardian import main; main(*sys.argv[2:])"
 )
 ROOT = str(Path(__file__).parents[3])  # where this package is found
+VARIABLES = (*INHERITED, "LD_LIBRARY_PATH")  # of the guardian; commands get the first ones anyway
 STARTS = 4  # in flight at once: a burst of a thousand is spread over turns of the loop
 LOST = "the guardian of this agent's commands died"
 
@@ -85,11 +87,13 @@ class GuardianProcess:
         self._buffer = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
+        forbid_dumps()  # a command of the same user must not read the agent's secrets, nor the guardian's
         with theirs:
             self._process = subprocess.Popen(
                 [*INTERPRETER, "-c", GUARDIAN, ROOT, str(os.getpid()), str(open_files)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
+                env={name: os.environ[name] for name in VARIABLES if name in os.environ},
                 start_new_session=True,  # Ctrl-C is for the agent
             )
         self.alive = True

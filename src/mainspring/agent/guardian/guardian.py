@@ -31,6 +31,7 @@ from typing import Any
 from mainspring.agent.guardian.groups import NEVER, Group, children, descendants, reap, signal_process
 from mainspring.agent.guardian.launch import launch
 from mainspring.agent.guardian.marks import Marks, mark_of
+from mainspring.agent.guardian.privacy import forbid_dumps
 
 LINGER = 0.5  # seconds between TERM and KILL for processes that outlive their command
 GIVE_UP = 5.0  # seconds after KILL; a process that is left then is a zombie or stuck in the kernel
@@ -251,7 +252,8 @@ class Guardian:
 
 
 def prepare(open_files: int) -> None:
-    """Commands inherit signals, umask and limits as from a login."""
+    """Commands inherit signals, umask and limits as from a login, and can read nothing of the guardian."""
+    forbid_dumps()
     for number in signal.valid_signals():
         if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)  # Popen resets those two itself

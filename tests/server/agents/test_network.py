@@ -287,7 +287,7 @@ def test_servers_can_be_named_in_several_ways() -> None:
     assert server_urls("a:1, ws://b:2,https://c,wss://[::1]:3") == [
         "ws://a:1/agent", "ws://b:2/agent", "wss://c/agent", "wss://[::1]:3/agent",
     ]  # fmt: skip
-    for wrong in ("", " , ", "ftp://a", "ws://", "ws://a:port", "ws://user:pw@a"):
+    for wrong in ("", " , ", "ftp://a", "ws://", "ws://a:port", "ws://user:pw@a", "ws://[", "["):
         with pytest.raises(ValidationError):
             server_urls(wrong)
 

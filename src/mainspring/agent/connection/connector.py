@@ -37,8 +37,8 @@ def server_urls(text: str) -> list[str]:
     """The URLs of a list such as `ws://a:7070,wss://b`, also with http, https or only host:port."""
     urls = []
     for given in filter(None, (part.strip() for part in text.split(","))):
-        parts = urlsplit(given if "://" in given else f"ws://{given}")
         try:
+            parts = urlsplit(given if "://" in given else f"ws://{given}")
             scheme, port = _SCHEMES.get(parts.scheme), parts.port
         except ValueError:
             scheme = None

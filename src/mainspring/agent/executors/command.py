@@ -10,10 +10,12 @@ Next:   agent/executors/program.py
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Executor
+from mainspring.agent.attempt import EXHAUSTED, Attempt, AttemptFailed, Executor, Exhausted
 from mainspring.agent.executors.capture import HEAD, TAIL, Capture, OutputLimit
 from mainspring.agent.executors.command_policy import CommandPolicy
 from mainspring.agent.executors.prewarm import SOON, Prewarm, prewarmed
@@ -50,7 +52,8 @@ class CommandExecutor(Executor):
     def prepare(self, attempt: Attempt) -> None:
         """Start the guardian, so that the first command does not wait for it; schedule the start of a prewarmed
         interpreter."""
-        self._living_guardian()
+        with suppress(OSError):  # no descriptors: the run tries again
+            self._living_guardian()
         if _command(attempt).python and attempt.lead > SOON:
             attempt.prepared = Prewarm(self._prewarms, lambda: self._start(attempt, prewarm=True), attempt.lead)
 
@@ -67,6 +70,9 @@ class CommandExecutor(Executor):
             exit_code = await self._exit_of(child, attempt)
         except OSError as error:
             program = program_of(attempt, _command(attempt)) if child is None else child.program
+            by_its_limit = error.errno == errno.ENOMEM and "memory" in program.limits  # then it would never start
+            if error.errno in EXHAUSTED and not by_its_limit:
+                raise Exhausted(f"cannot start {program.argv[0]!r}: {error.strerror}") from None
             raise not_startable(program, error) from None
         except GuardianLost as error:
             raise AttemptFailed("guardian_lost", str(error)) from None
@@ -106,9 +112,12 @@ class CommandExecutor(Executor):
         return await self._living_guardian().spawn(program, self._capture(attempt))
 
     async def _admitted(self, program: Program, command: Command) -> Program:
-        if self._policy.concerns(command):
+        if not self._policy.concerns(command):
+            return program
+        try:
             return await asyncio.to_thread(self._policy.admit, program, command)
-        return program
+        except RuntimeError as error:  # the system starts no more threads
+            raise Exhausted(str(error)) from None
 
     def _capture(self, attempt: Attempt) -> Capture:
         if attempt.armed.daemon:
@@ -124,7 +133,7 @@ class CommandExecutor(Executor):
         try:
             child = await self._living_guardian().spawn(await self._admitted(program, asked), capture)
             exit_code = await _wait(child, lambda: 0.0)
-        except (OSError, GuardianLost, LeaseExpired, AttemptFailed) as error:
+        except (OSError, GuardianLost, LeaseExpired, AttemptFailed, Exhausted) as error:
             return f"{argv[0]} could not be run: {error}"
         return failure(exit_code, capture.stderr_tail, asked.limits).message if exit_code else None
 

@@ -76,7 +76,8 @@ class Child:
 
 class GuardianProcess:
     """A guardian and the channel to it. Messages are queued at once and handled in order, so a stop that follows a
-    spawn always finds the command: a cancelled caller leaks nothing."""
+    spawn always finds the command: a cancelled caller leaks nothing. The constructor raises OSError when descriptors or
+    processes run out."""
 
     def __init__(self, open_files: int, until: float | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -89,13 +90,17 @@ class GuardianProcess:
         self._channel.setblocking(False)
         forbid_dumps()  # a command of the same user must not read the agent's secrets, nor the guardian's
         with theirs:
-            self._process = subprocess.Popen(
-                [*INTERPRETER, "-c", GUARDIAN, ROOT, str(os.getpid()), str(open_files)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env={name: os.environ[name] for name in VARIABLES if name in os.environ},
-                start_new_session=True,  # Ctrl-C is for the agent
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*INTERPRETER, "-c", GUARDIAN, ROOT, str(os.getpid()), str(open_files)],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={name: os.environ[name] for name in VARIABLES if name in os.environ},
+                    start_new_session=True,  # Ctrl-C is for the agent
+                )
+            except OSError:
+                self._channel.close()
+                raise
         self.alive = True
         self._loop.add_reader(self._channel, self._receive)
         if until is not None:

@@ -16,6 +16,7 @@ Next: agent/guardian/launch.py
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -35,6 +36,7 @@ from mainspring.agent.guardian.privacy import forbid_dumps
 
 LINGER = 0.5  # seconds between TERM and KILL for processes that outlive their command
 GIVE_UP = 5.0  # seconds after KILL; a process that is left then is a zombie or stuck in the kernel
+DROPPED = -1  # in place of descriptors that could not be received
 POLL = 0.01  # seconds between two checks of a group that is ending
 WATCH = 1.0  # seconds between two checks whether the agent is still the parent, and for strays
 PR_SET_CHILD_SUBREAPER = 36
@@ -102,7 +104,11 @@ class Guardian:
     # ── messages from and to the agent ──────────────────────────────────────────────────────────
 
     def receive(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self.channel, 65_536, 64)
+        data, descriptors, flags, _ = socket.recv_fds(self.channel, 65_536, 64)
+        if flags & socket.MSG_CTRUNC:  # out of descriptors: the kernel dropped some. One read has those of one line.
+            for descriptor in descriptors:
+                os.close(descriptor)
+            descriptors = [DROPPED]
         self.descriptors.extend(descriptors)
         self.incoming += data
         *lines, self.incoming = self.incoming.split(b"\n")
@@ -119,6 +125,10 @@ class Guardian:
         return bool(data)
 
     def spawn(self, number: int, program: dict[str, Any]) -> None:
+        if self.descriptors[0] == DROPPED:
+            self.descriptors.popleft()
+            self.send("refused", number, errno.EMFILE, os.strerror(errno.EMFILE), None)
+            return
         stdout, stderr = self.descriptors.popleft(), self.descriptors.popleft()
         start_pipe = self.descriptors.popleft() if program["prewarmed"] else None
         try:

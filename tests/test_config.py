@@ -63,7 +63,7 @@ def test_what_http_jobs_may_call_is_a_list_or_text(given: Any) -> None:
     assert load({"http_allow": given}, environment={}).http_allow == ("10.0.0.0/8", "shop.example")
 
 
-@pytest.mark.parametrize("name", ["run_as", "allow_commands"])
+@pytest.mark.parametrize("name", ["run_as", "allow_commands", "allow_env"])
 def test_lists_are_written_with_commas_or_as_lists(tmp_path: Path, name: str) -> None:
     assert getattr(load(environment={f"MAINSPRING_{name.upper()}": "alice, /opt/*,"}), name) == ("alice", "/opt/*")
     (tmp_path / "mainspring.toml").write_text(f'{name} = ["alice", "/opt/*"]\n')
@@ -184,3 +184,17 @@ def test_a_misspelt_setting_in_the_file_is_told_with_what_may_have_been_meant(tm
     (tmp_path / "mainspring.toml").write_text("slot = 3\n")
     with pytest.raises(ValidationError, match="slot: no such setting; did you mean slots?"):
         load(environment={})
+
+
+def test_a_token_in_one_form_overrides_the_other_form_from_further_away(tmp_path: Path) -> None:
+    config = tmp_path / "mainspring.toml"
+    config.write_text('token_file = "/run/token"')
+    environment = {"MAINSPRING_CONFIG": str(config)}
+    assert load(environment=environment).token_file == "/run/token"
+    environment["MAINSPRING_TOKEN"] = "ms_variable"
+    found = load(environment=environment)
+    assert (found.token, found.token_file) == ("ms_variable", None)
+    found = load({"token_file": "/tmp/token"}, environment=environment)
+    assert (found.token, found.token_file) == (None, "/tmp/token")
+    with pytest.raises(ValidationError, match="give one of them"):
+        load({"token_file": "/tmp/token", "token": "ms_flag"}, environment=environment)

@@ -44,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http_allow: tuple[str, ...] = ()  # HTTP jobs may call these beside public addresses: 10.0.0.0/8,shop.example
     run_as: tuple[str, ...] = ()  # users that commands may run as; as text: alice,backup
     allow_commands: tuple[str, ...] = ()  # commands that may run: names or paths, with wildcards; empty: all
+    allow_env: tuple[str, ...] = ()  # variables that jobs may set where allow_commands is set, with wildcards
     poll: float = 0.5
     lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
     lead_min: float = 1.0
@@ -56,8 +57,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_cert: str | None = None  # of a server, with tls_key
     tls_key: str | None = None
     tls_ca: str | None = None  # authorities that an agent trusts, in place of the system's
-    server: str | None = None  # of an agent: ws://host:port, several with commas
+    server: str | None = None  # of an agent: wss://host:port, several with commas
     token: str | None = None  # of an agent
+    token_file: str | None = None  # the file with it, in place of token; -: the standard input
     clock_offset: float = 0.0  # added to this machine's clock, to try a wrong one
     skew_limit: float = DEFAULT_LIMIT  # how wrong the clock of an agent's machine may be without a warning
     stop_patience: float = 10.0  # for running attempts to end when the process stops
@@ -68,11 +70,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _DURATIONS = {
     *("poll", "lead", "lead_min", "lead_max", "lease", "skew_limit", "stop_patience", "keep_succeeded", "keep_failed"),
 }
-_LISTS = {"http_allow", "run_as", "allow_commands"}
+_LISTS = {"http_allow", "run_as", "allow_commands", "allow_env"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
     *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "WARM"),
-    *("ARGS", "ATTEMPT", "FIRE_AT", "HEALTH_CHECK", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
+    *("ARGS", "ATTEMPT", "FIRE_AT", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")
@@ -83,18 +85,21 @@ _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "le
 def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None) -> Settings:
     """The settings in force. `overrides` come from flags; a None among them means: not given."""
     environment = os.environ if environment is None else environment
-    given = _from_file(environment)
-    for name in Settings.__struct_fields__:
-        value = environment.get(f"MAINSPRING_{name.upper()}")
-        if value:
-            given[name] = value
+    variables = {name: environment.get(f"MAINSPRING_{name.upper()}") for name in Settings.__struct_fields__}
+    given = _over(_from_file(environment), {name: value for name, value in variables.items() if value})
     _warn_of_unknown(environment)
     chosen = {name: value for name, value in (overrides or {}).items() if value is not None}
     if "data_directory" in chosen and "dsn" not in chosen:
         given.pop("dsn", None)  # a directory asks for the embedded PostgreSQL in it
-    given |= chosen
-    settings = _convert(given)
+    settings = _convert(_over(given, chosen))
     return settings if settings.agent_name else msgspec.structs.replace(settings, agent_name=socket.gethostname())
+
+
+def _over(given: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    """`chosen` overrides `given`; a token in one of its two forms also overrides the other form."""
+    forms = {"token", "token_file"}
+    overridden = forms if forms & chosen.keys() else set()
+    return {name: value for name, value in given.items() if name not in overridden} | chosen
 
 
 _warned: set[str] = set()  # once per process
@@ -150,6 +155,8 @@ def _convert(given: dict[str, Any]) -> Settings:
         raise ValidationError(f"{name}: {given.get(name)!r}; {advice}", field=name) from None
     if settings.dsn is not None and not check_text(settings.dsn, field="dsn"):
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
+    if settings.token is not None and settings.token_file is not None:
+        raise ValidationError("token, token_file: give one of them", field="token_file")
     if "\x00" in (settings.data_directory or ""):
         raise ValidationError("data_directory: holds a NUL character", field="data_directory")
     _check_names(settings)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -45,6 +47,23 @@ class Recording:
 
 def python(script: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", script)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """All of them are taken."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 2, hard))
+    hogs = []
+    try:
+        with suppress(OSError):
+            while True:
+                hogs.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for hog in hogs:
+            os.close(hog)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

@@ -226,3 +226,25 @@ def test_python_m_mainspring_tells_its_exit_code() -> None:
     line = [sys.executable, "-m", "mainspring", "schedule", "preview", "*/0 * * * *"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
+
+
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+module = sys.argv[1]
+sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = [module, "--help"]
+runpy.run_module("mainspring", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["mainspring.cli.main", "click", "mainspring.cli.tasks.tasks"])
+def test_ctrl_c_during_the_imports_ends_without_a_traceback(module: str) -> None:
+    line = [sys.executable, "-c", INTERRUPTED_IMPORT, module]
+    done = subprocess.run(line, env=os.environ | BARE, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

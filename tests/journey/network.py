@@ -136,6 +136,7 @@ class Network:
         """Connected to the first of these URLs that lets it in. `clock_offset=30` gives it a wrong wall clock."""
         name = name or f"agent-{len(self.agents) + 1}"
         arguments = ["agent", "--server", ",".join(servers), "--name", name, "--slots", str(slots), "--app", APP]
+        arguments.append("--without-tls")  # a server on a host of its own is another machine
         agent = await self._start(arguments, {"token": await self.token(), **settings}, host)
         self.agents.append(agent)
         return agent

@@ -44,11 +44,20 @@ def test_a_handler_on_an_agent_enqueues_into_the_database_of_its_server(
     bare |= {"HOME": str(home), "XDG_DATA_HOME": str(home)}
     options = {"cwd": tmp_path, "env": bare}
     token = mainspring("token", "create", "test", "--dsn", dsn).stdout.strip()
+    secret = tmp_path / "token"
+    secret.write_text(f"{token}\n")
     serve = ["server", "--app", "shop:app", "--listen", "127.0.0.1:0", "--dsn", dsn, "--json"]
     with running(*serve, cwd=tmp_path) as server:
-        agent = ["agent", "--app", "shop:app", "--server", server.ready()["url"], "--token", token, "--json"]
-        with running(*agent, *(["--dsn", dsn] if has_dsn else []), **options) as far:
+        agent = ["agent", "--app", "shop:app", "--server", server.ready()["url"], "--json"]
+        ways = ["--token", token, "--dsn", dsn] if has_dsn else ["--token-file", str(secret)]
+        with running(*agent, *ways, **options) as far:
             far.ready()
+            assert any("--token-file" in note for note in far.notes) == has_dsn, "a token that ps shows needs a warning"
+            shown = Path(f"/proc/{far.child.pid}")
+            if shown.exists():
+                assert token not in (shown / "cmdline").read_text()
+            if shown.exists() and os.geteuid() == 0:  # any other user may not even open it
+                assert (shown / "environ").read_bytes().strip(b"\0") == b""
             for job in ("order", "sync_order"):
                 done = mainspring("task", "submit", job, "--arg", "number=21", "--wait", "--dsn", dsn)
                 assert done.returncode == 0, done.stderr

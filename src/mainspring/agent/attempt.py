@@ -6,6 +6,7 @@ Next: agent/run/runner.py
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
@@ -108,12 +109,21 @@ class AttemptFailed(Exception):
         self.retry_after = retry_after
 
 
+class Exhausted(Exception):
+    """The agent has no descriptor, process or memory left to start the attempt. Nothing of it has run: it is given
+    back, at no cost."""
+
+
+# Of the machine or the agent, whatever the job is.
+EXHAUSTED = frozenset([errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS])
+
+
 class Executor(Protocol):
     def prepare(self, attempt: Attempt) -> None:
         """Do ahead of time what need not wait for the instant, which is `attempt.lead` seconds away."""
 
     async def run(self, attempt: Attempt) -> str | None:
-        """Run the attempt; returns its result as JSON. Raises AttemptFailed, or a `Control` of the handler.
+        """Run the attempt; returns its result as JSON. Raises AttemptFailed, Exhausted, or a `Control` of the handler.
 
         When cancelled: stop what runs, wait until it has ended, then let CancelledError propagate.
         """

@@ -171,7 +171,9 @@ class Executors:
         self._database = None if database is None else database.for_handlers()
         transactions = None if self._database is None else _transactions(self._database)
         self._python = PythonExecutor(handlers, transactions, settings.threads)
-        self._command = CommandExecutor(run_as=settings.run_as, allow_commands=settings.allow_commands)
+        self._command = CommandExecutor(
+            run_as=settings.run_as, allow_commands=settings.allow_commands, allow_env=settings.allow_env
+        )
         self.hold_until = self._command.hold_until
         self._http = HttpExecutor(allow=settings.http_allow)
         self.by_kind: dict[type[Run], Executor] = {Python: self._python, Command: self._command, Http: self._http}

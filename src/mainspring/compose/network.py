@@ -9,9 +9,11 @@ import asyncio
 import ipaddress
 import re
 import ssl
+import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, closing
 from typing import Any
+from urllib.parse import urlsplit
 
 from mainspring.agent.connection.connector import Connector, server_urls
 from mainspring.agent.executors.python import Handler
@@ -29,6 +31,7 @@ from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
 
+LONGEST_TOKEN_LINE = 1000
 _TOKEN = re.compile(r"[!-~]{1,500}")
 
 
@@ -75,22 +78,22 @@ async def serving(
 class RemoteAgent:
     """An agent that connects to servers elsewhere. `database` is for its handlers; None without a DSN."""
 
-    def __init__(self, settings: Settings, handlers: Mapping[str, Handler], app: str | None) -> None:
+    def __init__(
+        self, settings: Settings, handlers: Mapping[str, Handler], app: str | None, *, without_tls: bool = False
+    ) -> None:
         if settings.server is None:
             raise ValidationError(
-                "server: which one? Give --server ws://host:7070, or MAINSPRING_SERVER", field="server"
+                "server: which one? Give --server wss://host:7070, or MAINSPRING_SERVER", field="server"
             )
-        if settings.token is None:
-            raise ValidationError(
-                "token: give --token or MAINSPRING_TOKEN; `mainspring token create NAME` makes one", field="token"
-            )
-        if not _TOKEN.fullmatch(settings.token):
-            raise ValidationError("token: not one of ours; `mainspring token create NAME` makes one", field="token")
+        urls = server_urls(settings.server)
+        if not without_tls:
+            _check_private(urls)
+        token = _token(settings)
         self._settings = settings
         labels = settings.labels if app is None else {**settings.labels, "app": app}
         self.database = None if settings.dsn is None else Database(settings.dsn)
         self._executors = Executors(settings, self.database, handlers)
-        connector = Connector(server_urls(settings.server), settings.token, agent_tls(settings))
+        connector = Connector(urls, token, agent_tls(settings))
         self.agent = make_agent(settings, labels, self._executors, connector)
         self._without_database = without_database()
         self._running: asyncio.Task[None]
@@ -128,6 +131,43 @@ class RemoteAgent:
         if self.database is not None:
             await self.database.close()
         self._without_database.__exit__(None, None, None)
+
+
+def _check_private(urls: list[str]) -> None:
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme == "ws" and not is_loopback(parts.hostname or ""):
+            raise ValidationError(
+                f"server: {parts.netloc} is another machine, and the token would pass in plain text; write"
+                f" wss://{parts.netloc}, with a server that has --tls-cert, or give --without-tls if the network is"
+                " yours",
+                field="server",
+            )
+
+
+def _token(settings: Settings) -> str:
+    token, field = settings.token, "token"
+    if settings.token_file is not None:
+        token, field = _read_token(settings.token_file), "token_file"
+    if token is None:
+        raise ValidationError(
+            "token: give --token-file or MAINSPRING_TOKEN; `mainspring token create NAME` makes one", field="token"
+        )
+    if not _TOKEN.fullmatch(token):
+        raise ValidationError(f"{field}: not one of ours; `mainspring token create NAME` makes one", field=field)
+    return token
+
+
+def _read_token(file: str) -> str:
+    """The first line of a file, or of the standard input."""
+    try:
+        if file == "-":
+            return sys.stdin.readline(LONGEST_TOKEN_LINE).strip()
+        with open(file, encoding="utf-8") as source:
+            return source.readline(LONGEST_TOKEN_LINE).strip()
+    except (OSError, ValueError) as error:  # also a NUL in its name, or what is not UTF-8
+        reason = getattr(error, "strerror", None) or error
+        raise ValidationError(f"token_file: {file!r} cannot be read: {reason}", field="token_file") from None
 
 
 def address(text: str) -> tuple[str, int]:

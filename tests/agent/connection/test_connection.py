@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.agent.commands import no_descriptors
 from tests.conftest import eventually
 
 from mainspring.agent import attempt as base
 from mainspring.agent.agent import Agent
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.connection import ServerConnection
-from mainspring.model.messages import AgentMessage, Armed, Dispatch, Hello, ServerMessage, Welcome
+from mainspring.model.messages import AgentMessage, Armed, Configure, Dispatch, Hello, ServerMessage, Welcome
 from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.wire.channel import Channel, memory_pair
 from mainspring.wire.link import Link
@@ -60,6 +61,36 @@ async def bench() -> AsyncIterator[Bench]:
     await asyncio.wait([running])
     bench.agent.runner.close()
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan"), 1e18, -1.0])
+async def test_times_that_make_no_sense_end_the_task_or_the_connection_and_never_the_agent(
+    bench: Bench, bad: float
+) -> None:
+    job = Job(1, "job", 1, 1, Definition(Python("job")))
+    armed = [Armed(1, 10, 1, 1, bad, "{}"), Armed(2, 20, 1, 1, 1.0, "{}", plan_time=bad), Armed(3, 30, 1, 1, 1.0, "{}")]
+    await bench.server.send([Dispatch([job], armed, 7)])
+
+    async def last() -> bool:
+        return 3 in bench.executor.began
+
+    await eventually(last)
+    assert bench.executor.began == [3]
+    timer = bench.agent.timers.at(bad, lambda _: None)  # as of a job with a grace that makes no sense
+    bench.agent.timers.disarm(timer)
+    for message in (Configure(bad, 1.0, 0.0), Configure(15.0, bad, 0.0), Welcome(session=7, lease=bad, now=1.0)):
+        ours, theirs = memory_pair()
+        connection = ServerConnection(bench.agent, ours)
+        server: Link[ServerMessage, AgentMessage] = Link(theirs)
+        running = asyncio.create_task(connection.run())
+        await server.send([message])
+        async with asyncio.timeout(5):
+            await running  # closed, and raises nothing
+
+
+async def test_an_agent_without_descriptors_keeps_its_session(bench: Bench) -> None:
+    with no_descriptors():
+        await bench.connection._beat()
 
 
 async def test_a_dispatch_for_a_session_that_the_agent_has_given_up_runs_nothing(bench: Bench) -> None:

@@ -42,3 +42,31 @@ def test_a_server_that_closes_connections_at_once_is_one_that_cannot_be_reached(
                 await connector(None)
 
     uvloop.run(dial())
+
+
+@pytest.fixture
+def redirecting() -> Iterator[tuple[int, list[bytes]]]:
+    """A port that redirects each request to a place that is no URL, and what it was asked."""
+    asked: list[bytes] = []
+
+    def answer(server: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                with client:
+                    asked.append(client.recv(65_536))
+                    client.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        yield server.getsockname()[1], asked
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+async def test_a_redirect_is_not_followed_wherever_it_leads(redirecting: tuple[int, list[bytes]]) -> None:
+    port, asked = redirecting
+    with pytest.raises(ChannelClosed, match="302"):
+        await Connector([f"ws://127.0.0.1:{port}/agent"], "token")(None)
+    assert len(asked) == 1

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from tests.agent.commands import DEADLINE, Make, Recording, alive, eventually, python
+from tests.agent.commands import DEADLINE, Make, Recording, alive, eventually, no_descriptors, python
 
-from mainspring.agent.attempt import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed, Exhausted
 from mainspring.agent.executors.capture import PIECE
 from mainspring.agent.executors.command import CommandExecutor
 from mainspring.agent.executors.program import INHERITED
+from mainspring.model.tasks.jobs import ProcessLimits
 from mainspring.wire.clock import boottime
 
 
@@ -402,26 +403,39 @@ async def test_no_descriptor_is_left_open(executor: CommandExecutor, attempt_of:
     assert len(os.listdir("/dev/fd")) == before
 
 
-async def test_running_out_of_descriptors_fails_this_attempt_and_not_for_good(
-    executor: CommandExecutor, attempt_of: Make
+@pytest.mark.parametrize("guardian", ["a guardian", "none yet"])
+async def test_an_attempt_that_finds_no_descriptors_has_not_run_and_is_no_failure(
+    executor: CommandExecutor, attempt_of: Make, guardian: str
 ) -> None:
-    await executor.run(attempt_of("true"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 2, hard))
-    hogs = []
-    try:
-        with suppress(OSError):
-            while True:
-                hogs.append(os.open(os.devnull, os.O_RDONLY))
-        os.close(hogs.pop())
-        with pytest.raises(AttemptFailed, match="Too many open files") as failed:
-            await executor.run(attempt_of("true"))
-    finally:
-        for hog in hogs:
-            os.close(hog)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert (failed.value.code, failed.value.final) == ("not_startable", False)
+    if guardian == "a guardian":
+        await executor.run(attempt_of("true"))
+    with no_descriptors():
+        for spec in ({}, {"limits": ProcessLimits(memory=1 << 30)}):
+            attempt = attempt_of("true", **spec)
+            executor.prepare(attempt)  # which raises nothing either
+            with pytest.raises(Exhausted, match="Too many open files"):
+                await executor.run(attempt)
     assert await executor.run(attempt_of("true"))
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="counts the descriptors of the guardian")
+async def test_a_guardian_without_descriptors_gives_the_start_back_and_lives(
+    executor: CommandExecutor, attempt_of: Make, recording: Recording
+) -> None:
+    running = asyncio.create_task(executor.run(attempt_of("echo $PPID; exec sleep 60", shell=True, grace=0.0)))
+    await eventually(lambda: recording.bytes(1).endswith(b"\n"))
+    guardian = int(recording.bytes(1))
+    soft, hard = resource.prlimit(guardian, resource.RLIMIT_NOFILE)
+    for room in range(6):  # for some of the descriptors of a start, then for those that starting it takes
+        lowest = len(os.listdir(f"/proc/{guardian}/fd")) + room
+        resource.prlimit(guardian, resource.RLIMIT_NOFILE, (lowest, hard))
+        with suppress(Exhausted):
+            await executor.run(attempt_of("true"))
+            assert room > 1, "two descriptors are its output"
+        assert not running.done()
+    resource.prlimit(guardian, resource.RLIMIT_NOFILE, (soft, hard))
+    assert await executor.run(attempt_of("true"))
+    await cancel(running)
 
 
 async def test_when_the_guardian_is_killed_its_commands_die_and_the_next_get_another(

@@ -14,6 +14,7 @@ from tests.agent.commands import DEADLINE, Make, Recording, eventually
 
 from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.command import CommandExecutor
+from mainspring.errors import ValidationError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs commands as another user")
 USER = "nobody"
@@ -153,29 +154,112 @@ async def test_a_job_s_own_path_finds_no_other_program_of_an_allowed_name(
 ) -> None:
     script_at(tmp_path / "echo")
     script_at(tmp_path / "unheard-of")
-    executor = CommandExecutor(allow_commands=["echo", "unheard-of"])
+    executor = CommandExecutor(allow_commands=["echo", "unheard-of"], allow_env=["PATH"])
     env = {"PATH": str(tmp_path)}
     await executor.run(attempt_of("echo", "real", env=env))
     assert recording.bytes(1) == b"real\n"
     assert (await refusal(executor, attempt_of("unheard-of", env=env)))[0] == "not_startable"
 
 
-async def test_a_job_s_own_path_finds_no_other_interpreter_of_an_allowed_script(
+async def test_the_agent_s_path_finds_nothing_in_the_job_s_directory(
+    attempt_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script_at(tmp_path / "unheard-of")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
+    executor = CommandExecutor(allow_commands=["unheard-of"])
+    assert (await refusal(executor, attempt_of("unheard-of", cwd=str(tmp_path))))[0] == "not_startable"
+
+
+@pytest.mark.parametrize("pattern", ["jobs/*", "./jobs/*", "*/jobs/*"])
+def test_a_pattern_with_a_slash_begins_at_the_root(pattern: str) -> None:
+    """Else it would match /tmp/evil/jobs/x."""
+    with pytest.raises(ValidationError, match="allow_commands"):
+        CommandExecutor(allow_commands=[pattern])
+
+
+async def test_a_path_is_judged_by_where_it_really_is(attempt_of: Make, recording: Recording, tmp_path: Path) -> None:
+    jobs, evil = tmp_path / "jobs", tmp_path / "evil"
+    script_at(jobs / "good", "#!/bin/sh\necho good\n")
+    script_at(evil / "jobs" / "bad", "#!/bin/sh\necho bad\n")
+    script_at(evil / "good", "#!/bin/sh\necho bad\n")
+    (evil / "in").symlink_to(jobs)  # a way into the directory is fine
+    (jobs / "out").symlink_to(evil)
+    (jobs / "link").symlink_to(evil / "good")
+    (jobs / "alias").symlink_to(jobs / "good")
+    executor = CommandExecutor(allow_commands=[f"{tmp_path}/jobs/*"])
+    for path in (f"{evil}/in/good", f"{jobs}/out/../jobs/good", f"{jobs}/alias"):
+        await executor.run(attempt_of(path))
+    assert recording.bytes(1) == b"good\n" * 3
+    for path in (f"{evil}/jobs/bad", f"{jobs}/out/good", f"{jobs}/link", f"{jobs}/../evil/good"):
+        code, message = await refusal(executor, attempt_of(path))
+        assert (code, "allow_commands" in message) == ("command_refused", True)
+    assert recording.bytes(1) == b"good\n" * 3
+
+
+async def test_a_link_that_the_list_names_may_lead_anywhere_and_keeps_its_name(
     attempt_of: Make, recording: Recording, tmp_path: Path
 ) -> None:
-    script_at(tmp_path / "other" / "cat", "#!/bin/sh\necho other\n")
-    script = script_at(tmp_path / "script", "#!/usr/bin/env cat\nreal\n")
+    """busybox is many programs by its links: the one that is named is allowed, the others are not."""
+    (tmp_path / "named").symlink_to(sys.executable)
+    (tmp_path / "other").symlink_to(sys.executable)
+    executor = CommandExecutor(allow_commands=[f"{tmp_path}/named"])
+    await executor.run(attempt_of(f"{tmp_path}/named", "-c", "import sys; print(sys.orig_argv[0])"))
+    assert recording.bytes(1).decode() == f"{tmp_path}/named\n"
+    assert (await refusal(executor, attempt_of(f"{tmp_path}/other", "-c", "")))[0] == "command_refused"
+
+
+ATTACKS = {
+    "a prompt that is a command": ("/bin/bash", {"SHELLOPTS": "xtrace", "PS4": "$(touch {mark})"}, ":"),
+    "a file that bash reads": ("/bin/bash", {"BASH_ENV": "{evil}/rc"}, ":"),
+    "a file that sh reads": ("/bin/sh -i", {"ENV": "{evil}/rc"}, ":"),
+    "a function of bash": ("/bin/bash", {"BASH_FUNC_sleep%%": "() { touch {mark}; }"}, "sleep 0"),
+    "a module of perl": ("/usr/bin/perl", {"PERLLIB": "{evil}"}, "use strict;"),
+    "a home with a .pth file": (sys.executable, {"HOME": "{evil}"}, "pass"),
+    "a path with another program": ("/bin/sh", {"PATH": "{evil}"}, "date"),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+async def test_no_variable_makes_an_allowed_script_run_other_code(
+    attempt_of: Make, tmp_path: Path, attack: tuple[str, dict[str, str], str]
+) -> None:
+    interpreter, variables, text = attack
+    evil, mark = tmp_path / "evil", tmp_path / "mark"
+    site = evil / ".local" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    script_at(evil / "rc", f"touch {mark}\n")
+    script_at(evil / "date", f"#!/bin/sh\n/bin/touch {mark}\n")
+    script_at(evil / "strict.pm", f"system('touch {mark}'); 1;\n")
+    script_at(site / "x.pth", f"import os; os.system('touch {mark}')\n")
+    script = script_at(tmp_path / "script", f"#!{interpreter}\n{text}\n")
+    env = {name: value.replace("{mark}", str(mark)).replace("{evil}", str(evil)) for name, value in variables.items()}
     executor = CommandExecutor(allow_commands=[script])
-    await executor.run(attempt_of(script, env={"PATH": str(tmp_path / "other")}))
-    assert recording.bytes(1).endswith(b"\nreal\n")
-    await executor.close()
+    code, message = await refusal(executor, attempt_of(script, env=env))
+    assert (code, f"add {next(iter(env))} to the agent's setting allow_env" in message) == ("command_refused", True)
+    assert not mark.exists()
 
 
-@pytest.mark.parametrize("variable", ["LD_PRELOAD", "PYTHONPATH", "BASH_ENV", "PERL5OPT", "NODE_OPTIONS", "GCONV_PATH"])
-async def test_variables_that_load_other_code_are_refused_with_a_list(attempt_of: Make, variable: str) -> None:
-    executor = CommandExecutor(allow_commands=["true"])
-    code, message = await refusal(executor, attempt_of("true", env={variable: "/tmp/other"}))
-    assert (code, variable in message) == ("command_refused", True)
+async def test_variables_that_the_agent_lists_reach_the_command(attempt_of: Make, recording: Recording) -> None:
+    executor = CommandExecutor(allow_commands=["printenv"], allow_env=["SHOP_*", "DAY"])
+    await executor.run(attempt_of("printenv", "SHOP_NAME", "DAY", env={"SHOP_NAME": "corner", "DAY": "Monday"}))
+    assert recording.bytes(1) == b"corner\nMonday\n"
+    code, message = await refusal(executor, attempt_of("printenv", env={"SHOP_NAME": "x", "MY_SHOP_NAME": "y"}))
+    assert (code, "MY_SHOP_NAME" in message) == ("command_refused", True)
+
+
+async def test_an_allowed_script_imports_nothing_that_its_job_names(
+    attempt_of: Make, recording: Recording, tmp_path: Path
+) -> None:
+    script = script_at(tmp_path / "script.py", "import sys; print('this' in sys.modules)")
+    for allowed, imported in ((script, b"False\n"), (sys.executable, b"True\n")):
+        executor = CommandExecutor(allow_commands=[allowed])
+        attempt = attempt_of(script, python=True, warm=("this",))
+        attempt.lead = 0.4
+        executor.prepare(attempt)
+        await eventually(lambda: recording.processes() != [])  # started ahead
+        await executor.run(attempt)
+        assert recording.bytes(1).endswith(imported)
+        await executor.close()
 
 
 async def test_a_shell_needs_to_be_in_the_list(attempt_of: Make) -> None:

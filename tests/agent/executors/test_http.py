@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import uvloop
 from aiohttp import web
+from tests.agent.commands import no_descriptors
 from tests.conftest import Eventually
 
-from mainspring.agent.attempt import Attempt, AttemptFailed
+from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted
 from mainspring.agent.executors import http_client
 from mainspring.agent.executors.http import HttpExecutor
 from mainspring.agent.executors.http_body import EXCERPT, HEAD
@@ -148,6 +149,18 @@ async def failure_of(executor: HttpExecutor, attempt: Attempt) -> AttemptFailed:
     with pytest.raises(AttemptFailed) as caught:
         await executor.run(attempt)
     return caught.value
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "shop.example"])
+async def test_a_request_for_which_there_is_no_descriptor_was_not_sent_and_is_no_failure(
+    server: Server, executor: HttpExecutor, call: Call, host: str
+) -> None:
+    server.on("/ping")
+    await executor._client.get()  # it is loaded; a request would leave descriptors that become free meanwhile
+    with no_descriptors(), pytest.raises(Exhausted):
+        await executor.run(call(server.url("/ping", host)))
+    assert server.requests == []
+    await result_of(executor, call(server.url("/ping", host)))
 
 
 @contextmanager
@@ -432,7 +445,8 @@ async def test_only_so_many_redirects_are_followed(server: Server, executor: Htt
 
 
 @pytest.mark.parametrize(
-    "location", ["ftp://127.0.0.1/", "file:///etc/passwd", "http://me:pw@127.0.0.1/", "http://a%2eb/"]
+    "location",
+    ["ftp://127.0.0.1/", "file:///etc/passwd", "http://me:pw@127.0.0.1/", "http://a%2eb/", "http://[", "//[::"],
 )
 async def test_a_redirect_to_what_is_no_plain_url_is_not_followed(
     server: Server, executor: HttpExecutor, call: Call, location: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -172,6 +173,21 @@ def test_kill_9_of_the_agent_kills_a_daemon_that_left_its_group_and_its_variable
     agent.kill()
     assert eventually(lambda: not alive(guardian))
     assert session(pid) == []
+
+
+def test_kill_9_of_the_agent_kills_what_hops_from_process_to_process(agent_running: Start, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    hop = "import os\nos.write(9, b'x')\nwhile True:\n os.fork() and os._exit(0)\n os.setsid()"
+    agent = agent_running(f'exec 9>{held}; setsid env -i {sys.executable} -I -S -c "{hop}" & echo $$; sleep 60')
+    guardian = parent(agent.printed_pids(1)[0])  # the FIFO has a writer by now
+    assert select.select([reader], [], [], DEADLINE)[0]
+    assert os.read(reader, 9) == b"x"
+    agent.kill()
+    assert eventually(lambda: not alive(guardian))
+    assert os.read(reader, 9) == b""  # no process holds the writing end; else it would block
+    os.close(reader)
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.01, 0.03, 0.07])

@@ -149,7 +149,7 @@ async def test_a_command_is_well_if_it_exits_with_0(attempt: Attempt, executor: 
 async def test_a_check_that_ends_leaves_its_daemon_alone(
     attempt: Attempt, executor: CommandExecutor, tmp_path: Path
 ) -> None:
-    """Also one that left its process group: it has the same variables, but for the check's own."""
+    """Also one that left its process group: it carries the mark of the daemon, not of the check."""
     escape = f"(os.fork() and os._exit(0), os.setsid(), open('{tmp_path}/pid', 'w').write(str(os.getpid())))"
     script = f"import os, time; os.fork() or {escape}; time.sleep(1000)"
     job = Job(1, "stand", 1, 1, Definition(Command((sys.executable, "-c", script)), grace=0.1))

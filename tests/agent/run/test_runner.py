@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import eventually
 
 from mainspring.agent import attempt as base
-from mainspring.agent.attempt import Attempt, AttemptFailed
+from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
 from mainspring.agent.run.runner import REFUSE_AFTER, Runner, TokenFilter
@@ -21,6 +21,7 @@ from mainspring.model.messages import Armed, AttemptId, Ending, Finished, Refuse
 from mainspring.model.tasks.jobs import Definition, Health, Job, Python
 from mainspring.model.tasks.payload import MAX_ERROR
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.wire.clock import Clock, boottime
 
 Act = Callable[[Attempt], Awaitable[str | None]]
@@ -312,6 +313,17 @@ async def test_a_fault_of_the_executor_ends_the_attempt_too(bench: Bench) -> Non
     assert ending.state is TaskState.FAILED
     assert "no more processes" in (ending.error or "")
     assert bench.runner.running == 0
+
+
+async def test_an_attempt_that_the_agent_cannot_start_is_given_back_at_no_cost(bench: Bench) -> None:
+    bench.executor.will(1, raising(Exhausted("no descriptors")))
+    bench.arm(1, delivery="at_most_once")
+    await bench.until(bench.runner.empty.is_set)
+    [ending] = bench.endings()
+    assert (ending.state, ending.code, ending.error) == (TaskState.SKIPPED, "exhausted", "no descriptors")
+    verdict = after_attempt(Definition(Python("job"), delivery="at_most_once"), ending, 0.5)
+    assert isinstance(verdict, Again)
+    assert (verdict.costs, verdict.delay > 0.0) == (False, True)
 
 
 async def test_an_attempt_that_cannot_be_prepared_ends_and_harms_no_other(bench: Bench) -> None:

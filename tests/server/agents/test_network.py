@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 import shutil
 import socket
 import ssl
@@ -216,6 +217,32 @@ async def test_an_address_that_others_reach_needs_tls_or_the_word(dsn: str, data
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("server", ["ws://10.0.0.1:7070", "db.example:7070", "http://[fe80::1]:7070", "wss://a,ws://b"])
+async def test_an_agent_sends_its_token_to_another_machine_in_plain_text_only_when_asked_to(
+    dsn: str, server: str
+) -> None:
+    given = settings(dsn, server=server, token="ms_secret")
+    with pytest.raises(ValidationError, match="--without-tls"):
+        RemoteAgent(given, {}, None)
+    RemoteAgent(given, {}, None, without_tls=True)
+    for private in ("127.0.0.1:7070", "ws://[::1]:7070", "http://localhost:7070", "wss://db.example"):
+        RemoteAgent(settings(dsn, server=private, token="ms_secret"), {}, None)
+
+
+async def test_a_token_comes_from_a_file_or_standard_input(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, local = tmp_path / "token", "ws://127.0.0.1:7070"
+    file.write_text("ms_secret\nand more\n")
+    RemoteAgent(settings(dsn, server=local, token_file=str(file)), {}, None)
+    monkeypatch.setattr("sys.stdin", io.StringIO("ms_secret\n"))
+    RemoteAgent(settings(dsn, server=local, token_file="-"), {}, None)
+    file.write_text("two words\n")
+    for wrong in (str(file), str(tmp_path), str(tmp_path / "none"), "-"):
+        with pytest.raises(ValidationError, match="token_file"):
+            RemoteAgent(settings(dsn, server=local, token_file=wrong), {}, None)
+
+
 async def test_who_cannot_listen_is_no_server_and_moves_no_segments(
     dsn: str, database: Database, conn: Connection
 ) -> None:
@@ -260,7 +287,7 @@ def test_servers_can_be_named_in_several_ways() -> None:
     assert server_urls("a:1, ws://b:2,https://c,wss://[::1]:3") == [
         "ws://a:1/agent", "ws://b:2/agent", "wss://c/agent", "wss://[::1]:3/agent",
     ]  # fmt: skip
-    for wrong in ("", " , ", "ftp://a", "ws://", "ws://a:port", "ws://user:pw@a"):
+    for wrong in ("", " , ", "ftp://a", "ws://", "ws://a:port", "ws://user:pw@a", "ws://[", "["):
         with pytest.raises(ValidationError):
             server_urls(wrong)
 

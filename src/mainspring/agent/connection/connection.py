@@ -16,6 +16,7 @@ import psutil
 
 from mainspring.agent.connection.outbox import weight
 from mainspring.agent.connection.send_window import SendWindow
+from mainspring.agent.timing.timers import LATEST
 from mainspring.errors import AccessDenied
 from mainspring.model.messages import (
     AgentMessage,
@@ -44,6 +45,14 @@ WELCOME_WITHIN = 20.0  # seconds
 FIRST_BEATS, FIRST_BEAT_EVERY = 8, 0.03  # to measure the clock before the first task is due
 
 
+def check_times(message: ServerMessage) -> None:
+    """Raises ChannelClosed for a lease or a time that makes no sense, NaN among them: try another server."""
+    match message:
+        case Configure(lease, now) | Welcome(lease=lease, now=now):
+            if not 0.0 < lease < LATEST or not 0.0 <= now < LATEST:
+                raise ChannelClosed(f"the server sent a lease of {lease} s and the time {now}; connecting again")
+
+
 class ServerConnection:
     def __init__(self, agent: Agent, channel: Channel[AgentMessage, ServerMessage]) -> None:
         self._agent = agent
@@ -54,6 +63,7 @@ class ServerConnection:
         self._session = 0  # its number, from the welcome on
         self._hello_at = self._heard_at = boottime()
         self._welcome = asyncio.Event()
+        self._load = 0.0, 0.0  # CPU and memory in use on the whole machine, 0 to 1
 
     async def run(self) -> None:
         """Until the connection closes, or the server falls silent."""
@@ -80,6 +90,7 @@ class ServerConnection:
                 sequence, messages = await self.link.receive()
                 self._heard_at = boottime()
                 for message in messages:
+                    check_times(message)
                     self._handle(message)
                 if sequence:
                     self.link.settle_later(sequence)
@@ -180,8 +191,9 @@ class ServerConnection:
 
     async def _beat(self) -> None:
         clock, runner = self._agent.clock, self._agent.runner
-        cpu, memory = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100  # of the whole machine, 0 to 1
-        beat = Heartbeat(runner.running, boottime(), cpu, memory, clock.skew, clock.round_trip, runner.draining)
+        with suppress(OSError):  # no descriptor to read them: the last ones hold
+            self._load = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
+        beat = Heartbeat(runner.running, boottime(), *self._load, clock.skew, clock.round_trip, runner.draining)
         await self.link.send_unnumbered([beat])
 
     async def report_draining(self) -> None:

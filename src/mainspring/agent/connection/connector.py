@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import connect as _connect
 from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 
 from mainspring.errors import AccessDenied, ValidationError
@@ -26,12 +26,19 @@ DIAL_WITHIN = 5.0  # seconds
 _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 
 
+class connect(_connect):
+    """Follows no redirect: the agent speaks to the servers that it was given, and to no other."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
+
+
 def server_urls(text: str) -> list[str]:
     """The URLs of a list such as `ws://a:7070,wss://b`, also with http, https or only host:port."""
     urls = []
     for given in filter(None, (part.strip() for part in text.split(","))):
-        parts = urlsplit(given if "://" in given else f"ws://{given}")
         try:
+            parts = urlsplit(given if "://" in given else f"ws://{given}")
             scheme, port = _SCHEMES.get(parts.scheme), parts.port
         except ValueError:
             scheme = None

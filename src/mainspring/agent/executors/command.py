@@ -10,10 +10,12 @@ Next:   agent/executors/program.py
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Executor
+from mainspring.agent.attempt import EXHAUSTED, Attempt, AttemptFailed, Executor, Exhausted
 from mainspring.agent.executors.capture import HEAD, TAIL, Capture, OutputLimit
 from mainspring.agent.executors.command_policy import CommandPolicy
 from mainspring.agent.executors.prewarm import SOON, Prewarm, prewarmed
@@ -35,22 +37,23 @@ class CommandExecutor(Executor):
         tail: int = TAIL,
         run_as: Collection[str] = (),
         allow_commands: Collection[str] = (),
+        allow_env: Collection[str] = (),
     ) -> None:
         self._head = head
         self._tail = tail
-        self._policy = CommandPolicy(run_as, allow_commands)
+        self._policy = CommandPolicy(run_as, allow_commands, allow_env)
         self._open_files = _raise_open_files()
         self._guardian: GuardianProcess | None = None
         self._until: float | None = None
         self._running: dict[Attempt, Child] = {}
         self._paused: set[Attempt] = set()
         self._prewarms: set[Prewarm] = set()
-        self._checks = 0
 
     def prepare(self, attempt: Attempt) -> None:
         """Start the guardian, so that the first command does not wait for it; schedule the start of a prewarmed
         interpreter."""
-        self._living_guardian()
+        with suppress(OSError):  # no descriptors: the run tries again
+            self._living_guardian()
         if _command(attempt).python and attempt.lead > SOON:
             attempt.prepared = Prewarm(self._prewarms, lambda: self._start(attempt, prewarm=True), attempt.lead)
 
@@ -67,6 +70,9 @@ class CommandExecutor(Executor):
             exit_code = await self._exit_of(child, attempt)
         except OSError as error:
             program = program_of(attempt, _command(attempt)) if child is None else child.program
+            by_its_limit = error.errno == errno.ENOMEM and "memory" in program.limits  # then it would never start
+            if error.errno in EXHAUSTED and not by_its_limit:
+                raise Exhausted(f"cannot start {program.argv[0]!r}: {error.strerror}") from None
             raise not_startable(program, error) from None
         except GuardianLost as error:
             raise AttemptFailed("guardian_lost", str(error)) from None
@@ -101,13 +107,17 @@ class CommandExecutor(Executor):
         command = _command(attempt)
         program = await self._admitted(program_of(attempt, command), command)
         if prewarm:
-            program = prewarmed(program, command.warm)
+            # Modules are code as well: an agent that may run only certain scripts imports none ahead of them.
+            program = prewarmed(program, command.warm if self._policy.allows_interpreter() else ())
         return await self._living_guardian().spawn(program, self._capture(attempt))
 
     async def _admitted(self, program: Program, command: Command) -> Program:
-        if self._policy.concerns(command):
+        if not self._policy.concerns(command):
+            return program
+        try:
             return await asyncio.to_thread(self._policy.admit, program, command)
-        return program
+        except RuntimeError as error:  # the system starts no more threads
+            raise Exhausted(str(error)) from None
 
     def _capture(self, attempt: Attempt) -> Capture:
         if attempt.armed.daemon:
@@ -119,15 +129,11 @@ class CommandExecutor(Executor):
         run, argv = attempt.job.definition.run, health.argv
         asked = Command(argv, cwd=run.cwd, env=run.env, user=run.user) if isinstance(run, Command) else Command(argv)
         program = program_of(attempt, asked)
-        self._checks += 1
-        # Its own mark: when the check ends, the guardian kills what the check left behind, and not the daemon.
-        program.env["MAINSPRING_HEALTH_CHECK"] = str(self._checks)
-        program.marks.append(f"MAINSPRING_HEALTH_CHECK={self._checks}")
         capture = Capture(lambda _stream, _data: None, head=0, tail=0)
         try:
             child = await self._living_guardian().spawn(await self._admitted(program, asked), capture)
             exit_code = await _wait(child, lambda: 0.0)
-        except (OSError, GuardianLost, LeaseExpired, AttemptFailed) as error:
+        except (OSError, GuardianLost, LeaseExpired, AttemptFailed, Exhausted) as error:
             return f"{argv[0]} could not be run: {error}"
         return failure(exit_code, capture.stderr_tail, asked.limits).message if exit_code else None
 

@@ -1,6 +1,7 @@
 """CommandPolicy: which commands the agent's settings allow, and as which users. A job cannot widen it.
 
-The list of commands decides which program is started, and pins its path. It does not judge arguments.
+The list of commands decides which program is started, by its real path, and with which variables of the job. It does
+not judge arguments, the directory or stdin.
 Next: agent/executors/process.py
 """
 
@@ -13,32 +14,16 @@ import shutil
 import sys
 from collections.abc import Collection
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import PurePosixPath
 
 from mainspring.agent.attempt import AttemptFailed
 from mainspring.agent.executors.program import Program
+from mainspring.errors import ValidationError
 from mainspring.model.tasks.jobs import Command
 
-# Variables that make a program load other code: the loader, iconv, and interpreters, also of an allowed script.
-LOADS_CODE_PREFIXES = ("LD_", "PYTHON", "PERL5", "BASH_FUNC_")
-LOADS_CODE = frozenset(
-    [
-        "BASH_ENV",
-        "ENV",
-        "ZDOTDIR",
-        "GCONV_PATH",
-        "NODE_OPTIONS",
-        "NODE_PATH",
-        "RUBYOPT",
-        "RUBYLIB",
-        "PHPRC",
-        "PHP_INI_SCAN_DIR",
-        "JAVA_TOOL_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "_JAVA_OPTIONS",
-    ]
-)
+WILDCARDS = frozenset("*?[")
 OF_THE_AGENT = ("TMPDIR",)  # variables that another user must not inherit
 
 _user_refused = partial(AttemptFailed, "user_refused", final=True)
@@ -46,11 +31,22 @@ _command_refused = partial(AttemptFailed, "command_refused", final=True)
 
 
 class CommandPolicy:
-    """`run_as` are users; `allow_commands` are paths or names, with wildcards; an empty list allows every command."""
+    """`run_as` are users. `allow_commands` are paths or names, with wildcards; an empty list allows every command.
+    `allow_env` are the variables, with wildcards, that a job may set where there is a list of commands."""
 
-    def __init__(self, run_as: Collection[str] = (), allow_commands: Collection[str] = ()) -> None:
+    def __init__(
+        self, run_as: Collection[str] = (), allow_commands: Collection[str] = (), allow_env: Collection[str] = ()
+    ) -> None:
+        for pattern in allow_commands:
+            if "/" in pattern and not pattern.startswith("/"):
+                raise ValidationError(
+                    f"allow_commands: {pattern!r} is neither a name nor a whole path, and would match in every"
+                    f" directory; write the name alone, or the path from the root, such as /opt/{pattern}",
+                    field="allow_commands",
+                )
         self._run_as = run_as
         self._allowed = allow_commands
+        self._allow_env = allow_env
 
     def concerns(self, command: Command) -> bool:
         """Whether `admit` has something to check. It blocks on the file system and the user database."""
@@ -92,41 +88,79 @@ class CommandPolicy:
         )
 
     def _pinned(self, program: Program, command: Command) -> Program:
-        """Start the path that was checked: it is resolved here, not through the job's variables."""
-        for variable in command.env:
-            if variable.startswith(LOADS_CODE_PREFIXES) or variable in LOADS_CODE:
-                raise _command_refused(f"the variable {variable} can make any program run other code; leave it out")
-        if "PATH" in command.env:  # an allowed script would run other programs by it, and `env` another interpreter
-            program = replace(program, env=program.env | {"PATH": os.environ.get("PATH", os.defpath)})
+        """Start the file that was checked: it is found here, through nothing that the job can change."""
+        self._check_variables(command)
         if command.python:
             script = command.argv[0]
-            if script == "-m" or self._is_allowed(sys.executable, sys.executable):
-                self._check(sys.executable, sys.executable)
+            if self.allows_interpreter() or script == "-m":
+                self._check(sys.executable, _located(sys.executable, None))
                 return program
-            path = _absolute(script, program.cwd)
+            path = _located(script, program.cwd)
             self._check(script, path)
-            return replace(program, argv=[program.argv[0], path, *program.argv[2:]])
+            return replace(program, argv=[program.argv[0], os.path.realpath(path), *program.argv[2:]])
         given = program.argv[0]
-        path = shutil.which(given) or given if "/" not in given else _absolute(given, program.cwd)
+        path = _located(given, program.cwd) if "/" in given else _on_path(given)
         self._check(given, path)
         if "/" not in path:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-        return replace(program, argv=[path, *program.argv[1:]])
+        return replace(program, argv=[path, *program.argv[1:]], executable=os.path.realpath(path))
+
+    def _check_variables(self, command: Command) -> None:
+        """No list of dangerous variables is complete: what is not allowed is refused."""
+        for name in command.env:
+            if not any(fnmatchcase(name, pattern) for pattern in self._allow_env):
+                raise _command_refused(
+                    f"the job sets the variable {name}, which could make an allowed program run other code. An agent"
+                    " with allow_commands takes only the variables of its setting allow_env: leave it out, or add"
+                    f" {name} to the agent's setting allow_env"
+                )
+
+    def allows_interpreter(self) -> bool:
+        """Whether Python may run any script and import any module."""
+        return not self._allowed or self._is_allowed(sys.executable, _located(sys.executable, None))
 
     def _check(self, given: str, path: str) -> None:
         if not self._is_allowed(given, path):
+            real = os.path.realpath(path) if "/" in path else path
+            leads_to = "" if real == path else f", which is {real}"
             raise _command_refused(
-                f"this agent does not run {path}; to allow it, add it to the agent's setting allow_commands"
+                f"this agent does not run {path}{leads_to}; to allow it, add {real} to the agent's setting"
+                " allow_commands"
             )
 
     def _is_allowed(self, given: str, path: str) -> bool:
-        """A pattern with a slash matches whole paths; one without matches programs named without a path."""
-        return any(
-            PurePosixPath(path if "/" in pattern else given).match(pattern)
-            for pattern in self._allowed
-            if "/" in pattern or "/" not in given
+        """A pattern with a slash matches the whole path, one without a program that is called by its name.
+
+        A path is judged as it is called and as what it leads to, so that a link in an allowed directory does not allow
+        what is elsewhere. A link that the list names without a wildcard may lead anywhere: it is the operator's."""
+        if "/" not in given and any(fnmatchcase(given, pattern) for pattern in self._allowed if "/" not in pattern):
+            return True
+        patterns = [_resolved(pattern) for pattern in self._allowed if "/" in pattern]
+        if path in patterns:
+            return True
+        return all(
+            any(PurePosixPath(each).match(pattern) for pattern in patterns) for each in (path, os.path.realpath(path))
         )
 
 
-def _absolute(path: str, cwd: str | None) -> str:
-    return os.path.normpath(os.path.join(os.getcwd(), cwd or "", path))
+def _located(path: str, cwd: str | None) -> str:
+    """The path with its directory resolved as the kernel does, links before `..`; the last part may be a link."""
+    directory, name = os.path.split(os.path.join(os.getcwd(), cwd or "", path))
+    if name in ("", ".", ".."):
+        return os.path.realpath(os.path.join(directory, name))
+    return os.path.join(os.path.realpath(directory), name)
+
+
+def _on_path(name: str) -> str:
+    """Where the agent's PATH has it; the name itself if nowhere. Entries that depend on a directory do not count."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = shutil.which(name, path=os.pathsep.join(entry for entry in entries if os.path.isabs(entry)))
+    return name if found is None else _located(found, None)
+
+
+def _resolved(pattern: str) -> str:
+    """The pattern with its directory resolved, up to the first wildcard: /bin is mostly a link."""
+    parts = pattern.split("/")
+    wild = next((at for at, part in enumerate(parts) if WILDCARDS & set(part)), len(parts))
+    fixed = min(wild, len(parts) - 1)
+    return "/".join([os.path.realpath("/".join(parts[:fixed]) or "/").rstrip("/"), *parts[fixed:]])

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Executor
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Exhausted
 from mainspring.agent.executors.http_body import Body
 from mainspring.agent.executors.http_request import REDIRECTS, Request, first_request, next_request
 from mainspring.model.tasks.addresses import Allowed
@@ -50,14 +50,22 @@ class HttpExecutor(Executor):
         http = attempt.job.definition.run
         assert isinstance(http, Http)
         request = first_request(attempt, http)
-        client = await self._client.get()
+        try:
+            client = await self._client.get()
+        except OSError as error:  # no descriptor to read its modules
+            raise Exhausted(f"{request.shown}: {error}") from None
         for followed in range(http.redirects + 1):
-            async with client.send(request) as response:
-                location = response.headers.get("location")
-                is_final = is_expected(http.expect, response.status) or followed == http.redirects
-                if is_final or response.status not in REDIRECTS or not location:
-                    return await _result(attempt, http, request, response)
-                request = next_request(request, response.status, location)
+            try:
+                async with client.send(request) as response:
+                    location = response.headers.get("location")
+                    is_final = is_expected(http.expect, response.status) or followed == http.redirects
+                    if is_final or response.status not in REDIRECTS or not location:
+                        return await _result(attempt, http, request, response)
+                    request = next_request(request, response.status, location)
+            except Exhausted as error:
+                if followed:  # the first request has had its effect
+                    raise AttemptFailed("http_unreachable", str(error)) from None
+                raise
         raise AssertionError("the last response is final")
 
     async def check(self, attempt: Attempt, health: Health) -> str | None:

@@ -8,6 +8,7 @@ Next: agent/executors/http_body.py
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from mainspring.agent.attempt import AttemptFailed
+from mainspring.agent.attempt import EXHAUSTED, AttemptFailed, Exhausted
 from mainspring.agent.executors.http_request import Request
 from mainspring.model.tasks.addresses import Address, Allowed, literal
 
@@ -73,6 +74,8 @@ class Client:
             finally:
                 response.close()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if _is_exhausted(error):
+                raise Exhausted(f"{request.shown}: no socket: {_why(error)}") from None
             raise AttemptFailed("http_unreachable", f"{request.shown}: {_why(error)}") from None
 
     async def status_of(self, url: str) -> int | None:
@@ -155,6 +158,17 @@ class CheckedResolver(AbstractResolver):
 
     async def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_exhausted(error: BaseException) -> bool:
+    """Whether there was no descriptor for the socket, or for looking up the name, which does not say so."""
+    cause = getattr(error, "os_error", error)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as refusal:
+            cause = refusal
+    return isinstance(cause, OSError) and cause.errno in EXHAUSTED
 
 
 async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

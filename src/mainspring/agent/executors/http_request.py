@@ -72,12 +72,13 @@ def _args_in_a_header(args: str) -> str:
 def next_request(request: Request, status: int, location: str) -> Request:
     """The request that a redirect asks for."""
     raw = location.encode(errors="surrogateescape")
-    url = urljoin(request.url, quote(raw, safe=_URL_CHARACTERS))
     try:
+        url = urljoin(request.url, quote(raw, safe=_URL_CHARACTERS))
         check_url(url, field="location")
-    except ValidationError as error:
+    except (ValidationError, ValueError) as error:  # urljoin raises the second, for http://[
+        reason = error.message if isinstance(error, ValidationError) else f"location: {error}"
         raise AttemptFailed(
-            "http_redirect", f"{request.shown} answered {status}, and where to cannot be followed: {error.message}"
+            "http_redirect", f"{request.shown} answered {status}, and where to cannot be followed: {reason}"
         ) from None
     method, headers, body = request.method, request.headers, request.body
     if (status == 303 and method not in ("GET", "HEAD")) or (status in (301, 302) and method == "POST"):

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mainspring.agent.attempt import AttemptFailed
+from mainspring.agent.attempt import AttemptFailed, Exhausted
 from mainspring.agent.executors.process import Child, GuardianLost
 from mainspring.agent.executors.program import Program
 
@@ -71,7 +71,7 @@ class Prewarm:
             return None
         try:
             child = await self._task
-        except (AttemptFailed, GuardianLost, CannotPrewarm, OSError):
+        except (AttemptFailed, Exhausted, GuardianLost, CannotPrewarm, OSError):
             self.discard()
             return None
         except asyncio.CancelledError:

@@ -26,13 +26,15 @@ from typing import Any
 
 from mainspring.agent.executors.capture import Capture
 from mainspring.agent.executors.pipes import Pipes
-from mainspring.agent.executors.program import Program
+from mainspring.agent.executors.program import INHERITED, Program
+from mainspring.agent.guardian.privacy import forbid_dumps
 
 INTERPRETER = (sys.executable, "-I", "-S", "-X", "utf8")  # isolated, without site: light to start
 GUARDIAN = (
     "import sys; sys.path.append(sys.argv[1]); from mainspring.agent.guardian.guardian import main; main(*sys.argv[2:])"
 )
 ROOT = str(Path(__file__).parents[3])  # where this package is found
+VARIABLES = (*INHERITED, "LD_LIBRARY_PATH")  # of the guardian; commands get the first ones anyway
 STARTS = 4  # in flight at once: a burst of a thousand is spread over turns of the loop
 LOST = "the guardian of this agent's commands died"
 
@@ -74,7 +76,8 @@ class Child:
 
 class GuardianProcess:
     """A guardian and the channel to it. Messages are queued at once and handled in order, so a stop that follows a
-    spawn always finds the command: a cancelled caller leaks nothing."""
+    spawn always finds the command: a cancelled caller leaks nothing. The constructor raises OSError when descriptors or
+    processes run out."""
 
     def __init__(self, open_files: int, until: float | None = None) -> None:
         self._loop = asyncio.get_running_loop()
@@ -85,13 +88,19 @@ class GuardianProcess:
         self._buffer = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
+        forbid_dumps()  # a command of the same user must not read the agent's secrets, nor the guardian's
         with theirs:
-            self._process = subprocess.Popen(
-                [*INTERPRETER, "-c", GUARDIAN, ROOT, str(os.getpid()), str(open_files)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the agent
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [*INTERPRETER, "-c", GUARDIAN, ROOT, str(os.getpid()), str(open_files)],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env={name: os.environ[name] for name in VARIABLES if name in os.environ},
+                    start_new_session=True,  # Ctrl-C is for the agent
+                )
+            except OSError:
+                self._channel.close()
+                raise
         self.alive = True
         self._loop.add_reader(self._channel, self._receive)
         if until is not None:

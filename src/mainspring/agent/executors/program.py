@@ -38,9 +38,9 @@ class Program:
     env: dict[str, str]
     cwd: str | None
     stdin: str | None
-    marks: list[str]  # variables of `env` that only this command and its descendants have
     limits: dict[str, float] = field(default_factory=dict)  # memory, cpu, files: only those that are set
     identity: tuple[int, int, list[int]] | None = None  # user, group and further groups, if not the agent's
+    executable: str | None = None  # the file to start, if it is not to be looked up by argv[0]
     prewarmed: bool = False  # an interpreter that waits for its start pipe before it runs its script
 
 
@@ -73,7 +73,6 @@ def program_of(attempt: Attempt, command: Command) -> Program:
         env=inherited | command.env | ours,
         cwd=command.cwd,
         stdin=command.stdin,
-        marks=[f"{name}={ours[name]}" for name in ("MAINSPRING_TASK_ID", "MAINSPRING_ATTEMPT")],
         limits=msgspec.to_builtins(command.limits),
     )
 

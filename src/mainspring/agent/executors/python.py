@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Transactions
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Exhausted, Transactions
 from mainspring.agent.context import Control, TaskCancelled, running
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.jobs import Python
@@ -65,7 +65,7 @@ class PythonExecutor(Executor):
                 value = await handler.function(**attempt.args)
             else:
                 value = await _Thread(handler.function, attempt).run(self._threads)
-        except Control:
+        except (Control, Exhausted):
             raise
         except (asyncio.CancelledError, TaskCancelled) as error:
             if attempt.stopping is not None:
@@ -100,7 +100,10 @@ class _Thread:
 
     async def run(self, threads: ThreadPoolExecutor) -> Any:
         context = copy_context()
-        future = asyncio.get_running_loop().run_in_executor(threads, context.run, self._call)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(threads, context.run, self._call)
+        except RuntimeError as error:  # the system starts no more threads, or the agent stops
+            raise Exhausted(f"no thread for a sync handler: {error}") from None
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

@@ -2,7 +2,7 @@
 and reaped.
 
 Most are in the process group of the leader. One that left it by setsid() is found as a descendant, or, once its
-parent has exited, by its environment variables.
+parent has exited, as a child of the guardian that carries the mark of the group.
 Next: agent/run/endings.py
 """
 
@@ -14,6 +14,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from mainspring.agent.guardian.marks import mark_of
+
 NEVER = float("inf")
 ROUNDS = 20  # of looking for processes forked since the last round; a stopped process does not fork
 
@@ -21,12 +23,12 @@ ROUNDS = 20  # of looking for processes forked since the last round; a stopped p
 class Group:
     """One command: its leader, the leader's process group, and the processes that escaped from it."""
 
-    __slots__ = ("asked", "exit_code", "expired", "kill_at", "marks", "number", "paused", "process")
+    __slots__ = ("asked", "exit_code", "expired", "kill_at", "mark", "number", "paused", "process")
 
-    def __init__(self, number: int, process: subprocess.Popen[bytes], marks: list[str]) -> None:
+    def __init__(self, number: int, process: subprocess.Popen[bytes], mark: int | None) -> None:
         self.number = number
         self.process = process
-        self.marks = {os.fsencode(mark) for mark in marks}
+        self.mark = mark
         self.asked: set[int] = set()  # escaped processes that were sent TERM
         self.exit_code: int | None = None  # of the leader, once it is reaped
         self.kill_at = NEVER  # set once: the group is being ended
@@ -47,18 +49,14 @@ class Group:
     def kill(self) -> None:
         signal_group(self.process.pid, signal.SIGKILL)
 
-    def owns(self, its_variables: set[bytes]) -> bool:
-        return self.marks <= its_variables
-
     def is_alive(self) -> bool:
         return signal_group(self.process.pid, 0)
 
-    def signal_escaped(self, escaped: set[int], *, kill: bool) -> None:
-        """They are children of the guardian and reaped by it: their ids cannot have been reused."""
-        for pid in escaped if kill else escaped - self.asked:
-            with suppress(PermissionError):
-                os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        self.asked |= escaped
+    def signal_escaped(self, pid: int, *, kill: bool) -> None:
+        """It is a child of the guardian and reaped by it: its id cannot have been reused."""
+        if kill or pid not in self.asked:
+            signal_process(pid, signal.SIGKILL if kill else signal.SIGTERM)
+            self.asked.add(pid)
 
     def _signal_all(self, number: int) -> None:
         """Also the processes that escaped from the group."""
@@ -75,7 +73,7 @@ class Group:
             signalled |= new
 
     def _members(self) -> set[int]:
-        escaped = [pid for pid in children() if self.owns(variables(pid))]
+        escaped = [pid for pid in children() if mark_of(pid) == self.mark]
         leader = [self.process.pid] if self.exit_code is None else []  # a reaped id may have been reused
         return descendants(*leader, *escaped)
 
@@ -92,9 +90,13 @@ def signal_group(pid: int, number: int) -> bool:
     return True
 
 
-def signal_process(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
+def signal_process(pid: int, number: int) -> bool:
+    """False if it has exited, or belongs to a user whose processes may not be signalled."""
+    try:
         os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def reap(*, before: Callable[[int], None]) -> Iterator[tuple[int, int]]:
@@ -112,8 +114,9 @@ def reap(*, before: Callable[[int], None]) -> Iterator[tuple[int, int]]:
 
 
 def children() -> list[int]:
-    """The guardian's, including orphans of commands, as it is their subreaper. Elsewhere than on Linux those go to
-    process 1, and a process that leaves its group is not found."""
+    """The guardian's, including orphans of commands, as it is their subreaper. None is missed: a child leaves this list
+    only when the guardian reaps it. Elsewhere than on Linux orphans go to process 1, and one that has left its group is
+    not found."""
     return _listed("/proc/thread-self/children")
 
 
@@ -129,14 +132,6 @@ def descendants(*roots: int) -> set[int]:
                 waiting.update(_listed(f"/proc/{pid}/task/{thread}/children"))
         waiting -= found
     return found
-
-
-def variables(pid: int) -> set[bytes]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return set(file.read().split(b"\0"))
-    except OSError:
-        return set()
 
 
 def _listed(path: str) -> list[int]:

@@ -16,6 +16,7 @@ Next: agent/guardian/launch.py
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -28,13 +29,16 @@ import time
 from collections import deque
 from typing import Any
 
-from mainspring.agent.guardian.groups import NEVER, Group, children, descendants, reap, signal_process, variables
+from mainspring.agent.guardian.groups import NEVER, Group, children, descendants, reap, signal_process
 from mainspring.agent.guardian.launch import launch
+from mainspring.agent.guardian.marks import Marks, mark_of
+from mainspring.agent.guardian.privacy import forbid_dumps
 
 LINGER = 0.5  # seconds between TERM and KILL for processes that outlive their command
 GIVE_UP = 5.0  # seconds after KILL; a process that is left then is a zombie or stuck in the kernel
+DROPPED = -1  # in place of descriptors that could not be received
 POLL = 0.01  # seconds between two checks of a group that is ending
-WATCH = 1.0  # seconds between two checks whether the agent is still the parent
+WATCH = 1.0  # seconds between two checks whether the agent is still the parent, and for strays
 PR_SET_CHILD_SUBREAPER = 36
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -48,6 +52,9 @@ class Guardian:
         self.groups: dict[int, Group] = {}
         self.leaders: dict[int, Group] = {}  # by process id, until reaped
         self.ending: dict[int, Group] = {}
+        self.marks = Marks()
+        self.strays: dict[int, float] = {}  # orphans of no group, and when each was first killed
+        self.look_at = 0.0  # when to look for strays, though no group is ending
         self.incoming = bytearray()
         self.outgoing = bytearray()  # a frozen agent reads nothing, and must not block the guardian
         self.descriptors: deque[int] = deque()  # received, in the order of the lines that use them
@@ -97,7 +104,11 @@ class Guardian:
     # ── messages from and to the agent ──────────────────────────────────────────────────────────
 
     def receive(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self.channel, 65_536, 64)
+        data, descriptors, flags, _ = socket.recv_fds(self.channel, 65_536, 64)
+        if flags & socket.MSG_CTRUNC:  # out of descriptors: the kernel dropped some. One read has those of one line.
+            for descriptor in descriptors:
+                os.close(descriptor)
+            descriptors = [DROPPED]
         self.descriptors.extend(descriptors)
         self.incoming += data
         *lines, self.incoming = self.incoming.split(b"\n")
@@ -114,19 +125,24 @@ class Guardian:
         return bool(data)
 
     def spawn(self, number: int, program: dict[str, Any]) -> None:
+        if self.descriptors[0] == DROPPED:
+            self.descriptors.popleft()
+            self.send("refused", number, errno.EMFILE, os.strerror(errno.EMFILE), None)
+            return
         stdout, stderr = self.descriptors.popleft(), self.descriptors.popleft()
         start_pipe = self.descriptors.popleft() if program["prewarmed"] else None
         try:
             if self.lease_expired():
                 self.send("expired", number)
                 return
+            mark = self.marks.set(number)
             process = launch(program, stdout, stderr, start_pipe)
         except OSError as error:
             self.send("refused", number, error.errno or 0, error.strerror or str(error), error.filename)
         except (ValueError, subprocess.SubprocessError) as error:  # a NUL, a lone surrogate, a "=" in a variable's name
             self.send("refused", number, 0, str(error), None)
         else:
-            self.groups[number] = self.leaders[process.pid] = Group(number, process, program["marks"])
+            self.groups[number] = self.leaders[process.pid] = Group(number, process, mark)
             self.send("started", number, process.pid)
         finally:
             for descriptor in (stdout, stderr, start_pipe):
@@ -188,25 +204,50 @@ class Guardian:
             signal_process(pid, signal.SIGKILL)
 
     def advance_ending(self) -> None:
-        """Kill ending groups that are due; report each once no process of it is left."""
+        """Kill ending groups that are due, and strays; report each group once no process of it is left."""
         now = time.monotonic()
         due = [group for group in self.ending.values() if group.exit_code is not None or now >= group.kill_at]
-        if not due:
+        if not due and now < self.look_at:
             return
-        orphans = {pid: variables(pid) for pid in children() if pid not in self.leaders}
+        self.look_at = now + WATCH
         for group in due:
             if now >= group.kill_at:
                 group.kill()
+        escaped, stray_left = self.signal_orphans(now)
+        for group in due:
             if group.exit_code is None:
                 continue
-            # A process that left its group by setsid() still has the variables of its command.
-            escaped = {pid for pid, its in orphans.items() if group.owns(its)}
-            group.signal_escaped(escaped, kill=now >= group.kill_at)
             # The leader is reaped, but its id stays taken as long as the group has a member. An empty group is
             # reported at once, so the guardian never signals an id that was reused.
-            if not (escaped or group.is_alive()) or now >= group.kill_at + GIVE_UP:
+            is_left = group.number in escaped or stray_left or group.is_alive()
+            if not is_left or now >= group.kill_at + GIVE_UP:
                 del self.ending[group.number], self.groups[group.number]
                 self.send("ended", group.number, group.exit_code, group.expired)
+
+    def signal_orphans(self, now: float) -> tuple[set[int], bool]:
+        """Orphans of commands are children of the guardian. One with the mark of a group ends with that group. A stray,
+        which has the mark of no living group, is killed at once: its command is over, or it changed its mark.
+
+        Each is signalled as it is read, before it can fork and exit. Returns the numbers of the ending groups that have
+        orphans, and whether a stray is left that can be killed."""
+        by_mark = {group.mark: group for group in self.groups.values()}
+        escaped: set[int] = set()
+        strays: dict[int, float] = {}
+        stray_left = False
+        for pid in children():
+            if pid in self.leaders:
+                continue
+            mark = mark_of(pid)
+            group = by_mark.get(mark)
+            if group is not None:
+                if group.exit_code is not None:
+                    group.signal_escaped(pid, kill=now >= group.kill_at)
+                    escaped.add(group.number)
+            elif mark is not None or not self.groups:  # one that cannot be read may belong to any group
+                strays[pid] = self.strays.get(pid, now)
+                stray_left |= signal_process(pid, signal.SIGKILL) and now < strays[pid] + GIVE_UP
+        self.strays = strays
+        return escaped, stray_left
 
     def kill_all(self) -> None:
         for group in self.groups.values():
@@ -221,7 +262,8 @@ class Guardian:
 
 
 def prepare(open_files: int) -> None:
-    """Commands inherit signals, umask and limits as from a login."""
+    """Commands inherit signals, umask and limits as from a login, and can read nothing of the guardian."""
+    forbid_dumps()
     for number in signal.valid_signals():
         if signal.getsignal(number) is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)  # Popen resets those two itself

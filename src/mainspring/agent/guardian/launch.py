@@ -2,7 +2,7 @@
 
 A start without limits runs no Python between fork and exec, and is a vfork. Python there is safe, because the guardian
 has one thread.
-Next: agent/guardian/groups.py
+Next: agent/guardian/marks.py
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def launch(program: dict[str, Any], stdout: int, stderr: int, start_pipe: int | 
             source.seek(0)
         return subprocess.Popen(
             program["argv"],
+            executable=program["executable"],
             env=env,
             cwd=program["cwd"],
             stdin=source,

@@ -5,11 +5,13 @@ Next: agent/connection/outbox.py
 
 from __future__ import annotations
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, StopReason
+from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted, StopReason
 from mainspring.agent.context import CancelTask, Control, RetryAfter, Snooze
 from mainspring.model.messages import Armed, Ending
 from mainspring.model.tasks.payload import cut
 from mainspring.model.tasks.states import TaskState
+
+GIVEN_BACK_FOR = 2.0  # seconds until an attempt that could not be started is dispatched again
 
 _STOPPED: dict[StopReason, tuple[TaskState, str, str]] = {
     "timeout": (TaskState.TIMED_OUT, "timeout", "did not end within its timeout of {timeout:g} s"),
@@ -60,9 +62,18 @@ def raised(attempt: Attempt, error: BaseException, now: float) -> Ending:
             return executor_error(attempt, unprintable, now)
     if attempt.stopping is not None:
         return stopped(attempt, attempt.stopping, now)
+    if isinstance(error, Exhausted):
+        return given_back(attempt, error, now)
     if not isinstance(error, AttemptFailed):
         raise error  # the agent is cancelled, not the attempt
     return ended(attempt, TaskState.FAILED, now, failure=error)
+
+
+def given_back(attempt: Attempt, error: Exhausted, now: float) -> Ending:
+    """It has not run: another agent, or this one a little later, may have what it needs."""
+    ending = ended(attempt, TaskState.SKIPPED, now, failure=AttemptFailed("exhausted", str(error)))
+    ending.snooze = GIVEN_BACK_FOR
+    return ending
 
 
 def executor_error(attempt: Attempt, error: BaseException, now: float) -> Ending:
@@ -88,5 +99,14 @@ def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
 
 
 def unknown_job(armed: Armed, now: float) -> Ending:
-    code, error = "unknown_job", "its job has been deleted"
-    return Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now, code=code, error=error)
+    return _unstarted(armed, now, "unknown_job", "its job has been deleted")
+
+
+def impossible_time(armed: Armed, now: float) -> Ending:
+    return _unstarted(armed, now, "impossible_time", f"its time is not between 1970 and 2200: {armed.fire_at}")
+
+
+def _unstarted(armed: Armed, now: float, code: str, error: str) -> Ending:
+    ending = Ending(armed.task, armed.token, armed.job, armed.attempt, TaskState.FAILED, 0.0, now)
+    ending.code, ending.error, ending.final = code, error, True
+    return ending

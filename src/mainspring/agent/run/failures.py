@@ -39,6 +39,8 @@ class Failures:
 
     def report(self, attempt: Attempt, ending: Ending, error: BaseException) -> Ending:
         """Log the ending if it is a failure, and call the hooks; returns it. Never raises: the ending must be sent."""
+        if ending.code == "exhausted" and self._may_log(attempt.job.name):
+            log.warning("%s: task %d is given back, unstarted: %s", attempt.job.name, ending.task, ending.error)
         if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.code in _NOT_FAILURES:
             return ending
         try:

@@ -11,14 +11,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 
-from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, StopReason
+from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Exhausted, StopReason
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import Control, TaskCancelled
 from mainspring.agent.run import endings
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.health import watched
 from mainspring.agent.run.workers import Workers
-from mainspring.agent.timing.timers import Timers
+from mainspring.agent.timing.timers import LATEST, Timers
 from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.tasks.jobs import Job, Run
 from mainspring.model.tasks.states import TaskState
@@ -76,6 +76,9 @@ class Runner:
             self._replace(present)
         if job is None:
             self._outbox.ended(endings.unknown_job(armed, self._clock.now()))
+            return
+        if not 0.0 <= armed.fire_at < LATEST or not 0.0 <= (armed.plan_time or 0.0) < LATEST:  # NaN as well
+            self._outbox.ended(endings.impossible_time(armed, self._clock.now()))
             return
         attempt = Attempt(armed, job, self._outbox, self.database, self._outbox.submissions)
         if self.draining:
@@ -150,7 +153,7 @@ class Runner:
                 attempt.timer = self._durations.after(timeout, self._time_out, attempt)
             result = await (self._run_watched(attempt) if armed.daemon else self._executor(attempt).run(attempt))
             ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
-        except (AttemptFailed, Control, TaskCancelled, asyncio.CancelledError) as error:
+        except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = self._failures.report(attempt, endings.raised(attempt, error, self._clock.now()), error)
         except BaseException as error:
             ending = self._failures.report(attempt, endings.executor_error(attempt, error, self._clock.now()), error)

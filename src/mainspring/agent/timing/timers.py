@@ -13,6 +13,9 @@ from mainspring.agent.timing.timerfd import make_wake_timer
 from mainspring.agent.timing.wheel import Timer, Wheel
 from mainspring.wire.clock import Clock
 
+LATEST = 7_258_118_400.0  # the year 2200: no task has a time beyond it
+NEVER = 1e11  # in more than a thousand years
+
 
 class Timers:
     """`at` and `disarm` are for the event loop's thread; calls come on the event loop."""
@@ -24,7 +27,9 @@ class Timers:
         self._set_for: float | None = None  # the instant of the wake timer
 
     def at(self, instant: float, call: Callable[[Any], None], argument: Any = None) -> Timer:
-        """Call `call(argument)` at `instant`, seconds since 1970 on the database's clock."""
+        """Call `call(argument)` at `instant`, seconds since 1970 on the database's clock; never if that is too far."""
+        if not -NEVER < instant < NEVER:  # the wheel knows only numbers; NaN is as far as infinity
+            instant = -NEVER if instant < 0.0 else NEVER
         timer = self._wheel.arm(instant, call, argument)
         if self._set_for is None or instant < self._set_for:
             self._set(instant)

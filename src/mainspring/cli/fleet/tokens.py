@@ -26,7 +26,7 @@ def token() -> None:
     "create",
     "mainspring token create rack-7          for many agents, until revoked",
     "mainspring token create laptop --once   for one agent, within an hour",
-    "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server ws://10.0.0.1:7070",
+    "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server wss://10.0.0.1:7070",
 )
 @click.argument("name", type=name_of("name"))
 @click.option("--expires", metavar="DURATION", help="After this long it lets nobody in; with --once: 1h.")

@@ -85,6 +85,7 @@ def worker(app: str, reload: bool, **given: Any) -> int:
     if reload:
         from mainspring.cli.processes.reload import reload_worker
 
+        keep_private(shared().overrides())
         return reload_worker(app, sys.argv[1:])
     run_process(app, given, partial(_work, name=app))
     return 0
@@ -100,11 +101,22 @@ def run_process(
     from mainspring.cli.runtime import add_log_context, leave_threads_behind, log_to_stderr, run
 
     overrides = shared().overrides() | {key: value for key, value in given.items() if value is not None}
+    keep_private(overrides)
     log_to_stderr(logging.INFO)
     loaded = None if app is None else load_app(app)
     add_log_context()  # also to the handlers that the application has set up
     run(main(loaded, overrides))
     leave_threads_behind(0)
+
+
+def keep_private(overrides: dict[str, Any]) -> None:
+    """Hide the secrets of this process from its commands and from other users. Call it before there are threads."""
+    from mainspring.agent.guardian.privacy import forbid_dumps, hide_arguments, hide_environment
+
+    passwords = [found[0] for found in _PASSWORD.finditer(overrides.get("dsn", ""))]
+    hide_arguments([*passwords, overrides.get("token", "")])
+    hide_environment()
+    forbid_dumps()
 
 
 async def _work(loaded: App | None, overrides: dict[str, Any], *, name: str | None) -> None:

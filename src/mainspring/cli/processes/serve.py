@@ -42,22 +42,26 @@ def server(app: str | None, without_tls: bool, **given: Any) -> None:
 
 @command(
     "agent",
-    "mainspring agent --server ws://10.0.0.1:7070 --token ms_…",
+    "mainspring agent --server wss://10.0.0.1:7070 --token-file token",
     "mainspring agent --server wss://a:7070,wss://b:7070 --tls-ca ca.pem --slots 20 --label gpu=a100",
-    "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://10.0.0.1:7070 --app shop:app",
+    "MAINSPRING_TOKEN=ms_… mainspring agent --server ws://127.0.0.1:7070 --app shop:app",
 )
 @click.option("--server", metavar="URL[,URL…]", help="Servers to connect to; one at a time.")
-@click.option("--token", metavar="TOKEN", help="From `mainspring token create`; better in MAINSPRING_TOKEN.")
+@click.option("--token-file", metavar="FILE", help="Holds what `mainspring token create` printed; -: standard input.")
+@click.option("--token", metavar="TOKEN", help="The token itself, which `ps` shows; better in MAINSPRING_TOKEN.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose handlers this agent runs.")
 @click.option("--tls-ca", metavar="FILE", help="Authority that signed the servers' certificates.")
+@click.option("--without-tls", is_flag=True, help="Connect to other machines in plain text.")
 @agent_options
-def agent(app: str | None, **given: Any) -> None:
+def agent(app: str | None, without_tls: bool, **given: Any) -> None:
     """Run tasks for servers on other machines.
 
     Handlers submit tasks through the server. With --dsn they also have `current_task().transaction()`,
     `result()` and all else that needs the database.
     """
-    run_process(app, given, _run_agent)
+    if given["token"] is not None:
+        note("--token: any user of this machine could read the token with ps; use --token-file or MAINSPRING_TOKEN")
+    run_process(app, given, partial(_run_agent, without_tls=without_tls))
 
 
 async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
@@ -75,12 +79,13 @@ async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: boo
         async with serving(settings, database, name, providers, without_tls=without_tls) as url:
             settle_memory()
             where = place_of(settings)
+            flag = " --without-tls" if without_tls and url.startswith("ws:") else ""
             print_if_json({"url": url, **where})
             note(
                 f"""
 Mainspring {__version__}, server.
   database  {where.get("dsn") or f"embedded PostgreSQL in {where['data']}"}
-  agents    mainspring agent --server {url} --token …   (`mainspring token create NAME` makes one)
+  agents    mainspring agent --server {url}{flag} --token-file …   (`mainspring token create NAME` makes one)
 
 Ctrl-C stops; agents and what they run go on with another server.
 """
@@ -90,7 +95,7 @@ Ctrl-C stops; agents and what they run go on with another server.
     note("stopped")
 
 
-async def _run_agent(app: App | None, overrides: dict[str, Any]) -> None:
+async def _run_agent(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
     """Run until a signal, then drain."""
     from mainspring.cli.runtime import StopSignals, settle_memory
     from mainspring.compose.local import load
@@ -98,7 +103,8 @@ async def _run_agent(app: App | None, overrides: dict[str, Any]) -> None:
 
     signals = StopSignals()
     settings = load(overrides) if app is None else app.settings(**overrides)
-    running = RemoteAgent(settings, {} if app is None else app.handlers, None if app is None else app.name)
+    handlers, name = ({}, None) if app is None else (app.handlers, app.name)
+    running = RemoteAgent(settings, handlers, name, without_tls=without_tls)
     async with AsyncExitStack() as stack:
         if app is not None:
             running.agent.failures.hooks = app.failure_hooks

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -65,8 +66,9 @@ class Server:
         keep_failed: timedelta,
         skew_limit: float = DEFAULT_LIMIT,
         providers: Mapping[str, Provider] | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self.clock = Clock()
+        self.clock = Clock(wall=wall)
         self.server_lease = server_lease = ServerLease(newcomer.id)
         self._poll = poll
         self._lease = lease

@@ -133,12 +133,15 @@ MUTATIONS: tuple[Mutation, ...] = (
                 "(self._high - self._low) / 2",
             ),
         ),
-        # It is slow one way while it connects: no earlier round trip says more about the clock.
+        # Lines are slow one way while agents connect: no earlier round trip says more about the clock.
         (
-            Fault(3.0, 16.0, "slow", "agent-1/servers", "up", 0.8),
+            Fault(3.0, 26.0, "slow", "agent-1/servers", "up", 0.8),
+            Fault(3.1, 26.0, "slow", "agent-2/servers", "up", 0.6),
             Fault(3.5, 0.5, "kill", "agent-1"),
+            Fault(4.0, 0.5, "kill", "agent-2"),
         ),
         frozenset({"L10"}),
+        seconds=30.0,
     ),
     Mutation(
         "no unique fire",

@@ -219,6 +219,25 @@ async def test_a_heartbeat_with_numbers_that_cannot_be_stored_harms_nobody(conn:
     await agent.leave()
 
 
+async def test_an_agent_that_reconnects_is_as_slow_as_it_was(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    link = server.gateway.sessions[agent.session].link
+    link.expect(0.8, 0.9)  # as frames over a slow line would have it
+    await server.gateway.renew()
+    await agent.leave()
+    for _ in range(2):  # a session may end before its first renewal
+        agent = await Agent(server).join()
+        session = server.gateway.sessions[agent.session]
+        assert (session.link.ack_time, session.link.reliability) == pytest.approx((0.8, 0.9))
+        assert session.vital(server.gateway.lead).lead == pytest.approx(5.0 + 4 * 0.8)
+        await agent.leave()
+    stranger = Agent(server)
+    stranger._hello.name = "another"
+    await stranger.join()
+    assert server.gateway.sessions[stranger.session].link.ack_time == 0.0
+    await stranger.leave()
+
+
 async def test_heartbeats_are_acknowledged_too(server: Server) -> None:
     agent = await Agent(server).join()
     for _ in range(3):

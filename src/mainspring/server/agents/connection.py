@@ -116,6 +116,8 @@ class AgentConnections:
             accepted = await handshake.open_session(
                 conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
             )
+            if not isinstance(accepted, str) and (line := await agents.last_line(conn, hello.name, accepted.session)):
+                link.expect(*line)
         if isinstance(accepted, str):
             await self._refuse(channel, accepted)
             return None

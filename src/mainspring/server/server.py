@@ -91,11 +91,16 @@ class Server:
         self.dead_processes = DeadProcessesLoop(database)
         self.dependencies = DependenciesLoop(database)
         self.broadcaster = Broadcaster(
-            database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
+            database,
+            self.catalogue,
+            self.dispatcher,
+            self.recorder,
+            longest_lead=self.registry.longest_lead,
+            lease=lease,
         )
-        self.planner = Planner(database, server_lease, newcomer.app, providers or {})
-        self.overlap = OverlapLoop(database, server_lease, lead.default)
-        self.limits = LimitsLoop(database, lead.default)
+        self.planner = Planner(database, server_lease, newcomer.app, providers or {}, self.registry.longest_lead)
+        self.overlap = OverlapLoop(database, server_lease, self.registry.longest_lead)
+        self.limits = LimitsLoop(database, self.registry.lead_behind, lead.of(0.0, 1.0))
         self.daemons = DaemonsLoop(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self._segments_wake = asyncio.Event()

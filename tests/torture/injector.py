@@ -154,8 +154,10 @@ class Injector:
         for line in lines:
             if fault.kind == "cut":
                 line.cut()
-            if fault.kind == "slow":
-                line.up.delay = line.down.delay = fault.amount
+            if fault.kind == "slow" and fault.how in ("both", "up"):
+                line.up.delay = fault.amount
+            if fault.kind == "slow" and fault.how in ("both", "down"):
+                line.down.delay = fault.amount
             if fault.kind == "partition" and fault.how in ("both", "up"):
                 line.up.stall()
             if fault.kind == "partition" and fault.how in ("both", "down"):

@@ -125,6 +125,25 @@ MUTATIONS: tuple[Mutation, ...] = (
         jobs={"work": 1},
     ),
     Mutation(
+        "round trips taken as symmetric",
+        (
+            Edit(
+                "wire/clock.py",
+                "min(AHEAD, (self._high - self._low) / 2)",
+                "(self._high - self._low) / 2",
+            ),
+        ),
+        # Lines are slow one way while agents connect: no earlier round trip says more about the clock.
+        (
+            Fault(3.0, 26.0, "slow", "agent-1/servers", "up", 0.8),
+            Fault(3.1, 26.0, "slow", "agent-2/servers", "up", 0.6),
+            Fault(3.5, 0.5, "kill", "agent-1"),
+            Fault(4.0, 0.5, "kill", "agent-2"),
+        ),
+        frozenset({"L10"}),
+        seconds=30.0,
+    ),
+    Mutation(
         "no unique fire",
         (
             # Each server plans every schedule, whatever others have decided meanwhile.
@@ -145,7 +164,7 @@ MUTATIONS: tuple[Mutation, ...] = (
             Edit("store/postgres/migrations/0001_schema.sql", "    primary key (schedule_id, plan_time, scope),\n", ""),
         ),
         # One that is slow writes what others have decided long ago.
-        (Fault(3.0, 14.0, "slow", "server-1/postgres", amount=0.5),),
+        (Fault(3.0, 14.0, "slow", "server-1/postgres", "both", 0.5),),
         frozenset({"L5"}),
     ),
     Mutation(

@@ -23,7 +23,7 @@ class Fault(NamedTuple):
     lasts: float
     kind: str
     target: str
-    how: str = ""  # of a partition: both, up, down; of a clock: step
+    how: str = ""  # of a partition and of a slow line: both, up, down
     amount: float = 0.0  # seconds, of a delay or of a clock
 
     def __str__(self) -> str:
@@ -100,14 +100,15 @@ def _one(chance: random.Random, at: float, sizes: Sizes, groups: Sequence[str], 
 
 
 def _on_a_line(chance: random.Random, at: float, lasts: float, sizes: Sizes) -> Fault:
-    """Silent, so that nobody gets a reset; slow; or cut. An agent may lose all its servers at once."""
+    """Silent, so that nobody gets a reset; slow, also one way; or cut. An agent may lose all its servers at once."""
     target = chance.choice([*sizes.lines, *sizes.names("agent") * 2])
     kind = chance.choice(("partition", "partition", "slow", "cut"))
     if "/" not in target:
         target += "/servers"
-    if kind == "partition":
-        return Fault(at, lasts, kind, target, chance.choice(("both", "up", "down")))
-    return Fault(at, lasts, kind, target, amount=round(chance.uniform(0.05, 1.0), 2) if kind == "slow" else 0.0)
+    if kind == "cut":
+        return Fault(at, lasts, kind, target)
+    how = chance.choice(("both", "up", "down"))
+    return Fault(at, lasts, kind, target, how, round(chance.uniform(0.05, 1.0), 2) if kind == "slow" else 0.0)
 
 
 def _clock(chance: random.Random, at: float, sizes: Sizes, drift: float) -> Fault:

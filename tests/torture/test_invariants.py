@@ -236,7 +236,8 @@ def test_a_plan_time_that_was_decided_twice_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("since", "ahead", "wanted"), [(19.0, 0.0, {"L5"}), (19.9, 0.0, set()), (19.0, 1.0, set()), (19.0, -1.0, {"L5"})]
+    ("since", "ahead", "wanted"),
+    [(19.99, 0.0, {"L10"}), (19.999, 0.0, set()), (19.0, 1.0, set()), (20.5, -1.0, {"L10"})],
 )
 def test_a_run_before_its_plan_time_is_found_on_the_databases_clock(
     since: float, ahead: float, wanted: set[str]

@@ -60,5 +60,5 @@ def test_the_databases_clock_never_drifts_far(seed: int) -> None:
 
 
 def test_a_fault_can_be_read() -> None:
-    told = str(Fault(3.0, 1.5, "slow", "agent-1/servers", amount=0.25))
-    assert told == "   3.00 s  for  1.50 s  slow      agent-1/servers 0.25 s"
+    told = str(Fault(3.0, 1.5, "slow", "agent-1/servers", "up", 0.25))
+    assert told == "   3.00 s  for  1.50 s  slow      agent-1/servers up 0.25 s"

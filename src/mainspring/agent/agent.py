@@ -49,14 +49,17 @@ class Agent:
         *,
         hello: Hello,
         wall: Callable[[], float] = time.time,
+        clock: Clock | None = None,
         executors: Mapping[type[Run], Executor],
         hold_until: Callable[[float], None] = lambda at: None,
     ) -> None:
         self._connect = connect
         self._hold_until = hold_until  # takes the boot time until which processes may live
         self._hello = replace(hello, instance=secrets.token_hex(16))
-        self.clock = Clock(wall=wall)
+        self._is_clock_shared = clock is not None  # with the server in this process, which measures it
+        self.clock = clock or Clock(wall=wall)
         self.timers = Timers(self.clock)
+        self.clock.on_change = self.timers.clock_changed
         self._durations = Timers(Clock(offset=0.0))  # plain boot time
         self.outbox = Outbox(self.clock)
         self.lease = Lease()
@@ -148,10 +151,10 @@ class Agent:
         self.lease.renew(sent, seconds)
         self._hold_until(self.lease.kill_at)
 
-    def clock_measured(self, sent: float, now: float) -> None:
-        """The answer to a message sent at `sent` (boot time) says that the database's time was `now`."""
-        if self.clock.measured(sent, boottime(), now):
-            self.timers.clock_changed()
+    def clock_measured(self, sent: float, received: float, now: float, error: float) -> None:
+        """The answer to a message sent at `sent` (boot time) says that the database's time was `now` ± `error`."""
+        if not self._is_clock_shared:
+            self.clock.measured(sent, received, now, error)
 
     # ── the lease ───────────────────────────────────────────────────────────────────────────────
 
@@ -186,11 +189,6 @@ class Agent:
                 except ChannelClosed:
                     pass
             await asyncio.sleep(0.05)
-
-    def set_clock(self, clock: Clock) -> None:
-        """Follow another clock of this process at once."""
-        self.clock.copy(clock)
-        self.timers.clock_changed()
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 

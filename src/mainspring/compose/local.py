@@ -39,6 +39,7 @@ from mainspring.store.schedules import synchronise
 from mainspring.store.tasks import jobs, transitions
 from mainspring.version import VERSION
 from mainspring.wire.channel import Channel, memory_pair
+from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
@@ -154,14 +155,29 @@ def make_server(
         keep_failed=timedelta(seconds=settings.keep_failed),
         skew_limit=settings.skew_limit,
         providers=providers,
+        wall=_wall(settings),
     )
 
 
-def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
+def make_agent(
+    settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect, clock: Clock | None = None
+) -> Agent:
+    """`clock` is that of a server in the same process."""
     host = socket.gethostname() or "unknown"
     hello = Hello(settings.agent_name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
-    wall = (lambda: time.time() + settings.clock_offset) if settings.clock_offset else time.time
-    return Agent(connect, hello=hello, executors=executors.by_kind, hold_until=executors.hold_until, wall=wall)
+    return Agent(
+        connect,
+        hello=hello,
+        executors=executors.by_kind,
+        hold_until=executors.hold_until,
+        wall=_wall(settings),
+        clock=clock,
+    )
+
+
+def _wall(settings: Settings) -> Callable[[], float]:
+    """This machine's clock."""
+    return (lambda: time.time() + settings.clock_offset) if settings.clock_offset else time.time
 
 
 class Executors:
@@ -217,7 +233,7 @@ class Engine:
         self.server = make_server(settings, database, self._identity, labels.get("app"), providers)
         self._settings = settings
         self._executors = Executors(settings, database, handlers)
-        self.agent = make_agent(settings, labels, self._executors, self._dial)
+        self.agent = make_agent(settings, labels, self._executors, self._dial, self.server.clock)
         self._group = asyncio.TaskGroup()
         self._sessions: asyncio.Task[None] | None = None
 
@@ -254,7 +270,6 @@ class Engine:
     async def follow_clock(self) -> None:
         """A test has set the database's clock: measure it now, and wake the loops that depend on it."""
         await self.server.clock_loop.step()
-        self.agent.set_clock(self.server.clock)
         server = self.server
         for part in (server.planner, server.overlap, server.limits, server.dispatcher, server.broadcaster):
             part.wake.set()

@@ -159,6 +159,7 @@ class Welcome(Struct, tag="welcome"):
     kept: list[AttemptId] = []  # of what the agent holds; it must drop the rest
     credential: str | None = None  # replaces a single-use token from now on
     database: str = ""  # id of the database, part of every idempotency key
+    error: float = 0.0  # seconds by which `now` may be wrong
 
 
 class Configure(Struct, tag="configure", gc=False):
@@ -167,6 +168,7 @@ class Configure(Struct, tag="configure", gc=False):
     lease: float
     now: float
     echo: float = 0.0  # `sent` of the heartbeat
+    error: float = 0.0  # seconds by which `now` may be wrong
 
 
 class Armed(AttemptId, array_like=True, gc=False):

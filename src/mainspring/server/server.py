@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -65,8 +66,9 @@ class Server:
         keep_failed: timedelta,
         skew_limit: float = DEFAULT_LIMIT,
         providers: Mapping[str, Provider] | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        self.clock = Clock()
+        self.clock = Clock(wall=wall)
         self.server_lease = server_lease = ServerLease(newcomer.id)
         self._poll = poll
         self._lease = lease
@@ -89,11 +91,16 @@ class Server:
         self.dead_processes = DeadProcessesLoop(database)
         self.dependencies = DependenciesLoop(database)
         self.broadcaster = Broadcaster(
-            database, self.catalogue, self.dispatcher, self.recorder, lead=lead.default, lease=lease
+            database,
+            self.catalogue,
+            self.dispatcher,
+            self.recorder,
+            longest_lead=self.registry.longest_lead,
+            lease=lease,
         )
-        self.planner = Planner(database, server_lease, newcomer.app, providers or {})
-        self.overlap = OverlapLoop(database, server_lease, lead.default)
-        self.limits = LimitsLoop(database, lead.default)
+        self.planner = Planner(database, server_lease, newcomer.app, providers or {}, self.registry.longest_lead)
+        self.overlap = OverlapLoop(database, server_lease, self.registry.longest_lead)
+        self.limits = LimitsLoop(database, self.registry.lead_behind, lead.of(0.0, 1.0))
         self.daemons = DaemonsLoop(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
         self._segments_wake = asyncio.Event()

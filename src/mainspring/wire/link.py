@@ -62,6 +62,14 @@ class Link(Generic[Out, In]):
         self.bytes_in_flight = 0  # by the sizes that senders give
         self.on_arrival: Callable[[int, float], None] | None = None  # takes size and seconds of each frame that arrived
 
+    def expect(self, ack_time: float, reliability: float) -> None:
+        """Begin with what is known from earlier links to the same peer."""
+        self.ack_time, self.reliability = ack_time, reliability
+        self._adapt()
+
+    def _adapt(self) -> None:
+        self._resend_after = min(max(SOONEST, 3 * self.ack_time), LATEST)
+
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, messages: list[Out], size: int = 0) -> int:
@@ -171,7 +179,7 @@ class Link(Generic[Out, In]):
         # line every frame would be resent in vain until it is long enough.
         if last.resent == 0:
             self.ack_time += (now - last.first_sent - self.ack_time) * (WEIGHT if self.ack_time else 1.0)
-            self._resend_after = min(max(SOONEST, 3 * self.ack_time), LATEST)
+            self._adapt()
 
     # ── maintenance ─────────────────────────────────────────────────────────────────────────────
 

@@ -23,6 +23,7 @@ from mainspring.model.schedules.planning import (
     Version,
     decide,
     expected,
+    look_early,
     run_at,
 )
 from mainspring.model.schedules.schedules import CatchUp, Kind, Policies, Schedule
@@ -85,6 +86,25 @@ def test_who_looks_when_told_finds_the_plan_time_before_its_instant() -> None:
     assert look_at is not None
     assert outcome(decide([every(HOUR)], at(HOUR), look_at)) == {HOUR: None}
     assert LOOK_BEFORE < AHEAD, "or a planner would look in vain, and look again at once"
+
+
+@pytest.mark.parametrize("lead", [0.0, 5.0, 9.0, 25.0, 3600.0])
+def test_who_looks_early_finds_the_plan_time_a_lead_before_its_instant(lead: float) -> None:
+    early = look_early(lead)
+    look_at = decide([every(2 * HOUR)], at(2 * HOUR), at(5), early=early).look_at
+    assert look_at is not None
+    assert at(2 * HOUR) - (look_at - early) >= timedelta(seconds=lead), "a planner looks that much earlier"
+    assert outcome(decide([every(2 * HOUR)], at(2 * HOUR), look_at - early, early=early)) == {2 * HOUR: None}
+    planned = decide([every(1)], at(0), at(0), limit=5000, early=early)
+    assert planned.look_at is not None
+    assert planned.look_at - early > at(0), "or it would look in vain, and look again at once"
+
+
+def test_who_looks_early_makes_late_tasks_no_faster() -> None:
+    early = look_early(25.0)
+    decision = decide([every(60, catch_up="all", max_per_tick=2)], at(0), at(HOUR), early=early)
+    assert len(decision.plan_times) == 2
+    assert decision.look_at == at(HOUR) + TICK + early
 
 
 def test_a_schedule_without_further_plan_times_has_no_cursor() -> None:

@@ -45,7 +45,7 @@ from mainspring.store.tasks import claims, jobs, rescue, tasks, transitions
 from mainspring.store.tasks.claims import Claim
 from mainspring.store.tasks.rescue import Order
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
-from mainspring.wire.clock import Clock
+from mainspring.wire.clock import Clock, boottime
 
 Eventually = Callable[..., Awaitable[Any]]
 LEASE = 60.0
@@ -216,6 +216,42 @@ async def test_a_heartbeat_with_numbers_that_cannot_be_stored_harms_nobody(conn:
         row = await conn.fetchrow("select running, cpu, memory, skew, round_trip from mainspring.agent")
         assert 0 <= row["running"] <= 3
         assert all(abs(row[name]) <= 1e9 for name in ("cpu", "memory", "skew", "round_trip"))
+    await agent.leave()
+
+
+async def test_an_agent_that_reconnects_is_as_slow_as_it_was(conn: Connection, server: Server) -> None:
+    agent = await Agent(server).join()
+    link = server.gateway.sessions[agent.session].link
+    link.expect(0.8, 0.9)  # as frames over a slow line would have it
+    await server.gateway.renew()
+    await agent.leave()
+    for _ in range(2):  # a session may end before its first renewal
+        agent = await Agent(server).join()
+        session = server.gateway.sessions[agent.session]
+        assert (session.link.ack_time, session.link.reliability) == pytest.approx((0.8, 0.9))
+        assert session.vital(server.gateway.lead).lead == pytest.approx(5.0 + 4 * 0.8)
+        await agent.leave()
+    stranger = Agent(server)
+    stranger._hello.name = "another"
+    await stranger.join()
+    assert server.gateway.sessions[stranger.session].link.ack_time == 0.0
+    await stranger.leave()
+
+
+async def test_a_server_says_by_how_much_its_clock_may_be_wrong(server: Server) -> None:
+    now = boottime()
+    server.clock.measured(now - 0.4, now, 1_790_000_000.0)  # the line to PostgreSQL is slow, maybe one way only
+    agent = Agent(server)
+    await agent.say(agent._hello)
+    [welcome] = await agent.hear()
+    await agent.say(Heartbeat(0))
+    [answer] = await agent.hear()
+    assert isinstance(welcome, Welcome)
+    assert isinstance(answer, Configure)
+    for told in (welcome, answer):
+        latest = 1_790_000_000.0 + 0.4 + (boottime() - now)
+        assert told.error == pytest.approx(0.2, abs=0.01)
+        assert 1_790_000_000.0 - 0.001 <= told.now - told.error < told.now + told.error <= latest + 0.01
     await agent.leave()
 
 

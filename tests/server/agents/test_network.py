@@ -9,8 +9,10 @@ import shutil
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,7 @@ from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import tasks
 from mainspring.wire.channel import ChannelClosed
+from mainspring.wire.clock import AHEAD
 from mainspring.wire.link import Link
 from mainspring.wire.websocket import MAX_FRAME, WebSocketChannel
 
@@ -74,7 +77,11 @@ class Shop:
         async def double(number: int) -> int:
             return 2 * number
 
-        self.hold, self.double = hold, double
+        @self.app.job
+        async def stamp() -> float:
+            return time.time()
+
+        self.hold, self.double, self.stamp = hold, double, stamp
 
 
 @pytest.fixture
@@ -477,6 +484,28 @@ async def test_an_agent_whose_clock_is_wrong_fires_on_the_databases_time(
     assert lateness is not None
     assert -50 < lateness < 1000
     assert [record.message for record in caplog.records if "30.0 s ahead of the database's" in record.message]
+
+
+@pytest.mark.parametrize("when", ["always", "later"])
+async def test_a_line_that_is_slow_one_way_starts_nothing_early(
+    shop: Shop, database: Database, dsn: str, conn: Connection, stack: AsyncExitStack, when: str
+) -> None:
+    url = await stack.enter_async_context(server(shop, database, dsn))
+    proxy = await stack.enter_async_context(StreamProxy("127.0.0.1", int(url.rpartition(":")[2])))
+    proxy.up.delay = 0.4 if when == "always" else 0.0
+    remote = await stack.enter_async_context(agent(shop, dsn, f"ws://127.0.0.1:{proxy.port}", await token(conn)))
+    if when == "later":
+        proxy.up.delay = 0.4
+        proxy.cut()
+        session = remote.agent.session
+        while remote.agent.session == session:
+            await asyncio.sleep(0.01)
+    instants = [time.time() + 1.2 + number / 5 for number in range(6)]  # while the first answers come, and after
+    stamps = shop.stamp.using
+    tasks = [await stamps(run_at=datetime.fromtimestamp(at, UTC)).enqueue() for at in instants]
+    started = [await task.result(timeout=20) for task in tasks]
+    early = [at - start for at, start in zip(instants, started, strict=True)]
+    assert max(early) < AHEAD + 0.001, "the clocks of the database and of this test are one"
 
 
 # ── those who do not behave ─────────────────────────────────────────────────────────────────────

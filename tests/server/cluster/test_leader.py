@@ -194,6 +194,39 @@ async def test_a_dead_server_is_found_though_the_clock_was_set_back(
     assert await conn.fetchval("select status from mainspring.server where id = $1", second.id) == "dead"
 
 
+_AGENT = """
+    insert into mainspring.agent (name, slots, server, lease_until, ended_at)
+    values ($1, $2, $3, mainspring.now() + interval '1 hour', case when $4 then mainspring.now() end)
+"""
+
+
+async def test_segments_follow_the_slots_of_the_agents_and_not_their_coming_and_going(
+    join: Join, conn: Connection
+) -> None:
+    first, second = await join("a", 60.0), await join("b", 60.0)
+    await conn.execute("insert into mainspring.draining (name) values ('draining')")
+    for name, slots, member, has_ended in (
+        ("one", 10, first, False),
+        ("two", 20, second, False),
+        ("three", 10, second, False),
+        ("ended", 100, first, True),
+        ("draining", 100, first, False),
+    ):
+        await conn.execute(_AGENT, name, slots, member.id, has_ended)
+    await first.coordinator.step()
+    assert await owners(conn) == {first.id: 27, second.id: 73}
+    before = await conn.fetch("select id, owner from mainspring.segment order by id")
+    for has_ended in (True, False, True, False):
+        ended_at = "mainspring.now()" if has_ended else "null"
+        await conn.execute(f"update mainspring.agent set ended_at = {ended_at} where name = 'three'")
+        first.coordinator._capacity._seen = {  # some minutes ago
+            server: seen._replace(since=seen.since - 600, at=seen.at - 1, changed_at=seen.changed_at - 1)
+            for server, seen in first.coordinator._capacity._seen.items()
+        }
+        await first.coordinator.step()
+        assert await conn.fetch("select id, owner from mainspring.segment order by id") == before
+
+
 async def test_nobody_dies_of_a_clock_that_is_set_forward(join: Join, conn: Connection) -> None:
     first, second = await join("a", 60.0), await join("b", 60.0)
     first.leader._elected_at -= 60

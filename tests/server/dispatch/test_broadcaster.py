@@ -196,6 +196,17 @@ async def test_a_broadcast_ahead_of_its_time_is_armed_within_the_lead_and_fires_
     assert [(await cluster.status(task)).state for task in (far, near)] == ["pending", "running"]
 
 
+async def test_a_broadcast_is_armed_as_early_as_its_slowest_agent_needs(cluster: Cluster) -> None:
+    await cluster.agent("here", gpu="yes")
+    await cluster.agent("slow", server=cluster.other)
+    await cluster.conn.execute("update mainspring.agent set lead = 25 where name = 'slow'")
+    for server in cluster.servers:
+        await server.registry.refresh()
+    task = await cluster.submit(delay="20 seconds")
+    await cluster.send_out()
+    assert (await cluster.status(task)).state == "running"
+
+
 async def test_only_agents_that_match_and_live_get_a_run(cluster: Cluster) -> None:
     fitting = await cluster.agent("fitting", gpu="yes")
     gone = await cluster.agent("gone", gpu="yes")

@@ -13,6 +13,7 @@ import pytest
 from tests.cluster import server_lease
 from tests.server.dispatch.played import PlayedAgent
 
+from mainspring.model.limits.limits import Limits
 from mainspring.model.messages import (
     Armed,
     AttemptId,
@@ -340,6 +341,21 @@ async def test_a_task_is_left_for_a_moment_to_a_preferred_agent_of_another_serve
     await make_overdue(conn)
     assert await server.step() == 2, "it has not come for them; the others are not due"
     await other.has(2)
+
+
+async def test_the_longest_lead_is_that_of_the_agents_that_fit(conn: Connection, server: Server) -> None:
+    definition = Definition(Python("job"), requires={"zone": "b"}, gate=Limits(max_running=1))
+    await jobs.register(conn, {"job": definition})
+    await server.catalogue.refresh()
+    gate, target = await conn.fetchrow("select id, target from mainspring.pool where target is not null")
+    requirements = server.catalogue.pools[target]
+    assert server.registry.longest_lead() == 5.0, "of no agent"
+    for name, zone, lead in (("quick", "a", 6.0), ("slow", "a", 25.0), ("near", "b", 7.0), ("new", "b", None)):
+        session = await other_server(conn, name, zone=zone)
+        await conn.execute("update mainspring.agent set lead = $2 where session = $1", session, lead)
+    await server.registry.refresh()
+    assert server.registry.longest_lead() == 25.0
+    assert server.registry.longest_lead([requirements]) == server.registry.lead_behind(gate) == 7.0
 
 
 # ── a sticky argument ───────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.schedules import set_clock
+from tests.schedules import at, set_clock
 
 import mainspring
 from mainspring import App
@@ -30,7 +30,7 @@ Eventually = Callable[..., Awaitable[Any]]
 
 @pytest.fixture
 async def limits_loop(database: Database, conn: Connection) -> LimitsLoop:
-    return LimitsLoop(database, 5.0)
+    return LimitsLoop(database, lambda _: 5.0, 5.0)
 
 
 async def define_job(conn: Connection, **options: Any) -> None:
@@ -49,6 +49,21 @@ async def test_where_nothing_waits_it_finds_nothing(conn: Connection, limits_loo
     assert await limits_loop.step() == 0
     await define_job(conn, max_running=1)
     assert (await limits_loop.step(), await limits_loop.sweep()) == (0, 0)
+
+
+@pytest.mark.parametrize(("lead", "ahead"), [(5.0, 2.0), (9.0, 6.0)])
+async def test_a_slot_is_taken_as_early_as_a_slow_agent_needs(
+    database: Database, conn: Connection, lead: float, ahead: float
+) -> None:
+    await set_clock(conn, 0)
+    await define_job(conn, max_running=1)
+    gate = await conn.fetchval("select id from mainspring.pool where target is not null")
+    loop = LimitsLoop(database, {gate: lead}.__getitem__, 5.0)
+    await submit(conn, 1, run_at=at(100))
+    await set_clock(conn, 100 - ahead - 0.1)
+    assert await loop.step() == 0
+    await set_clock(conn, 100 - ahead)
+    assert await loop.step() == 1
 
 
 async def test_it_tells_the_dispatcher_where_the_released_lie(conn: Connection, limits_loop: LimitsLoop) -> None:

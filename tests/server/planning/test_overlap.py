@@ -19,6 +19,7 @@ from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.schedules.schedules import Overlap
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.planning.overlap import OverlapLoop
+from mainspring.server.planning.planner import Planner
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
 from mainspring.store.tasks import partitions
@@ -33,7 +34,7 @@ Eventually = Callable[..., Awaitable[Any]]
 async def overlap_loop(database: Database, conn: Connection) -> OverlapLoop:
     await set_clock(conn, 0)
     await partitions.make_ahead(conn, days=1)
-    return OverlapLoop(database, server_lease(), 5.0)
+    return OverlapLoop(database, server_lease(), lambda: 5.0)
 
 
 async def settle(overlap_loop: OverlapLoop) -> None:
@@ -55,6 +56,24 @@ STORIES: dict[Overlap, tuple[str, str, str, list[str | None]]] = {
     "cancel_running": ("rbb", "rbb", "rbb", [None, "overlap", None]),
     "terminate_running": ("rbb", "rbb", "rbb", [None, "overlap", None]),
 }
+
+
+@pytest.mark.parametrize(("lead", "state"), [(5.0, "b"), (25.0, "p")])
+async def test_a_task_is_released_as_early_as_a_slow_agent_needs(
+    database: Database, conn: Connection, overlap_loop: OverlapLoop, lead: float, state: str
+) -> None:
+    report = await create(conn, every=20, overlap="queue")
+    planner = Planner(database, server_lease(), None, {}, lambda: 25.0)
+    for now in (0, 14):
+        await set_clock(conn, now)
+        await planner.step()
+    await set_clock(conn, 20)
+    first = await claimed(conn, ahead=0)
+    await started(conn, first)
+    await finished(conn, first)
+    await settle(OverlapLoop(database, server_lease(), lambda: lead))
+    assert plain(await live(conn, report)) == state
+    await planner.close()
 
 
 @pytest.mark.parametrize("overlap", get_args(Overlap))
@@ -128,7 +147,7 @@ async def test_two_overlap_loops_at_once_let_one_pass(dsn: str, conn: Connection
     await planned(conn)
     await set_clock(conn, 9)
     databases = [Database(dsn) for _ in range(4)]
-    overlap_loops = [OverlapLoop(database, server_lease(), 5.0) for database in databases]
+    overlap_loops = [OverlapLoop(database, server_lease(), lambda: 5.0) for database in databases]
     for _ in range(8):
         await asyncio.gather(*(settle(one) for one in overlap_loops))
         running = await conn.fetch("select scope, count(*) from mainspring.task where pool > 0 group by scope")

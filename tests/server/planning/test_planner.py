@@ -44,11 +44,11 @@ MONTH = 31 * 24 * HOUR
 
 @asynccontextmanager
 async def planning(
-    dsn: str, count: int = 1, providers: dict[str, Any] | None = None, app: str | None = None
+    dsn: str, count: int = 1, providers: dict[str, Any] | None = None, app: str | None = None, lead: float = 5.0
 ) -> AsyncIterator[list[Planner]]:
     """Planners, each with its own connections."""
     databases = [Database(dsn) for _ in range(count)]
-    planners = [Planner(database, server_lease(), app, providers or {}) for database in databases]
+    planners = [Planner(database, server_lease(), app, providers or {}, lambda: lead) for database in databases]
     try:
         yield planners
     finally:
@@ -163,6 +163,31 @@ async def test_late_tasks_are_made_so_many_a_second(conn: Connection, planner: P
         await set_clock(conn, HOUR + 30 + second)
         await settle([planner])
     assert len(await ledger(conn, report)) == 60
+
+
+@pytest.mark.parametrize(("lead", "seconds_before"), [(5.0, 6.5), (9.0, 10.5), (25.0, 26.5)])
+async def test_a_task_is_there_when_the_slowest_agent_needs_it(
+    dsn: str, conn: Connection, lead: float, seconds_before: float
+) -> None:
+    await set_clock(conn, 0)
+    report = await create(conn, every=HOUR)
+    async with planning(dsn, lead=lead) as planners:
+        await set_clock(conn, HOUR - seconds_before - 2)
+        await settle(planners)
+        assert await ledger(conn, report) == []
+        await set_clock(conn, HOUR - seconds_before)
+        await settle(planners)
+    assert await ledger(conn, report) == [Entry(HOUR, "", None)]
+
+
+async def test_a_long_lead_makes_late_tasks_no_faster(dsn: str, conn: Connection) -> None:
+    await set_clock(conn, 0)
+    report = await create(conn, every=60, catch_up="all", max_per_tick=10)
+    async with planning(dsn, lead=25.0) as planners:
+        for second in range(3):
+            await set_clock(conn, HOUR + second)
+            await settle(planners)
+            assert len(await ledger(conn, report)) == 10 * (second + 1)
 
 
 async def test_more_plan_times_than_one_step_decides(conn: Connection, planner: Planner) -> None:
@@ -321,7 +346,7 @@ async def test_one_process_of_an_application_asks_and_another_one_if_it_dies(dsn
         assert tenants.asked == [at(60)], "the first one asks"
         await first.close()
         tenants.answer = ["a"]
-        await set_clock(conn, 54 + ASKING)
+        await set_clock(conn, 54 + ASKING.total_seconds())
         await asked(second)
     assert await ledger(conn, report) == [Entry(60, "a", None)]
     assert tenants.asked == [at(60)] * 2

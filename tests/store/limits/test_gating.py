@@ -65,7 +65,7 @@ async def test_the_mark_stays_until_every_task_of_before_is_gated(
     conn: Connection, database: Database, dsn: str
 ) -> None:
     """One task is locked during the first walk, another is added by a transaction that had read the old definition."""
-    loop = LimitsLoop(database, 5.0)
+    loop = LimitsLoop(database, lambda _: 5.0, 5.0)
     await define_job(conn)
     locked, waiting = await submit(conn, count=2)
     late = await asyncpg.connect(dsn)
@@ -90,7 +90,7 @@ async def test_the_mark_stays_until_every_task_of_before_is_gated(
 async def test_an_open_transaction_keeps_the_mark_and_causes_no_second_walk(
     conn: Connection, database: Database, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = LimitsLoop(database, 5.0)
+    loop = LimitsLoop(database, lambda _: 5.0, 5.0)
     await define_job(conn)
     late = await asyncpg.connect(dsn)
     try:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -167,14 +168,14 @@ async def test_fires_of_days_without_a_partition_are_kept_all_the_same(conn: Con
 
 async def test_trouble_keeps_the_cursor_and_is_over_when_it_is_planned(conn: Connection, report: int) -> None:
     [due] = await plans.due(conn, OWNER, 10)
-    await plans.trouble(conn, due, "no\x00pe", again_in=20.0)
+    await plans.trouble(conn, due, "no\x00pe", again_in=timedelta(seconds=20))
     stored = await schedules.find(conn, "report")
     assert (stored.problem, stored.next_plan_at) == ("no�pe", at(20))
     assert await plans.due(conn, OWNER, 10) == []
     await set_clock(conn, 35)
     assert await planned(conn) == {report}
     assert (await schedules.find(conn, "report")).problem is None
-    await plans.trouble(conn, due, "too late", again_in=20.0)
+    await plans.trouble(conn, due, "too late", again_in=timedelta(seconds=20))
     assert (await schedules.find(conn, "report")).problem is None
 
 
@@ -213,8 +214,8 @@ _TIMES = "array_fill('2031-03-29 12:00Z'::timestamptz, array[200])"
 _TEXTS = "array_fill(null::text, array[200])"
 
 HOT = {
-    "due": (plans._DUE, f"null, 200, 0, '{OWNER}'"),
-    "due_with_provider": (plans._DUE, f"'{{shop}}', 200, 0, '{OWNER}'"),
+    "due": (plans._DUE, f"null, 200, 0, '{OWNER}', '0 s'"),
+    "due_with_provider": (plans._DUE, f"'{{shop}}', 200, 0, '{OWNER}', '0 s'"),
     "plan": (
         plans._PLAN,
         f"{_IDS.format(7)}, {_IDS.format(1)}, {_TIMES}, {_TIMES}, {_TIMES}, "
@@ -341,7 +342,7 @@ async def test_a_look_costs_what_is_due_and_not_what_is_stored(planners_conn: Co
     for number in range(10):
         await create(conn, f"due {number}", every=5)
     assert len(await plans.due(conn, OWNER, 200)) == 10
-    assert await pages(conn, plans._DUE, None, 200, 0, OWNER) < 60
+    assert await pages(conn, plans._DUE, None, 200, 0, OWNER, timedelta(0)) < 60
 
 
 async def test_of_a_long_queue_only_the_first_are_looked_at(planners_conn: Connection) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ log = logging.getLogger("mainspring")
 
 WELCOME_WITHIN = 20.0  # seconds
 FIRST_BEATS, FIRST_BEAT_EVERY = 8, 0.03  # to measure the clock before the first task is due
+BEAT_EVERY = 5.0  # seconds between heartbeats at most, however long the lease: they measure the clock
 
 
 def check_times(message: ServerMessage) -> None:
@@ -62,6 +64,7 @@ class ServerConnection:
         self._jobs: dict[int, Job] = {}
         self._session = 0  # its number, from the welcome on
         self._hello_at = self._heard_at = boottime()
+        self._round_trips: deque[float] = deque(maxlen=8)
         self._welcome = asyncio.Event()
         self._load = 0.0, 0.0  # CPU and memory in use on the whole machine, 0 to 1
 
@@ -113,8 +116,8 @@ class ServerConnection:
                     self._jobs[job.id] = job
                 for armed in tasks:
                     runner.arm(armed, self._jobs.get(armed.job))
-            case Configure(lease, now, echo):
-                self._agent.clock_measured(echo, now)
+            case Configure(lease, now, echo, error):
+                self._measured(echo, now, error)
                 self._agent.lease_renewed(echo, lease)
             case Welcome():
                 self._begin(message)
@@ -135,13 +138,23 @@ class ServerConnection:
         self._session = welcome.session
         self._agent.runner.database = welcome.database
         self._agent.runner.keep_only(welcome.kept)  # first: the new lease covers only these
-        self._agent.clock_measured(self._hello_at, welcome.now)
+        self._measured(self._hello_at, welcome.now, welcome.error)
         self._agent.lease_renewed(self._hello_at, welcome.lease)
         self._agent.credential = welcome.credential or self._agent.credential
         self._agent.session_began(welcome.session)
         self._welcome.set()
 
+    def _measured(self, sent: float, now: float, error: float) -> None:
+        received = boottime()
+        self._round_trips.append(received - sent)
+        self._agent.clock_measured(sent, received, now, error)
+
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _round_trip(self) -> float:
+        """Seconds, the quickest of the last ones."""
+        return min(self._round_trips, default=0.0)
 
     async def _send_reports(self) -> None:
         """Send the outbox, beginning with what the previous connection left unacknowledged."""
@@ -159,7 +172,7 @@ class ServerConnection:
 
     def _arrived(self, size: int, seconds: float) -> None:
         if size:
-            self._window.arrived(size, seconds - self._agent.clock.round_trip)
+            self._window.arrived(size, seconds - self._round_trip)
             self._agent.outbox.ready.set()
 
     async def confirm(self) -> None:
@@ -185,7 +198,7 @@ class ServerConnection:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left):  # half a lease is left to find another server
                         await self._beat()  # blocks while the server does not read
-                        await asyncio.sleep(lease / 4)
+                        await asyncio.sleep(min(lease / 4, BEAT_EVERY))
             log.warning("the server is silent; connecting again")
             self.link.abort()
 
@@ -193,7 +206,7 @@ class ServerConnection:
         clock, runner = self._agent.clock, self._agent.runner
         with suppress(OSError):  # no descriptor to read them: the last ones hold
             self._load = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
-        beat = Heartbeat(runner.running, boottime(), *self._load, clock.skew, clock.round_trip, runner.draining)
+        beat = Heartbeat(runner.running, boottime(), *self._load, clock.skew, self._round_trip, runner.draining)
         await self.link.send_unnumbered([beat])
 
     async def report_draining(self) -> None:

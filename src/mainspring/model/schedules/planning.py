@@ -23,6 +23,7 @@ from mainspring.model.words.zones import check_zone
 GRACE = timedelta(seconds=5)
 AHEAD = timedelta(seconds=10)  # plan times up to here get their tasks
 LOOK_BEFORE = timedelta(seconds=7.5)  # a planner looks at a schedule this long before its next plan time
+LOOK_WITHIN = timedelta(seconds=1.5)  # that a planner takes until it looks, and a dispatcher until it claims
 TICK = timedelta(seconds=1)  # at most `max_per_tick` late tasks are made in one
 INSTANT = timedelta(microseconds=1)
 
@@ -56,6 +57,11 @@ class Decision(NamedTuple):
     look_at: datetime | None
 
 
+def look_early(lead: float) -> timedelta:
+    """How long before its time to look a planner looks, so that tasks exist a lead of so many seconds ahead."""
+    return max(timedelta(0), timedelta(seconds=lead) + LOOK_WITHIN - LOOK_BEFORE)
+
+
 def expected(versions: Sequence[Version], cursor: datetime) -> Iterator[tuple[datetime, Version]]:
     """All plan times from `cursor` on, each with the version that was in force then."""
     for version in versions:
@@ -75,11 +81,12 @@ def decide(
     runs: int = 0,
     limit: int = 500,
     scopes: int = 1,
+    early: timedelta = timedelta(0),
 ) -> Decision:
     """Decide about the plan times from `cursor` up to the end of the window, about `limit` of them at most.
 
     `versions` are those in force at the cursor and later, in order; `runs` counts the plan times that got a
-    task before, and each plan time makes as many tasks as there are `scopes`.
+    task before, and each plan time makes as many tasks as there are `scopes`. Planners look `early` before `look_at`.
     """
     coming = expected(versions, cursor)
     current = next(coming, None)
@@ -93,21 +100,21 @@ def decide(
         at, version = current
         due = _due(at, version)
         # Those of a replaced version are decided at once: its delay must not hold up its successor.
-        if due > now + AHEAD and version.until is None:
+        if due > now + AHEAD + early and version.until is None:
             return Decision(decided, at, due - LOOK_BEFORE)
         if policies.max_runs is not None and runs >= policies.max_runs:
             # Only runs that are already written use up `max_runs`, not those of this decision.
             return Decision(decided, at, now) if decided else Decision([], None, None)
         # Not near the end of an outage: the next decision would take the rest for ordinary lateness.
         if len(decided) >= limit and not (is_outage and timedelta(0) <= now - due <= GRACE):
-            return Decision(decided, at, now + TICK if late and due <= now else now)
+            return Decision(decided, at, now + TICK + early if late and due <= now else now)
         following = next(coming, None)
         is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is no outage
         reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)
         if reason is None:
             if is_outage and due <= now:
                 if late and late + scopes > policies.max_per_tick:
-                    return Decision(decided, at, now + TICK)
+                    return Decision(decided, at, now + TICK + early)
                 late += scopes
             runs += scopes > 0
         decided.append(Decided(at, due, reason, version.policies))

@@ -27,6 +27,7 @@ class Known(Struct, frozen=True):
     draining: bool = False
     due: int = 0  # due tasks that it holds
     used: dict[str, float] = {}  # of what it offers
+    lead: float | None = None  # seconds before its time that a task is armed on it, as of its last renewal
 
     def is_free_for(self, needs: Mapping[str, float]) -> bool:
         free = {name: amount - self.used.get(name, 0.0) for name, amount in self.offers.items()}

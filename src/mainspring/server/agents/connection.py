@@ -116,6 +116,8 @@ class AgentConnections:
             accepted = await handshake.open_session(
                 conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
             )
+            if not isinstance(accepted, str) and (line := await agents.last_line(conn, hello.name, accepted.session)):
+                link.expect(*line)
         if isinstance(accepted, str):
             await self._refuse(channel, accepted)
             return None
@@ -123,8 +125,8 @@ class AgentConnections:
         session.renewed_at = asked_at
         session.batch = accepted.batch
         kept = [AttemptId(armed.task, armed.token) for armed in accepted.tasks]
-        now = self._clock.now()
-        await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database)])
+        now, error = self._clock.reading()
+        await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database, error)])
         self._log_joined(session, len(kept))
         self._gateway.join(session, accepted.tasks)  # after Welcome, which must be the first message that it gets
         self._gateway.on_joined.send()
@@ -173,7 +175,8 @@ class AgentConnections:
         session.hear(beat)
         self._check_clock(session)
         left = self._lease - (boottime() - session.renewed_at)
-        await session.link.send_unnumbered([Configure(left, self._clock.now(), beat.sent)])
+        now, error = self._clock.reading()
+        await session.link.send_unnumbered([Configure(left, now, beat.sent, error)])
 
     def _log_joined(self, session: AgentSession, kept: int) -> None:
         if session.is_local:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from mainspring.loops import Signal
 from mainspring.model.messages import AttemptId, Recall
@@ -35,6 +36,7 @@ class Registry:
         self._catalogue = catalogue
         self._gateway = gateway
         self._agents: list[Known] = []
+        self._leads: dict[int, float] = {}  # by gate, since the last refresh
         self._recalled: dict[int, set[int]] = {}  # by session, the tokens that were recalled
         self._warn_at: dict[int, float] = {}  # by pool that no agent can run
         self.wake = asyncio.Event()
@@ -47,10 +49,30 @@ class Registry:
         takers = (agent for agent in self._agents if agent.session not in here and not agent.draining)
         return [agent for agent in takers if fits(requirements, agent.labels, agent.offers)]
 
+    def longest_lead(self, of: Iterable[Requirements] | None = None) -> float:
+        """The lead of the slowest agent in the cluster, or of those that fit one of these requirements, in seconds."""
+        wanted = None if of is None else list(of)
+        default = self._gateway.lead.of(0.0, 0.0)
+        leads = (
+            agent.lead
+            for agent in self._agents
+            if agent.lead is not None
+            and (wanted is None or any(fits(its, agent.labels, agent.offers) for its in wanted))
+        )
+        return max((*leads, default))
+
+    def lead_behind(self, gate: int) -> float:
+        """The longest lead of agents that fit the tasks of a gate."""
+        if gate not in self._leads:
+            requirements = self._catalogue.behind(gate)
+            self._leads[gate] = self.longest_lead(() if requirements is None else (requirements,))
+        return self._leads[gate]
+
     async def refresh(self) -> int:
         """Read the living agents; start or end the drain of those connected here."""
         async with self._database.acquire() as conn:
             self._agents = await registry.living(conn)
+            self._leads.clear()
             drained = await registry.drained(conn)
         back = self._gateway.drained - drained
         self._gateway.drained = drained

@@ -24,7 +24,8 @@ class Catalogue:
         self._by_name: dict[str, Job] = {}
         self._unreadable: dict[str, str] = {}  # by name, why: logged once
         self.pools: dict[int, Requirements] = {}  # whose tasks are claimed
-        self.broadcast_pools: set[int] = set()  # whose tasks are expanded instead
+        self.broadcast_pools: dict[int, Requirements] = {}  # whose tasks are expanded instead
+        self._gates: dict[int, int] = {}  # gated pool → the pool that its tasks move to
         self.needs: dict[int, dict[str, float]] = {}  # by job, for the jobs that need any amounts
         self.strategy = DEFAULT_STRATEGY  # of placement, for jobs that name none
         self.wake = asyncio.Event()
@@ -34,16 +35,21 @@ class Catalogue:
         async with self._database.acquire() as conn:
             readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)
+            self._gates = await jobs.gates(conn)
             self.strategy = await settings.strategy(conn)
         self.jobs = {job.id: job for job in readable}
         for name in unreadable.keys() - self._unreadable.keys():
             log.error("job %r cannot be read, and its tasks do not run: %s", name, unreadable[name])
         self._unreadable = unreadable
-        self.broadcast_pools = {id for id, requirements in pools.items() if requirements.placement.broadcast}
+        self.broadcast_pools = {id: its for id, its in pools.items() if its.placement.broadcast}
         self.pools = {id: requirements for id, requirements in pools.items() if id not in self.broadcast_pools}
         self.needs = {job.id: needs for job in self.jobs.values() if (needs := job.definition.placement.needs)}
         self._by_name = {job.name: job for job in self.jobs.values() if job.namespace == "default"}
         return 0
+
+    def behind(self, gate: int) -> Requirements | None:
+        """The requirements of the tasks that wait at a gate."""
+        return self.pools.get(self._gates.get(gate, gate))
 
     def named(self, name: str) -> Job | None:
         return self._by_name.get(name)

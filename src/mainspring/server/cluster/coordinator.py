@@ -1,6 +1,6 @@
-"""Coordinator: the leader assigns every segment to a living server, in even shares, with the fewest moves.
+"""Coordinator: the leader assigns every segment to a living server, by the slots of its agents, with few moves.
 
-Reads   store.cluster.segments      owners and living servers
+Reads   store.cluster.segments      owners, living servers and the slots of their agents
 Asks    model.placement.segments    which segments move
 Writes  store.cluster.segments      (dead servers, new owners), under the leader's term
         store.cluster.leases        (leases that a clock set back has made too long)
@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from uuid import UUID
 
-from mainspring.model.placement.segments import assign
+from mainspring.model.placement.segments import Capacity, assign
 from mainspring.server.cluster.clock import measure
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.store.cluster import leases, segments
 from mainspring.store.cluster.segments import Transfer
 from mainspring.store.postgres.database import Database
-from mainspring.wire.clock import Clock
+from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
@@ -37,6 +38,7 @@ class Coordinator:
         self._leader = leader
         self._lease = lease
         self._clock = Clock()
+        self._capacity: Capacity[UUID] = Capacity()
         self.wake = asyncio.Event()  # a server joined or left
 
     async def step(self) -> int:
@@ -50,9 +52,10 @@ class Coordinator:
             if min(self._leader.led_for, self._clock.steady_for) > self._lease * PATIENCE:
                 for id, name in (await segments.declare_dead(conn, self._server_lease.id, term)).items():
                     log.warning("server %s (%s) is dead: its lease has expired", name, id)
-            found, servers = await segments.look(conn)
+            found, slots = await segments.look(conn)
             owners = {segment.id: segment.owner for segment in found}
-            new = assign(owners, servers)
+            capacity = self._capacity.observe(slots, boottime())
+            new = assign(owners, capacity, exact=self._capacity.is_steady)
             moves = [
                 Transfer(
                     segment.id, segment.epoch, segment.owner, new[segment.id], REASONS.get(segment.status, "stopped")
@@ -62,5 +65,5 @@ class Coordinator:
             ]
             moved = await segments.move(conn, self._server_lease.id, term, moves) if moves else 0
         if moved:
-            log.info("%d segments moved; %d servers share all of them", moved, len(servers))
+            log.info("%d segments moved; %d servers share all of them", moved, len(slots))
         return 0

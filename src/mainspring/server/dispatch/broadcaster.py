@@ -9,8 +9,10 @@ Next:   store/tasks/broadcasts.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 from mainspring.model.messages import Ending
+from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.dispatch.dispatcher import Dispatcher
@@ -32,14 +34,14 @@ class Broadcaster:
         dispatcher: Dispatcher,
         recorder: Recorder,
         *,
-        lead: float,
+        longest_lead: Callable[[Iterable[Requirements]], float],
         lease: float,
     ) -> None:
         self._dedicated = database.dedicated("background")
         self._catalogue = catalogue
         self._dispatcher = dispatcher
         self._recorder = recorder
-        self._lead = lead
+        self._longest_lead = longest_lead
         self._lease = lease
         self._any = False  # a broadcast was running at the last step
         self.wake = asyncio.Event()
@@ -58,12 +60,13 @@ class Broadcaster:
         """
         if not self._catalogue.broadcast_pools:
             return 0
+        lead = self._longest_lead(self._catalogue.broadcast_pools.values())
         async with self._dedicated as conn:
-            parents = await broadcasts.look(conn, ahead=self._lead)
+            parents = await broadcasts.look(conn, ahead=lead)
             expanded = await self._expand(conn, [parent for parent in parents if not parent.is_running])
             await broadcasts.cancel_waiting(conn)
             await broadcasts.end_with_their_agents(conn, lease=self._lease)
-            again = await broadcasts.assign(conn, ahead=self._lead)
+            again = await broadcasts.assign(conn, ahead=lead)
             running = [parent.task for parent in parents if parent.is_running]
             ended = await broadcasts.end(conn, running) if running else []
         self._any = expanded > 0 or len(running) > len(ended)

@@ -11,6 +11,7 @@ Next:   store/limits/release.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from mainspring.loops import Alarm, Signal
 from mainspring.model.tasks.claim_floors import Released
@@ -30,10 +31,13 @@ WALK = 10_000  # live tasks, searched in one statement for those without their g
 
 
 class LimitsLoop:
-    def __init__(self, database: Database, lead: float) -> None:
+    """`lead` returns the longest lead of the agents for the tasks of a gate, and `default` is that of a quick one."""
+
+    def __init__(self, database: Database, lead: Callable[[int], float], default: float) -> None:
         self._dedicated = database.dedicated()
         self._slow_dedicated = database.dedicated("slow")
-        self._ahead = min(lead, AHEAD)
+        self._lead = lead
+        self._default_lead = default
         self._beyond: dict[int, int] = {}  # by gate: how many tasks to read beyond those that there is room for
         self._swept = ""  # the last key of parked tasks that was searched
         self.wake = asyncio.Event()
@@ -51,10 +55,11 @@ class LimitsLoop:
             waiting = await release.look(conn)
             soonest = [] if next_in is None else [next_in]
             for gate, due_in in waiting.items():
-                if due_in > self._ahead:
-                    soonest.append(due_in - self._ahead)
+                ahead = self._ahead(gate)
+                if due_in > ahead:
+                    soonest.append(due_in - ahead)
                     continue
-                passed = await self._release(conn, gate)
+                passed = await self._release(conn, gate, ahead)
                 moved += len(passed.released) + passed.parked
                 soonest += self._retry_in(passed, due_in)
         self._beyond = {gate: beyond for gate, beyond in self._beyond.items() if gate in waiting}
@@ -63,12 +68,16 @@ class LimitsLoop:
             await asyncio.sleep(GATHER)
         return moved + woken
 
-    async def _release(self, conn: Connection, gate: int) -> Passed:
+    def _ahead(self, gate: int) -> float:
+        """Seconds before its time that a task may take a slot: more by what a slow agent needs to be armed in time."""
+        return min(self._default_lead, AHEAD) + max(0.0, self._lead(gate) - self._default_lead)
+
+    async def _release(self, conn: Connection, gate: int, ahead: float) -> Passed:
         """Release due tasks; if none moved and there is room left, those that are due soon."""
         beyond = self._beyond.get(gate, 0)
         passed = await release.release(conn, gate, BATCH, ahead=0.0, beyond=beyond)
         if passed.has_room and not passed.released and not passed.parked:
-            passed = await release.release(conn, gate, BATCH, ahead=self._ahead)
+            passed = await release.release(conn, gate, BATCH, ahead=ahead)
         # Growing steps pass a busy key at the head of the queue quickly, however many tasks it has.
         is_blocked_by_key = passed.parked > len(passed.released)
         self._beyond[gate] = min(BATCH, max(8, 4 * beyond)) if is_blocked_by_key else 0

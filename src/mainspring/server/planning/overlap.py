@@ -9,6 +9,7 @@ Next:   store/schedules/overlap.py
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from mainspring.loops import Alarm, Signal
 from mainspring.model.messages import Ending
@@ -20,10 +21,10 @@ from mainspring.store.schedules import overlap
 
 
 class OverlapLoop:
-    def __init__(self, database: Database, server_lease: ServerLease, lead: float) -> None:
+    def __init__(self, database: Database, server_lease: ServerLease, longest_lead: Callable[[], float]) -> None:
         self._dedicated = database.dedicated("planning")
         self._server_lease = server_lease
-        self._lead = lead
+        self._longest_lead = longest_lead
         self._any = False  # a task was waiting at the last step
         self.wake = asyncio.Event()
         self._alarm = Alarm(self.wake)  # for the next task that comes due: its policy is applied at its instant
@@ -40,7 +41,7 @@ class OverlapLoop:
         if not self._server_lease.may_act:
             return 0
         async with self._dedicated as conn:
-            waiting = await overlap.groups(conn, self._server_lease.id, within=self._lead)
+            waiting = await overlap.groups(conn, self._server_lease.id, within=self._longest_lead())
             self._any = bool(waiting)
             moved = await self._move(conn, waiting) if waiting else 0
         self._alarm.set(min((group.due_in for group in waiting if group.due_in is not None), default=None))

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.loops import Signal
-from mainspring.model.schedules.planning import Decision, arguments, decide, run_at
+from mainspring.model.schedules.planning import Decision, arguments, decide, look_early, run_at
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import TIMEOUT, Provider, Providers
 from mainspring.store.postgres.database import Connection, Database
@@ -31,22 +32,32 @@ GATHER = 0.1  # seconds in which schedules come due, so that one step plans them
 FIRES = 5000  # rows that one schedule may add to a step
 STEP_FIRES = 20_000  # rows after which a step takes no more schedules
 YIELD_AFTER = 10  # schedules computed before other tasks on the event loop run
-UNPLANNABLE = 60.0  # seconds until a schedule that cannot be computed is tried again
-ASKING = TIMEOUT + 1.0  # seconds within which a provider answers or has failed
-PROVIDER_FAILED = 5.0  # seconds until a provider that failed is called again
+UNPLANNABLE = timedelta(seconds=60)  # until a schedule that cannot be computed is tried again
+ASKING = timedelta(seconds=TIMEOUT + 1)  # within which a provider answers or has failed
+PROVIDER_FAILED = timedelta(seconds=5)  # until a provider that failed is called again
 OVERDUE = 30.0  # seconds past its time at which an unplanned schedule is logged
 LOGGED = 20  # of the schedules that are overdue
 
 
 class Planner:
-    """`providers` are the functions of the application `app` that return scopes, by schedule."""
+    """`providers` are the functions of the application `app` that return scopes, by schedule.
+
+    `longest_lead` is that of all agents, in seconds: tasks must exist so long before their time.
+    """
 
     def __init__(
-        self, database: Database, server_lease: ServerLease, app: str | None, providers: Mapping[str, Provider]
+        self,
+        database: Database,
+        server_lease: ServerLease,
+        app: str | None,
+        providers: Mapping[str, Provider],
+        longest_lead: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._dedicated = database.dedicated(hash_joins=True)
         self._server_lease = server_lease
         self._app = app
+        self._longest_lead = longest_lead
+        self._early = look_early(longest_lead())
         self._providers = Providers(providers)
         self._asking: dict[int, asyncio.Task[None]] = {}  # by schedule: a slow provider delays no other
         self._skipped: dict[int, Counter[str]] = {}  # by schedule: reasons, logged when it has caught up
@@ -68,9 +79,10 @@ class Planner:
             return 0
         if self._providers:
             self.provider_wake.set()  # what woke this loop may concern the other
+        self._early = look_early(self._longest_lead())
         began = boottime()
         async with self._dedicated as conn:
-            found = await plans.due(conn, self._server_lease.id, BATCH, behind=self._behind)
+            found = await plans.due(conn, self._server_lease.id, BATCH, behind=self._behind, early=self._early)
             decisions: list[tuple[DueSchedule, Decision]] = []
             fires: list[Fire] = []
             for number, due in enumerate(found, 1):
@@ -92,10 +104,10 @@ class Planner:
         try:
             versions = await plans.versions(conn, due)
             limit = max(1, min(500, FIRES // max(scopes, 1)))
-            return decide(versions, due.cursor, due.now, runs=due.runs, limit=limit, scopes=scopes)
+            return decide(versions, due.cursor, due.now, runs=due.runs, limit=limit, scopes=scopes, early=self._early)
         except ValidationError as error:  # such as a timezone that is unknown on this host
             log.error("schedule %s cannot be planned: %s", due.schedule.name, error)
-            await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE)
+            await plans.trouble(conn, due, error.message, again_in=UNPLANNABLE + self._early)
             return None
 
     async def _write(self, conn: Connection, decisions: list[tuple[DueSchedule, Decision]], fires: list[Fire]) -> int:
@@ -118,7 +130,7 @@ class Planner:
         if not self._providers or self._app is None or not self._server_lease.may_act:
             return 0
         async with self._dedicated as conn:
-            found = await plans.due(conn, self._server_lease.id, BATCH, providers=[self._app])
+            found = await plans.due(conn, self._server_lease.id, BATCH, providers=[self._app], early=self._early)
         for due in found:
             if due.id not in self._asking:
                 asking = self._asking[due.id] = asyncio.create_task(self._plan_with_provider(due))
@@ -132,14 +144,14 @@ class Planner:
 
     async def _plan_with_provider(self, due: DueSchedule) -> None:
         async with self._dedicated as conn:
-            if not await plans.take(conn, due, ASKING):
+            if not await plans.take(conn, due, ASKING, early=self._early):
                 return  # another process of the application asks
         try:
             scopes = await self._providers.ask(due.schedule.name, due.cursor)
         except MainspringError as error:
             log.error("schedule %s: its scopes are unknown: %s", due.schedule.name, error)
             async with self._dedicated as conn:
-                await plans.trouble(conn, due, error.message, again_in=PROVIDER_FAILED)
+                await plans.trouble(conn, due, error.message, again_in=PROVIDER_FAILED + self._early)
             return
         async with self._dedicated as conn:
             decision = await self._decide(conn, due, len(scopes))

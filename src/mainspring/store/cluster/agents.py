@@ -104,6 +104,23 @@ async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[
     return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
 
 
+# A session may have ended before a renewal wrote anything. Of a name with many of those, only some are read.
+_LINE = """
+    select ack_time, reliability
+      from (select session, ack_time, reliability from mainspring.agent
+             where name = $1 and session < $2 order by session desc limit 20) last
+     where ack_time > 0
+     order by session desc
+     limit 1
+"""
+
+
+async def last_line(conn: Connection, name: str, session: int) -> tuple[float, float] | None:
+    """Acknowledgement time and reliability of the agents of this name before `session`, as far as they are known."""
+    row = await conn.fetchrow(_LINE, name, session)
+    return None if row is None else (row["ack_time"], row["reliability"])
+
+
 async def leave(conn: Connection, sessions: Sequence[int]) -> None:
     """End sessions that hold nothing and have said goodbye, before their leases expire."""
     await conn.execute(

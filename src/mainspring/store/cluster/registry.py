@@ -22,7 +22,7 @@ from mainspring.store.postgres.rows import views
 _LIVES = "(a.ended_at is null and a.successor is null and a.lease_until > (select mainspring.now()))"
 
 _LIVING = f"""
-    select a.session, a.name, a.slots, a.labels, a.offers, d.name is not null as draining
+    select a.session, a.name, a.slots, a.labels, a.offers, d.name is not null as draining, a.lead
       from mainspring.agent a left join mainspring.draining d on d.name = a.name
      where {_LIVES}
      order by a.session

@@ -49,13 +49,26 @@ _ALL = """
       from mainspring.segment s left join mainspring.server o on o.id = s.owner
      order by s.id
 """
-_ACTIVE = "select id from mainspring.server where status = 'active' order by id"
+# A draining agent takes nothing: its slots do not count.
+_ACTIVE = """
+    with slots as materialized (
+        select a.server, sum(a.slots) as slots
+          from mainspring.agent a
+         where a.ended_at is null and a.successor is null and a.lease_until > (select mainspring.now())
+           and not exists (select from mainspring.draining d where d.name = a.name)
+         group by a.server
+    )
+    select s.id, coalesce((select slots.slots from slots where slots.server = s.id), 0)::bigint as slots
+      from mainspring.server s
+     where s.status = 'active'
+     order by s.id
+"""
 
 
-async def look(conn: Connection) -> tuple[list[Segment], list[UUID]]:
-    """All segments, and the servers that can own some."""
+async def look(conn: Connection) -> tuple[list[Segment], dict[UUID, int]]:
+    """All segments, and the servers that can own some, with the slots of the agents connected to each."""
     segments = [Segment(*row) for row in await conn.fetch(_ALL)]
-    return segments, [row["id"] for row in await conn.fetch(_ACTIVE)]
+    return segments, {row["id"]: row["slots"] for row in await conn.fetch(_ACTIVE)}
 
 
 class Transfer(NamedTuple):

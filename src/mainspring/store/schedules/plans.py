@@ -10,7 +10,7 @@ Next: server/dispatch/dispatcher.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -50,7 +50,7 @@ _DUE = f"""
            case when $1::text[] is null then (select g.epoch from mainspring.segment g where g.id = s.segment) end
                as epoch
       from mainspring.schedule s
-     where s.look_at <= (select mainspring.now()) and s.next_plan_at is not null and s.enabled
+     where s.look_at <= (select mainspring.now() + $5::interval) and s.next_plan_at is not null and s.enabled
        and case when $1::text[] is null then s.provider_app is null and {holds("s.segment")}
                 else s.provider_app = any($1) end
      order by s.look_at
@@ -59,13 +59,19 @@ _DUE = f"""
 
 
 async def due(
-    conn: Connection, server: UUID, limit: int, *, behind: int = 0, providers: Sequence[str] | None = None
+    conn: Connection,
+    server: UUID,
+    limit: int,
+    *,
+    behind: int = 0,
+    providers: Sequence[str] | None = None,
+    early: timedelta = timedelta(0),
 ) -> list[DueSchedule]:
-    """Schedules to plan now in segments of `server`, after the first `behind`.
+    """Schedules to plan now, and those to plan within `early`, in segments of `server`, after the first `behind`.
 
     With `providers` those whose scopes these applications provide, in any segment: its owner may not have their code.
     """
-    return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind, server)]
+    return [_due(row) for row in await conn.fetch(_DUE, providers, limit, behind, server, early)]
 
 
 def _due(row: Any) -> DueSchedule:
@@ -227,27 +233,27 @@ async def overdue(conn: Connection, *, by: float, limit: int) -> list[Overdue]:
 
 
 _TAKE = """
-    update mainspring.schedule set look_at = mainspring.now() + make_interval(secs => $4)
-     where id = $1 and version = $2 and next_plan_at = $3 and enabled and look_at <= mainspring.now()
+    update mainspring.schedule set look_at = mainspring.now() + $4::interval + $5::interval
+     where id = $1 and version = $2 and next_plan_at = $3 and enabled and look_at <= mainspring.now() + $4::interval
     returning id
 """
 
 
-async def take(conn: Connection, due: DueSchedule, lease: float) -> bool:
-    """Take a schedule from other planners for `lease` seconds, to ask its provider; False if one has taken it.
+async def take(conn: Connection, due: DueSchedule, lease: timedelta, *, early: timedelta = timedelta(0)) -> bool:
+    """Take a schedule from other planners for the time of `lease`, to ask its provider; False if one has taken it.
 
     `plan` and `trouble` end the lease. If the planner dies, the schedule is due again when the lease has expired.
     """
-    return await conn.fetchval(_TAKE, due.id, due.number, due.cursor, lease) is not None
+    return await conn.fetchval(_TAKE, due.id, due.number, due.cursor, early, lease) is not None
 
 
 _TROUBLE = """
     update mainspring.schedule
-       set problem = $4, look_at = mainspring.now() + make_interval(secs => $5)
+       set problem = $4, look_at = mainspring.now() + $5::interval
      where id = $1 and version = $2 and next_plan_at = $3 and enabled
 """
 
 
-async def trouble(conn: Connection, due: DueSchedule, problem: str, *, again_in: float) -> None:
+async def trouble(conn: Connection, due: DueSchedule, problem: str, *, again_in: timedelta) -> None:
     """Record why a schedule cannot be planned now, and try again later. Its cursor stays."""
     await conn.execute(_TROUBLE, due.id, due.number, due.cursor, cut(problem), again_in)

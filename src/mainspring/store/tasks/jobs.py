@@ -153,10 +153,18 @@ async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
     return found, unreadable
 
 
+_GATES = "select id, target from mainspring.pool where target is not null"
+
+
 async def pools(conn: Connection) -> dict[int, Requirements]:
     """The served pools with their requirements: no gates."""
     rows = await conn.fetch("select id, requirements from mainspring.pool where target is null")
     return {row["id"]: placement.decode(row["requirements"]) for row in rows}
+
+
+async def gates(conn: Connection) -> dict[int, int]:
+    """Gated pools, with the pools that their tasks move to."""
+    return {row["id"]: row["target"] for row in await conn.fetch(_GATES)}
 
 
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:

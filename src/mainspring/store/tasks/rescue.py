@@ -31,11 +31,15 @@ _GONE = """
     (select session from mainspring.agent
       where ended_at is not null and session in (select session from mainspring.claim)
         and session <> all ($1::bigint[]) limit 20)
+     union
+    (select c.session from mainspring.claim c                     -- of a session that is not known, or no longer
+      where not exists (select from mainspring.agent a where a.session = c.session)
+        and c.session <> all ($1::bigint[]) limit 20)
 """
 
 
 async def gone(conn: Connection, apart_from: Sequence[int] = ()) -> list[int]:
-    """End sessions with expired leases; returns all ended ones that still have claims, `apart_from` these."""
+    """End sessions with expired leases; returns all ended or unknown ones that have claims, `apart_from` these."""
     return [row["session"] for row in await conn.fetch(_GONE, apart_from)]
 
 
@@ -134,7 +138,7 @@ async def recalled(conn: Connection, session: int, limit: int) -> list[tuple[int
 
 _FORGET = f"""
     delete from mainspring.claim c
-     where c.session = $1 and exists (select from mainspring.agent a where a.session = $1 and a.ended_at is not null)
+     where c.session = $1 and not exists (select from mainspring.agent a where a.session = $1 and a.ended_at is null)
        and not exists (select from unnest(c.tasks) as claimed(id)
                          join mainspring.task t on t.id = any (array[claimed.id])
                         where t.session = c.session and t.{IS_ACTIVE})
@@ -142,7 +146,7 @@ _FORGET = f"""
 
 
 async def forget(conn: Connection, session: int) -> None:
-    """Delete the claims of an ended session that holds nothing."""
+    """Delete the claims of an ended or unknown session that holds nothing."""
     await conn.execute(_FORGET, session)
 
 

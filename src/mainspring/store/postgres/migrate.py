@@ -17,6 +17,7 @@ from importlib.resources.abc import Traversable
 import asyncpg
 
 from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
+from mainspring.store.postgres import roles
 from mainspring.store.postgres.database import Connection, Database, close
 from mainspring.store.postgres.errors import first_line, translating
 
@@ -133,6 +134,7 @@ async def _migrate(conn: Connection, folder: Traversable) -> list[Migration]:
                     migration.name,
                     migration.checksum,
                 )
+                await roles.grant_again(conn)
         return missing
     finally:
         # close() also cancels the running statement; PostgreSQL would not notice a cut connection and keep the lock.

@@ -26,6 +26,7 @@ PROCESSES = (
     "store/maintenance/test_backup.py",
     "store/postgres/test_connect_errors.py",
     "store/postgres/test_failover.py",
+    "store/postgres/test_roles.py",
     "test_namespaces.py",
     "typing",
 )

@@ -125,6 +125,25 @@ async def test_clients_share_the_connections(dsn: str, pooled: str) -> None:
     await direct.close()
 
 
+async def test_clients_pin_the_search_path_of_each_transaction_and_of_no_other_client(pooled: str) -> None:
+    database = Database(pooled)
+    async with database.acquire() as conn:
+        assert await conn.fetchval("show search_path") == "pg_catalog, pg_temp"
+        async with conn.transaction():
+            async with conn.transaction():
+                assert await conn.fetchval("select current_setting('search_path') || $1", "") == "pg_catalog, pg_temp"
+            await conn.execute("select 1")
+            assert (await conn.fetchrow("show search_path"))[0] == "pg_catalog, pg_temp"
+        with pytest.raises(asyncpg.DivisionByZeroError):
+            await conn.fetch("select 1 / 0")
+        assert not conn.is_in_transaction()
+    for _ in range(4):
+        other = await asyncpg.connect(pooled, statement_cache_size=0)
+        assert await other.fetchval("show search_path") == '"$user", public'
+        await other.close()
+    await database.close()
+
+
 async def test_a_handler_has_its_transaction_through_pgbouncer(dsn: str, pooled: str) -> None:
     """As on an agent with --dsn."""
     database = Database(pooled)

@@ -210,7 +210,7 @@ async def test_databases_at_the_same_time_are_made_from_one_template(server_dsn:
                 inside = await Database(dsn).connect()
                 try:
                     assert await inside.fetchval("select count(*) from mainspring.task") == 0
-                    await inside.execute("create table mine as select 1")
+                    await inside.execute("create table public.mine as select 1")
                 finally:
                     await inside.close()
 

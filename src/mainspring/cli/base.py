@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from mainspring.errors import AccessDenied, SchemaMismatch
+from mainspring.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from mainspring.config import Settings
@@ -93,8 +93,6 @@ class Client:
             raise SchemaMismatch("this database lacks (parts of) the schema; run `mainspring migrate`") from error
         except asyncpg.UndefinedColumnError as error:
             raise SchemaMismatch("this database has an older schema; run `mainspring migrate`") from error
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise AccessDenied(f"PostgreSQL does not allow it ({error}); use a role that may") from error
 
     async def _open(self) -> Database:
         """Migrates the embedded PostgreSQL; a shared one is left to servers and `mainspring migrate`."""

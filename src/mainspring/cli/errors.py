@@ -44,6 +44,10 @@ def explain(error: BaseException) -> Problem:
     """The problem behind an error of the tree, of click or of the system. Any other exception is a bug."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if getattr(error, "sqlstate", None) == "42501":  # such as a server with the role of a viewer
+        from mainspring.store.postgres.errors import denied
+
+        error = denied(error)
     match error:
         case errors.MainspringError():
             exit_code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)

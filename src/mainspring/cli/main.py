@@ -17,6 +17,7 @@ from mainspring.cli.base import Group, examples
 from mainspring.cli.errors import INTERRUPTED, USAGE, flush_output, report
 from mainspring.cli.fleet.agents import agents
 from mainspring.cli.fleet.daemons import daemon
+from mainspring.cli.fleet.roles import grant, revoke
 from mainspring.cli.fleet.segments import segments
 from mainspring.cli.fleet.servers import servers
 from mainspring.cli.fleet.tokens import token
@@ -49,7 +50,7 @@ def cli() -> None:
 
 for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task):
     cli.add_command(command)
-for command in (agents, servers, segments, token, stats, backup, restore, db):
+for command in (agents, servers, segments, token, grant, revoke, stats, backup, restore, db):
     cli.add_command(command)
 
 

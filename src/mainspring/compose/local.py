@@ -122,8 +122,14 @@ class Timetable(Protocol):
 async def register(
     database: Database, definitions: Mapping[str, Definition], app: str, version: int, timetable: Timetable
 ) -> None:
-    """Write what an application defines to the database: jobs, calendars, schedules."""
+    """Write what an application defines to the database: jobs, calendars, schedules.
+
+    A role that may not, such as a producer's, uses what is there: another process of the application has defined it.
+    """
     async with database.acquire() as conn:
+        if not await jobs.may_register(conn):
+            log.info("this role of PostgreSQL may not define jobs and schedules; it uses those that are there")
+            return
         await synchronise.put_calendars(conn, timetable.calendars)
         async with conn.transaction():
             await jobs.register(conn, definitions)

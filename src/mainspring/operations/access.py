@@ -1,4 +1,4 @@
-"""Access: create, list and revoke the tokens that agents connect with.
+"""Access: the tokens that agents connect with, and what roles of PostgreSQL may do.
 
 Next: store/cluster/tokens.py
 """
@@ -12,9 +12,36 @@ import msgspec
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import tokens
 from mainspring.store.cluster.tokens import listing, revoke
+from mainspring.store.postgres import roles
 from mainspring.store.postgres.connection import Connection
+from mainspring.store.postgres.roles import Kind
 
-__all__ = ["NewToken", "create_token", "listing", "revoke"]
+__all__ = ["Change", "NewToken", "create_token", "grant_role", "listing", "revoke", "revoke_role"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What was run, or would be, for a role of PostgreSQL."""
+
+    role: str
+    kind: Kind
+    statements: list[str]
+    done: bool
+
+
+async def grant_role(conn: Connection, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
+    """Give a role of PostgreSQL the rights of a kind, and those alone. `dry_run`: only say how."""
+    return await _change(conn, kind, role, await roles.grant_statements(conn, kind, role), dry_run)
+
+
+async def revoke_role(conn: Connection, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
+    """Take from a role of this kind all rights on the schema."""
+    return await _change(conn, kind, role, await roles.revoke_statements(conn, kind, role), dry_run)
+
+
+async def _change(conn: Connection, kind: Kind, role: str, statements: list[str], dry_run: bool) -> Change:
+    if not dry_run:
+        await roles.run(conn, statements)
+    return Change(role, kind, statements, not dry_run)
 
 
 class NewToken(msgspec.Struct, frozen=True):

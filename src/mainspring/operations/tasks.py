@@ -13,7 +13,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.waits import Wait
 from mainspring.model.words.names import check_name
 from mainspring.store.limits.waits import waits as find_waits
-from mainspring.store.postgres.connection import Connection
+from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.schedules import schedules
 from mainspring.store.tasks import broadcasts, enqueue, jobs, tasks
 from mainspring.store.tasks.broadcasts import ChildView
@@ -61,11 +61,12 @@ async def listing(
 ) -> ListedTasks:
     """The newest first; a page may be short and still have a next one.
 
-    A job, schedule or parent that does not exist is an error, not an empty list.
+    A job, schedule or parent that does not exist is an error, not an empty list. A producer may not
+    look them up.
     """
-    if job is not None:
+    if job is not None and not is_producer(conn):
         await jobs.find(conn, check_name(job, field="job"))
-    if schedule is not None:
+    if schedule is not None and not is_producer(conn):
         await schedules.find(conn, check_name(schedule, field="schedule"))
     if parent is not None:
         await tasks.get(conn, parent)

@@ -16,7 +16,7 @@ from mainspring.server.cluster.coordinator import Coordinator
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.membership import Membership
-from mainspring.store.cluster import segments
+from mainspring.store.cluster import leaders, segments
 from mainspring.store.cluster.servers import ServerInfo
 from mainspring.store.postgres.database import Connection, Database
 
@@ -124,6 +124,21 @@ async def test_a_leader_whose_connection_is_gone_leads_no_more_and_another_does_
     assert first.leader.term is None
     await first.leader.step()
     assert first.leader.term is None, "the other has the lock"
+
+
+async def test_a_stranger_that_holds_the_lock_prevents_no_election(join: Join, dsn: str) -> None:
+    """Any role that can connect may take an advisory lock, and keep it."""
+    stranger = await Database(dsn).connect()
+    await stranger.execute("select pg_advisory_lock($1, $2)", *leaders._LOCK)
+    first, second = await join("a"), await join("b")
+    assert (first.leader.term, second.leader.term) == (1, None)
+    await second.leader.step()
+    await first.leader.step()
+    assert (first.leader.term, second.leader.term) == (1, None), "its lease holds"
+    await first.leader.close()
+    await second.leader.step()
+    assert second.leader.term == 2
+    await stranger.close()
 
 
 async def test_a_leader_that_is_silent_does_not_trust_its_lead_and_loses_the_lock(

@@ -102,14 +102,6 @@ async def test_what_had_started_costs_an_attempt_and_counts_as_a_crash(conn: Con
     assert await rescue.gone(conn) == [], "buried"
 
 
-async def test_a_task_of_a_session_that_never_was_is_rescued(conn: Connection, rescuer: Rescuer) -> None:
-    [task] = await dies_with(conn, "job", started=False)
-    await conn.execute("delete from mainspring.agent")
-    assert await rescuer.step() == 1
-    assert (await view(conn, task)).state == "pending"
-    assert await conn.fetchval("select count(*) from mainspring.claim") == 0
-
-
 async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(
     conn: Connection, rescuer: Rescuer
 ) -> None:
@@ -194,6 +186,22 @@ async def test_what_was_claimed_for_a_session_after_its_burial_is_rescued(conn: 
     assert await rescuer.step() == 1
     assert (await view(conn, task)).state == "pending"
     assert await rescuer.step() == 0
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_what_a_session_holds_that_nobody_knows_is_rescued_and_its_claims_are_forgotten(
+    conn: Connection, rescuer: Rescuer, started: bool
+) -> None:
+    """Such as one that a program made up, or whose row was lost: no lease of it ever expires."""
+    task = await conn.fetchval("select mainspring.enqueue('job')")
+    pool = await conn.fetchval("select pool from mainspring.job limit 1")
+    claim = await claims.claim(conn, OWNER, pool, [999_999], 10, [BOTTOM] * 10, ahead=60.0)
+    if started:
+        await transitions.start(conn, [Start(armed.task, armed.token, 1e9) for armed in claim.tasks[999_999]])
+    assert await rescuer.step() == 1
+    assert (await view(conn, task)).state == "pending"
+    await rescuer.step()
+    assert await conn.fetchval("select count(*) from mainspring.claim") == 0
 
 
 async def test_a_daemon_is_never_quarantined_but_waits_longer_each_time(

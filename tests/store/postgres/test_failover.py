@@ -177,18 +177,18 @@ async def test_a_primary_that_becomes_read_only_is_left_by_dedicated_connections
     dedicated = database.dedicated()
     async with dedicated as conn, database.acquire() as other:
         for mine in (conn, other):
-            await mine.execute("create table if not exists entry (number integer)")
+            await mine.execute("create table if not exists public.entry (number integer)")
             await mine.execute("set default_transaction_read_only = on")  # as a demotion does, for those who are in
     with pytest.raises(StoreUnavailable, match="read-only here"):
         async with dedicated as conn, conn.transaction():
-            await conn.execute("insert into entry values (1)")
+            await conn.execute("insert into public.entry values (1)")
     with pytest.raises(StoreUnavailable, match="read-only here"):
         async with database.acquire() as conn, conn.transaction():
-            await conn.execute("insert into entry values (1)")
+            await conn.execute("insert into public.entry values (1)")
     async with dedicated as conn:
-        await conn.execute("insert into entry values (1)")
+        await conn.execute("insert into public.entry values (1)")
     async with database.acquire() as conn:
-        await conn.execute("insert into entry values (1)")
+        await conn.execute("insert into public.entry values (1)")
     await dedicated.close()
     await database.close()
 

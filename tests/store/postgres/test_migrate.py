@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 from tests.conftest import MakeTask
 
-from mainspring.errors import SchemaMismatch
+from mainspring.cli.main import main
+from mainspring.errors import Conflict, SchemaMismatch
+from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.store.postgres import migrate as migrations
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.postgres.migrate import Migration, known, migrate, plan
+from mainspring.store.tasks import jobs
 
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -211,6 +215,34 @@ async def _cancelled_migration(
     migrating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await migrating
+
+
+async def test_a_stranger_that_holds_the_lock_is_named_after_seconds(
+    empty_dsn: str, empty: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any role that can connect may take an advisory lock, and keep it."""
+    monkeypatch.setattr(migrations, "LOCK_PATIENCE", 0.2)
+    await empty.execute("set application_name = 'nosy tool'")
+    await empty.execute("select pg_advisory_lock($1)", migrations.LOCK)
+    pid, user = empty.get_server_pid(), await empty.fetchval("select current_user::text")
+    said = re.escape(f"process {pid} of PostgreSQL (nosy tool, user {user}) holds the lock for migrations")
+    with pytest.raises(Conflict, match=said):
+        await migrate(Database(empty_dsn))
+    assert not await empty.fetchval("select to_regclass('mainspring.migration') is not null")
+    await empty.execute("select pg_advisory_unlock($1)", migrations.LOCK)
+    assert await migrate(Database(empty_dsn))
+
+
+async def test_the_lock_is_not_even_looked_at_where_nothing_is_missing(
+    dsn: str, conn: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    await conn.execute("select pg_advisory_lock($1)", migrations.LOCK)
+    async with asyncio.timeout(5):
+        assert await migrate(Database(dsn)) == []
+        for command in (["migrate"], ["task", "submit", "job"], ["task", "list"], ["stats"]):
+            assert await asyncio.to_thread(main, [*command, "--dsn", dsn]) == 0
+    capsys.readouterr()
 
 
 async def test_a_migration_cancelled_while_it_waits_for_its_turn_leaves_no_lock(

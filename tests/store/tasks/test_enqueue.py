@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from mainspring.errors import JobNotFound, StoreUnavailable, ValidationError
 from mainspring.model.messages import Ending
-from mainspring.model.tasks.define_job import define
+from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database, translate
@@ -59,7 +59,7 @@ async def test_every_argument_can_be_named(conn: Connection) -> None:
     parent = await conn.fetchval("select mainspring.enqueue('report')")
     task = await conn.fetchval(
         """select mainspring.enqueue(job => 'report', args => '{"a": 1}', priority => '0', run_at => '2030-01-01Z',
-               key => 'k', key_ttl => '1 hour', after => $1, namespace => 'default', hint => false)""",
+               key => 'k', key_ttl => '1 hour', after => $1, namespace => 'default')""",
         [parent],
     )
     stored = await row(conn, task)
@@ -269,9 +269,7 @@ async def test_a_parent_that_has_failed_is_refused(conn: Connection) -> None:
         ("enqueue('report')", True),
         ("enqueue('report', delay => '4 s')", True),
         ("enqueue('report', delay => '1 min')", False),
-        ("enqueue('report', hint => false)", False),
         ("enqueue_many('report', array['{}', '{}']::jsonb[])", True),
-        ("enqueue_many('report', array['{}']::jsonb[], hint => false)", False),
     ],
 )
 async def test_a_hint_goes_out_once_and_only_when_something_is_due_soon(
@@ -287,6 +285,59 @@ async def test_a_hint_goes_out_once_and_only_when_something_is_due_soon(
 NOW = Submission("report", "{}")
 
 
+# ── odd arguments ───────────────────────────────────────────────────────────────────────────────
+
+
+ODD = {
+    "job": ["null", "''", "repeat('x', 1000000)"],
+    "args": ["null", "'null'", "'1'", "'[]'", "jsonb_build_object('n', 1e100::numeric)"],
+    "priority": ["''", "'-1'", "'10'", "'urgent'", "repeat('9', 100000)"],
+    "run_at": ["'infinity'", "'-infinity'", "'0001-01-01 BC'", "'294276-12-31'", "'1969-12-31 23:59:59Z'"],
+    "delay": ["'-1 second'", "'1000000 years'", "interval '1 second' * -1", "'-178000000 years'"],
+    "key": ["''", "repeat('k', 201)", "e'\\x01'"],
+    "key_ttl": ["null", "'0'", "'-1 day'", "'100 years'"],
+    "after": ["array[null]::bigint[]", "array[0]::bigint[]", "array[-1]::bigint[]", "array[9223372036854775807]",
+              "array[[1, 2], [3, 4]]::bigint[]", "array_fill(1, array[1001])::bigint[]"],
+    "namespace": ["null", "''", "'other'"],
+    "concurrency_key": ["''", "repeat('k', 201)", "e'\\x01'"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in ODD.items() for value in values])
+async def test_an_odd_argument_is_refused_by_name_and_nothing_is_written(
+    conn: Connection, name: str, value: str
+) -> None:
+    given = {"job": "'report'", "key": "'k'", name: value}
+    for function in ("enqueue", "enqueue_many"):
+        arguments = dict(given)
+        if function == "enqueue_many":
+            if name in ("key", "key_ttl", "after"):
+                continue
+            del arguments["key"]
+            arguments["args"] = f"array[{arguments.get('args', chr(39) + '{}' + chr(39))}]::jsonb[]"
+        call = ", ".join(f"{name} => {value}" for name, value in arguments.items())
+        with pytest.raises(asyncpg.PostgresError) as refused:
+            await conn.execute(f"select mainspring.{function}({call})")
+        assert refused.value.sqlstate in ("MSV01", "MSJ01"), (function, refused.value)
+        assert len(str(refused.value)) < 400, "it does not echo what it was given"
+    assert await written(conn) == 0
+
+
+@pytest.mark.parametrize("infinity", ["infinity", "-infinity"])
+async def test_an_infinite_interval_is_refused(conn: Connection, infinity: str) -> None:
+    if conn.get_server_version().major < 17:
+        pytest.skip("intervals are finite before PostgreSQL 17")
+    for argument in (f"delay => '{infinity}'", f"key => 'k', key_ttl => '{infinity}'"):
+        with pytest.raises(asyncpg.PostgresError) as refused:
+            await conn.execute(f"select mainspring.enqueue('report', {argument})")
+        assert refused.value.sqlstate == "MSV01"
+
+
+async def test_no_arguments_at_all_are_no_tasks(conn: Connection) -> None:
+    for args in ("null", "'{}'"):
+        assert await conn.fetchval(f"select mainspring.enqueue_many('report', {args}::jsonb[])") == []
+
+
 # ── claimed as they are made ────────────────────────────────────────────────────────────────────
 
 
@@ -299,10 +350,16 @@ async def owner_of(conn: Connection, *segments: int) -> UUID:
     return server
 
 
+async def claim_at_birth(conn: Connection, server: UUID) -> tuple[int, int | None]:
+    """By a server that knows the job as it is now, for the session 11."""
+    job = await jobs.find(conn, "report")
+    return await submit_and_claim(conn, NOW, job.id, job.pool, 11, server)
+
+
 async def test_a_claim_at_birth_takes_a_number_of_the_servers_own_segments(conn: Connection) -> None:
     server = await owner_of(conn, 7, 42)
     for _ in range(5):
-        task, batch = await submit_and_claim(conn, NOW, 11, server)
+        task, batch = await claim_at_birth(conn, server)
         assert task % 100 in (7, 42)
         stored = await row(conn, task)
         assert (stored["state"], stored["session"], stored["token"]) == (2, 11, batch and batch * 1024)
@@ -314,26 +371,47 @@ async def test_a_server_without_segments_claims_nothing_at_birth_and_others_are_
     server = await owner_of(conn)
     heard: list[object] = []
     await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
-    task, batch = await submit_and_claim(conn, NOW, 11, server)
+    task, batch = await claim_at_birth(conn, server)
     stored = await row(conn, task)
     assert (batch, stored["state"], stored["session"], stored["attempt"]) == (None, 1, None, 0)
     assert heard == ["due"]
     assert await conn.fetchval("select count(*) from mainspring.claim") == 0
 
 
-async def test_without_a_server_every_number_will_do(conn: Connection) -> None:
-    await owner_of(conn, 7)
-    task, batch = await submit_and_claim(conn, NOW, 11)
-    stored = await row(conn, task)
-    assert (stored["state"], stored["token"]) == (2, batch and batch * 1024)
-    old = await conn.fetchval("select mainspring.enqueue('report', '{}', null, hint => false, claimer => 12)")
-    assert (await row(conn, old))["session"] == 12, "a server of the version before calls it so"
-
-
-async def test_a_task_with_limits_is_not_claimed_at_birth(conn: Connection) -> None:
-    await jobs.register(conn, {"report": define(Python("report"), {"max_running": 1})})
-    task, batch = await submit_and_claim(conn, NOW, 11)
+@pytest.mark.parametrize("limits", [{"max_running": 1}, {"concurrency_key": "{a}"}])
+async def test_a_task_with_limits_is_not_claimed_at_birth(conn: Connection, limits: Options) -> None:
+    await jobs.register(conn, {"report": define(Python("report"), limits)})
+    task, batch = await claim_at_birth(conn, await owner_of(conn, *range(100)))
     assert (batch, (await row(conn, task))["state"]) == (None, 1)
+
+
+@pytest.mark.parametrize("change", [{"broadcast": True}, {"requires": {"gpu": "a100"}}])
+async def test_a_job_that_moved_to_another_pool_since_the_server_looked_is_not_claimed_at_birth(
+    conn: Connection, change: Options
+) -> None:
+    known = await jobs.find(conn, "report")
+    await jobs.register(conn, {"report": define(Python("report"), change)})
+    server = await owner_of(conn, *range(100))
+    task, batch = await submit_and_claim(conn, NOW, known.id, known.pool, 11, server)
+    assert (batch, (await row(conn, task))["state"]) == (None, 1)
+
+
+async def test_a_job_that_was_deleted_and_made_again_is_not_claimed_at_birth(conn: Connection) -> None:
+    known = await jobs.find(conn, "report")
+    await jobs.delete(conn, "report")
+    await jobs.register(conn, {"report": known.definition})
+    task, batch = await submit_and_claim(conn, NOW, known.id, known.pool, 11, await owner_of(conn, *range(100)))
+    assert (batch, (await row(conn, task))["state"]) == (None, 1)
+
+
+@pytest.mark.parametrize("argument", ["claimer", "claimer_server", "hint", "session"])
+async def test_the_public_functions_take_nothing_that_is_for_servers(conn: Connection, argument: str) -> None:
+    for function in ("enqueue", "enqueue_many"):
+        names = await conn.fetchval(
+            "select proargnames from pg_proc where pronamespace = 'mainspring'::regnamespace and proname = $1", function
+        )
+        assert "job" in names
+        assert argument not in names
 
 
 # ── drivers ─────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ import pytest
 
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.states import TaskState
+from mainspring.store.daemons import daemons
 from mainspring.store.maintenance import retention
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import partitions, transitions
@@ -46,6 +47,21 @@ async def test_yesterday_today_and_the_days_ahead_are_made(conn: Connection) -> 
     assert await partitions.make_ahead(conn, 2) == 0
     await set_clock(conn, datetime(2031, 2, 28, 0, 0, tzinfo=UTC))
     assert await partitions.make_ahead(conn, 2) == len(PARENTS)
+
+
+@pytest.mark.usefixtures("dsn")
+async def test_no_advisory_lock_of_a_stranger_blocks_the_making_and_dropping(conn: Connection, dsn: str) -> None:
+    """Without the partition of the day nothing that ends can be recorded."""
+    stranger = await Database(dsn).connect()
+    await stranger.execute("select pg_advisory_lock(x'70617274'::bigint), pg_advisory_lock(x'726f6c6c'::bigint)")
+    await set_clock(conn, datetime(2031, 2, 27, tzinfo=UTC))
+    assert await partitions.make_ahead(conn, 0)
+    assert await partitions.drop_old(conn, keep_succeeded=DAY, keep_failed=DAY)
+    locks = "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"
+    async with conn.transaction():
+        await daemons.roll(conn)
+        assert await conn.fetchval(locks) == 0
+    await stranger.close()
 
 
 async def test_the_day_is_that_of_utc_whatever_the_sessions_timezone(conn: Connection) -> None:

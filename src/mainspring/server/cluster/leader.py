@@ -89,6 +89,10 @@ class Leader:
             async with self._pinned as conn:
                 term = await leaders.elect(conn, self._server_lease.id, self._lease)
                 is_unseated = term is None and await leaders.unseat(conn)
+                if term is None and not is_unseated:
+                    term = await leaders.elect_without_lock(conn, self._server_lease.id, self._lease)
+                    if term is not None:
+                        log.warning("a connection that is no server's holds the leader's lock; leading without it")
         except StoreUnavailable:
             await self._pinned.close()  # it may hold the lock without a term, which would block every election
             raise

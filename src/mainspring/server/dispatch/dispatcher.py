@@ -231,8 +231,8 @@ class Dispatcher:
         session = places[0]
         with self._gateway.claiming():
             async with self._database.acquire() as conn:
-                id, batch = await submit_and_claim(conn, submission, session, self._server_lease.id)
-            if batch is None:  # enqueued, not claimed; its NOTIFY wakes the dispatchers
+                id, batch = await submit_and_claim(conn, submission, job.id, job.pool, session, self._server_lease.id)
+            if batch is None:  # its job has changed, or no segment is left; its NOTIFY wakes the dispatchers
                 return id
             armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
             await self._arm_new(claims.Claim({session: [armed]}, {}, 1))

@@ -16,7 +16,7 @@ from mainspring.store.tasks.transitions import asking_agents, into_history
 KEPT_OUTPUT = 2 << 20  # newest bytes of each replica
 TRIMMED = 5_000  # chunks of output in one statement
 
-_LOCK = 0x726F6C6C  # "roll"
+_LOCK = "select true from mainspring.work_lock where name = 'replicas' for update skip locked"
 
 _ANY = f"""
     select exists (select from mainspring.schedule where kind = 'daemon')
@@ -130,7 +130,7 @@ async def roll(conn: Connection) -> int:
     One server at a time, which reads after it has the lock: two might each find another replica to be the next.
     """
     async with conn.transaction():
-        if not await conn.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+        if not await conn.fetchval(_LOCK):
             return 0
         hurried = await conn.fetch(_HURRY)
         return len(hurried) + len(await conn.fetch(_ROLL))

@@ -15,6 +15,7 @@ from mainspring.model.tasks.states import PENDING
 from mainspring.model.tasks.waits import Limited, Wait, why, why_limited
 from mainspring.store.cluster.registry import loaded
 from mainspring.store.limits.release import LIMITS
+from mainspring.store.postgres.connection import is_producer
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import views
 
@@ -48,7 +49,9 @@ _LIMITED = f"""
 
 
 async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
-    """Of those of `tasks` that are due and not claimed: what they wait for."""
+    """Of those of `tasks` that are due and not claimed: what they wait for. A producer may not know it."""
+    if is_producer(conn):
+        return {}
     rows = await conn.fetch(_UNCLAIMED, tasks)
     agents = await loaded(conn) if rows else []
     by_pool = {text: why(decode(text), agents) for text in {row["requirements"] for row in rows}}

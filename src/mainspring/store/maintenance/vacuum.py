@@ -29,7 +29,7 @@ async def analyze(conn: Connection, limit: int) -> int:
     """Analyze up to `limit` hot tables with stale statistics, skipping locked ones; returns how many."""
     stale = [row["relname"] for row in await conn.fetch(_STALE, list(HOT), limit)]
     for table in stale:
-        await conn.execute(f"analyze (skip_locked) mainspring.{table}")
+        await conn.execute("select mainspring.analyze_table($1)", table)
     return len(stale)
 
 

@@ -3,6 +3,9 @@
 Several hosts are tried in turn, the last good one first. A silent host gets a head start, then the next one is tried
 beside it: a machine that died without closing its connections must not use up the time of the others.
 
+A connection pins its search path to pg_catalog: an operator that another role has defined in `public` may fit the
+types in a statement better than the built-in one. Connections of handlers keep the path of their role.
+
 A pooler such as PgBouncer invents the backend's process id, which gives it away. Clients use a pooler without prepared
 statements, because it may send them to another backend; the engine refuses to run behind one.
 
@@ -14,17 +17,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 import asyncpg
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, ValidationError
 from mainspring.store.postgres.connect_errors import check_files, connecting, needs_direct
-from mainspring.store.postgres.connection import Connection
+from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.dsn import Host, check, hosts_of, without_hosts
-from mainspring.store.postgres.errors import UNAVAILABLE
+from mainspring.store.postgres.errors import UNAVAILABLE, first_line
 from mainspring.store.postgres.timelines import Timelines
 
 OLDEST_SERVER = 14
@@ -34,40 +40,63 @@ HEAD_START = 0.5  # seconds before the next host is tried beside a silent one
 # A dead peer is noticed within 10 s. PostgreSQL gets the same by its settings: see database.py.
 _SOCKET_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 8_000}
 
-# One statement, and a standby answers it too.
-_IDENTITY = """
-    select current_setting('transaction_read_only') = 'on' as read_only,
-           pg_backend_pid() as backend,
-           (select system_identifier::text from pg_control_system()) as system,
-           case when not pg_is_in_recovery() then left(pg_walfile_name(pg_current_wal_lsn()), 8) end as timeline
-"""
 
-_READ_ONLY = """
-    select current_setting('transaction_read_only') = 'on' as read_only,
-           pg_backend_pid() as backend, null as system, null as timeline
+def _may_read(table: str) -> str:
+    return f"""
+        select pg_catalog.has_table_privilege(t.oid, 'select')
+          from pg_catalog.pg_class t join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) t.relnamespace
+         where n.nspname operator(pg_catalog.=) 'mainspring'::pg_catalog.name
+           and t.relname operator(pg_catalog.=) '{table}'::pg_catalog.name
+    """
+
+
+# One statement, and a standby answers it too. Every name in it is qualified: the path is not set yet. It sets the path
+# only on the backend that this client was told of: behind a pooler, another client would inherit it. A role that may
+# read its own tasks and not those of others is a producer.
+_IDENTITY = f"""
+    select pg_catalog.current_setting('transaction_read_only') as read_only, pg_catalog.pg_backend_pid() as backend,
+           {{timeline}},
+           ({_may_read("own_task")}) and not ({_may_read("task")}) as is_producer,
+           case when $2 and pg_catalog.pg_backend_pid() operator(pg_catalog.=) $1
+                then pg_catalog.set_config('search_path', '{SEARCH_PATH}', false) end
 """
+_WITH_TIMELINE = _IDENTITY.format(
+    timeline="""
+           (select c.system_identifier::pg_catalog.text from pg_catalog.pg_control_system() c) as system,
+           case when not pg_catalog.pg_is_in_recovery()
+                then pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8) end as timeline
+    """
+)
+_WITHOUT_TIMELINE = _IDENTITY.format(timeline="null as system, null as timeline")
 
 
 class _Arguments(NamedTuple):
     settings: dict[str, str]
     command_timeout: float | None
     direct: bool
+    pinned: bool
 
 
 class PrimaryConnector:
-    """`behind_pooler`: a pooler has answered; from then on no statement is prepared for later."""
+    """`behind_pooler`: a pooler has answered; from then on no statement is prepared for later.
+
+    `is_producer`: the role of the DSN reads only its own tasks; its connections read them from views.
+    """
 
     def __init__(self, dsn: str, timelines: Timelines) -> None:
         self._dsn = dsn
         self._timelines = timelines
         self._hosts = hosts_of(dsn)
         self.behind_pooler = False
+        self.is_producer = False
 
-    async def connect(self, settings: dict[str, str], command_timeout: float | None, *, direct: bool) -> Connection:
+    async def connect(
+        self, settings: dict[str, str], command_timeout: float | None, *, direct: bool, pinned: bool = True
+    ) -> Connection:
         """StoreUnavailable names the fault of each host; ValidationError if a pooler answers and `direct` is asked."""
         check(self._dsn)
         check_files(self._dsn)
-        arguments = _Arguments(settings, command_timeout, direct)
+        arguments = _Arguments(settings, command_timeout, direct, pinned)
         if len(self._hosts) < 2:
             return await self._try(self._hosts[0] if self._hosts else None, arguments)
         attempts: dict[asyncio.Task[Connection], Host] = {}
@@ -102,9 +131,12 @@ class PrimaryConnector:
         with connecting(where, direct=arguments.direct):
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    knows_pooler = self.behind_pooler
+                    known = self.behind_pooler, self.is_producer
                     conn = await self._open(host, where, arguments)
-                    if self.behind_pooler and not knows_pooler:  # the driver may have prepared statements on it
+                    if (
+                        self.behind_pooler,
+                        self.is_producer,
+                    ) != known:  # its statements need another kind of connection
                         conn.terminate()
                         conn = await self._open(host, where, arguments)
                     return conn
@@ -116,10 +148,12 @@ class PrimaryConnector:
     async def _open(self, host: Host | None, where: str, arguments: _Arguments) -> Connection:
         place = {} if host is None else {"host": host.name, "port": host.port}
         unprepared = {"statement_cache_size": 0} if self.behind_pooler else {}
+        pooled, producer = (self.behind_pooler, self.is_producer) if arguments.pinned else (False, False)
         conn: Connection = await asyncpg.connect(
             self._dsn if host is None else without_hosts(self._dsn),
             **place,
             **unprepared,
+            connection_class=_connection_class(pooled=pooled, producer=producer),
             target_session_attrs="any" if self._hosts else "read-write",  # else _inspect checks it
             timeout=None,
             command_timeout=arguments.command_timeout,
@@ -127,29 +161,30 @@ class PrimaryConnector:
         )
         try:
             _enable_keepalive(conn)
-            await self._inspect(conn, where, direct=arguments.direct)
+            await self._inspect(conn, where, arguments)
         except BaseException:
             conn.terminate()
             raise
         return conn
 
-    async def _inspect(self, conn: Connection, where: str, *, direct: bool) -> None:
+    async def _inspect(self, conn: Connection, where: str, arguments: _Arguments) -> None:
         """Learn in one query what answers; StoreUnavailable if it cannot be used."""
         version = conn.get_server_version().major
         if version < OLDEST_SERVER:
             raise StoreUnavailable(f"PostgreSQL {version} is too old; Mainspring needs {OLDEST_SERVER} or newer")
         try:
-            found = await _fetch(conn, _IDENTITY)
+            found = await _fetch(conn, _WITH_TIMELINE, conn.get_server_pid(), arguments.pinned)
         except asyncpg.PostgresError as error:
             if isinstance(error, UNAVAILABLE):
                 raise
             # A managed service may deny these functions; then it fences its old primaries as well.
-            found = await _fetch(conn, _READ_ONLY)
+            found = await _fetch(conn, _WITHOUT_TIMELINE, conn.get_server_pid(), arguments.pinned)
         if found["backend"] != conn.get_server_pid():
-            if direct:
+            if arguments.direct:
                 raise needs_direct(where)
             self.behind_pooler = True
-        if found["read_only"]:
+        self.is_producer = bool(found["is_producer"])
+        if found["read_only"] == "on":
             raise StoreUnavailable(
                 f"PostgreSQL at {where} is read-only: a standby, or told to be; name its primary in the DSN as well"
             )
@@ -157,9 +192,9 @@ class PrimaryConnector:
             self._timelines.admit(conn, where, found["system"], int(found["timeline"], 16))
 
 
-async def _fetch(conn: Connection, query: str) -> Any:
+async def _fetch(conn: Connection, query: str, *args: Any) -> Any:
     """One row, by an unnamed statement: behind a pooler another client may have taken the name."""
-    return await (await conn.prepare(query, name="")).fetchrow()
+    return await (await conn.prepare(query, name="")).fetchrow(*args)
 
 
 def _shown(host: Host | None) -> str:
@@ -204,3 +239,86 @@ def _enable_keepalive(conn: Connection) -> None:
         for name, value in _SOCKET_OPTIONS.items():
             if hasattr(socket, name):
                 peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+# ── connections of clients ──────────────────────────────────────────────────────────────────────
+
+
+def _connection_class(*, pooled: bool, producer: bool) -> type[Any]:
+    """The kind of connection for a client."""
+    if pooled:
+        return _PooledProducerConnection if producer else _PooledConnection
+    return _ProducerConnection if producer else asyncpg.Connection
+
+
+class _Wrapped(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """Passes every statement to `_run`."""
+
+    __slots__ = ()
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._run(super().execute, query, *args, timeout=timeout)
+
+    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._run(super().fetch, query, *args, timeout=timeout)
+
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._run(super().fetchrow, query, *args, timeout=timeout)
+
+    async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._run(super().fetchval, query, *args, timeout=timeout)
+
+    async def _run(self, run: Callable[..., Any], query: str, *args: Any, timeout: float | None) -> Any:
+        return await run(query, *args, timeout=timeout)
+
+
+# Statements that depend on no search path: a function of ours, called with parameters whose types are built in.
+_SAFE = re.compile(r"select mainspring\.enqueue(_many)?\(")
+
+
+class _PooledConnection(_Wrapped):
+    """Pins the search path of each transaction, for a setting of the session would reach other clients.
+
+    A statement outside of a transaction gets one.
+    """
+
+    __slots__ = ()
+
+    async def _run(self, run: Callable[..., Any], query: str, *args: Any, timeout: float | None) -> Any:
+        if query.startswith("BEGIN"):  # of transaction()
+            return await super()._run(run, f"{query} set local search_path = {SEARCH_PATH}", timeout=timeout)
+        if self.is_in_transaction() or _SAFE.match(query):
+            return await super()._run(run, query, *args, timeout=timeout)
+        async with self.transaction():
+            return await super()._run(run, query, *args, timeout=timeout)
+
+
+class _ProducerConnection(_Wrapped):
+    """Reads the views `own_…` (0001_schema.sql, 14) in place of the tables. What is not in them is denied."""
+
+    __slots__ = ()
+    reads_own_tasks = True
+
+    async def _run(self, run: Callable[..., Any], query: str, *args: Any, timeout: float | None) -> Any:
+        try:
+            return await super()._run(run, _through_views(query), *args, timeout=timeout)
+        except (asyncpg.UndefinedColumnError, asyncpg.InsufficientPrivilegeError) as error:
+            raise AccessDenied(
+                f"this role is a producer, which submits tasks and looks at its own ({first_line(error)}); "
+                "use the role of a viewer or a server: `mainspring grant --help`"
+            ) from error
+
+
+class _PooledProducerConnection(_PooledConnection, _ProducerConnection):
+    __slots__ = ()
+
+
+_TABLE = re.compile(
+    r"\bmainspring\.(task|task_history|attempt|output|dependency|job|schedule|agent)\b"
+    r"(?P<alias>\s+(?!(?:on|using|where|left|join|cross|order|limit|union|group|for)\b)\w+)?"
+)
+
+
+@cache
+def _through_views(query: str) -> str:
+    return _TABLE.sub(lambda found: f"mainspring.own_{found[1]}{found['alias'] or f' as {found[1]}'}", query)

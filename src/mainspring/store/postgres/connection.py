@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+SEARCH_PATH = "pg_catalog, pg_temp"
+
 
 class Connection(Protocol):
     async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str: ...
@@ -24,3 +26,8 @@ class Connection(Protocol):
     def terminate(self) -> None: ...
     def get_server_pid(self) -> int: ...
     def get_server_version(self) -> Any: ...
+
+
+def is_producer(conn: Connection) -> bool:
+    """Whether its role reads only the tasks that it submitted (store/postgres/connect.py)."""
+    return getattr(type(conn), "reads_own_tasks", False)

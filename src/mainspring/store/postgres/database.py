@@ -17,8 +17,14 @@ import asyncpg
 
 from mainspring.errors import EmbeddedUnavailable, StoreUnavailable
 from mainspring.store.postgres.connect import PrimaryConnector
-from mainspring.store.postgres.connection import Connection
-from mainspring.store.postgres.errors import SAME_SESSION, UNAVAILABLE, translate, translating
+from mainspring.store.postgres.connection import SEARCH_PATH, Connection
+from mainspring.store.postgres.errors import (
+    SAME_SESSION,
+    UNAVAILABLE,
+    translate,
+    translate_for_clients,
+    translating,
+)
 from mainspring.store.postgres.reconnect import CircuitBreaker
 from mainspring.store.postgres.timelines import Timelines
 
@@ -33,6 +39,7 @@ POOL_SIZE = 8
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
 # The pool goes without them: it must also work through PgBouncer, which refuses such settings.
 _ENGINE = {
+    "search_path": SEARCH_PATH,  # see store/postgres/connect.py
     "enable_seqscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -79,11 +86,13 @@ class Database:
         self._dedicated: dict[str | DedicatedConnection, DedicatedConnection] = {}  # by name, or by itself
         self._breaker = CircuitBreaker()
         self._connector = PrimaryConnector(dsn, Timelines(timeline_file))
+        self._pinned = True
 
     def for_handlers(self) -> Database:
         """The same database with a second pool, for handlers, which may hold a connection as long as they like."""
         other = Database(self.dsn, application="mainspring handlers", command_timeout=None, revive=self._revive)
         other._breaker, other._connector = self._breaker, self._connector  # one knowledge of what is up
+        other._pinned = False  # their statements find the tables of the application by the search path of their role
         return other
 
     async def connect(self, *, hash_joins: bool = False, timeout: float | None = None) -> Connection:
@@ -100,7 +109,7 @@ class Database:
 
     async def _connect_or_revive(self, settings: dict[str, str], timeout: float | None, *, direct: bool) -> Connection:
         try:
-            return await self._connector.connect(settings, timeout, direct=direct)
+            return await self._connector.connect(settings, timeout, direct=direct, pinned=self._pinned)
         except StoreUnavailable:
             if self._revive is None:
                 raise
@@ -109,7 +118,7 @@ class Database:
                 await asyncio.to_thread(self._revive)
             except EmbeddedUnavailable as error:
                 raise StoreUnavailable(error.message) from error
-        return await self._connector.connect(settings, timeout, direct=direct)
+        return await self._connector.connect(settings, timeout, direct=direct, pinned=self._pinned)
 
     @property
     def behind_pooler(self) -> bool:
@@ -126,7 +135,7 @@ class Database:
         """A connection as in the pool, closed at the end of the block."""
         conn = await self._connect({}, direct=False)
         try:
-            with translating():
+            with translating(translate_for_clients):
                 yield conn
         finally:
             await close(conn)
@@ -140,7 +149,7 @@ class Database:
         async with self._pool_places:
             conn = await self._idle_or_new()
             try:
-                with translating() if translated else nullcontext():
+                with translating(translate_for_clients) if translated else nullcontext():
                     yield conn
             except (*UNAVAILABLE, StoreUnavailable, asyncio.CancelledError) as error:
                 if not isinstance(error.__cause__ or error, SAME_SESSION):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import asyncpg
 
-from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import AccessDenied, JobNotFound, MainspringError, StoreUnavailable, ValidationError
 
 SAME_SESSION = (
     asyncpg.exceptions.InsufficientResourcesError,  # disk or memory is full: it recovers without a new connection
@@ -52,6 +52,18 @@ def translate(error: BaseException) -> MainspringError | None:
             return StoreUnavailable(f"PostgreSQL is read-only here ({first_line(error)}); try again, it may fail over")
         case _:
             return StoreUnavailable(f"PostgreSQL does not answer ({described(error)})")
+
+
+def translate_for_clients(error: BaseException) -> MainspringError | None:
+    """The same, and AccessDenied for what PostgreSQL does not allow the role."""
+    return denied(error) if getattr(error, "sqlstate", None) == "42501" else translate(error)
+
+
+def denied(error: BaseException) -> AccessDenied:
+    return AccessDenied(
+        f"PostgreSQL does not allow it ({first_line(error)}); use a role that may: `mainspring grant` gives a role the "
+        "rights of a producer, a viewer or a server"
+    )
 
 
 def described(error: BaseException) -> str:

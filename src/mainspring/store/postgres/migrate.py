@@ -16,11 +16,13 @@ from importlib.resources.abc import Traversable
 
 import asyncpg
 
-from mainspring.errors import AccessDenied, SchemaMismatch
+from mainspring.errors import AccessDenied, Conflict, SchemaMismatch
+from mainspring.store.postgres import roles
 from mainspring.store.postgres.database import Connection, Database, close
 from mainspring.store.postgres.errors import first_line, translating
 
-PATIENCE = 3600.0  # seconds, for the lock and for each migration
+PATIENCE = 3600.0  # seconds, for each migration
+LOCK_PATIENCE = 10.0  # seconds, for another process that migrates
 LOCK = 0x6D61696E  # "main"; held to change the schema as a whole
 FOLDER = resources.files("mainspring.store.postgres").joinpath("migrations")
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -119,8 +121,8 @@ async def _not_allowed(conn: Connection, error: asyncpg.InsufficientPrivilegeErr
 async def _migrate(conn: Connection, folder: Traversable) -> list[Migration]:
     """Apply what is missing, then close the connection."""
     try:
-        await conn.execute("set statement_timeout = 0")  # a migration may take long, and so may the wait for another
-        await conn.execute("select pg_advisory_lock($1)", LOCK, timeout=PATIENCE)
+        await _lock(conn)
+        await conn.execute("set statement_timeout = 0")  # a migration may take long
         missing = await _missing(conn, folder)
         for migration in missing:
             async with conn.transaction():
@@ -132,10 +134,37 @@ async def _migrate(conn: Connection, folder: Traversable) -> list[Migration]:
                     migration.name,
                     migration.checksum,
                 )
+                await roles.grant_again(conn)
         return missing
     finally:
         # close() also cancels the running statement; PostgreSQL would not notice a cut connection and keep the lock.
         await asyncio.shield(close(conn))
+
+
+_HOLDER = """
+    select a.pid, a.usename, a.application_name
+      from pg_locks l join pg_stat_activity a on a.pid = l.pid
+     where l.locktype = 'advisory' and l.classid = 0 and l.objid = $1 and l.objsubid = 1 and l.granted
+       and l.database = (select oid from pg_database where datname = current_database())
+"""
+
+
+async def _lock(conn: Connection) -> None:
+    """Take the lock for migrations. Conflict names the process that holds it: any role can take an advisory lock."""
+    await conn.execute(f"set lock_timeout = {LOCK_PATIENCE * 1000:.0f}")
+    try:
+        await conn.execute("select pg_advisory_lock($1)", LOCK, timeout=LOCK_PATIENCE + 5)
+    except asyncpg.LockNotAvailableError as error:
+        holder = await conn.fetchrow(_HOLDER, LOCK)
+        by = "another process"
+        if holder is not None:
+            application = holder["application_name"] or "no application name"
+            by = f"process {holder['pid']} of PostgreSQL ({application}, user {holder['usename']})"
+        raise Conflict(
+            f"a migration is missing, and {by} holds the lock for migrations since {LOCK_PATIENCE:g} s or more: if it "
+            "migrates, try again when it is done; if not, end it with pg_terminate_backend()"
+        ) from error
+    await conn.execute("set lock_timeout = 0")
 
 
 async def _missing(conn: Connection, folder: Traversable) -> list[Migration]:

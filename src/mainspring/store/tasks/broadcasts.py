@@ -104,10 +104,10 @@ _EXPAND = f"""
     ), child as (
         insert into mainspring.task
             (id, run_at, created_at, job_id, pool, state, priority, attempt, args, plan_time, scope, origin,
-             parent_id, target, session, token)
+             parent_id, target, session, token, submitted_by)
         select placed.id, parent.instant, parent.made, parent.job_id, {blocked("parent.pool")}, {ASSIGNED:d},
                parent.priority, 1, parent.args, parent.plan_time, parent.scope, parent.origin, parent.id, placed.name,
-               placed.session, number.batch * {BATCH_TOKENS} + placed.turn
+               placed.session, number.batch * {BATCH_TOKENS} + placed.turn, parent.submitted_by
           from parent cross join placed join number using (part)
     ), sent as (
         update mainspring.task t
@@ -252,7 +252,7 @@ _END = f"""
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, job_id, pool, state, priority, attempt,
-         crashes, args, result, error_code, error, key, schedule_id, plan_time, scope, origin)
+         crashes, args, result, error_code, error, key, schedule_id, plan_time, scope, origin, submitted_by)
     select id, run_at, created_at, first_start, (select mainspring.now()), (select mainspring.now()), token, job_id,
            pool,
            case when cardinality(failed_on) = 0 then {TaskState.SUCCEEDED:d}
@@ -268,7 +268,7 @@ _END = f"""
                 cardinality(failed_on) || ' of ' || agents || ' agents did not succeed: '
                 || array_to_string(failed_on[1:{FAILED_NAMED}], ', ')
                 || case when cardinality(failed_on) > {FAILED_NAMED} then ', …' else '' end end,
-           key, schedule_id, plan_time, scope, origin
+           key, schedule_id, plan_time, scope, origin, submitted_by
       from summed
     returning id
 """

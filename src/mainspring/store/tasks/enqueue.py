@@ -15,7 +15,7 @@ from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, Valid
 from mainspring.model.messages import AttemptId
 from mainspring.model.tasks.states import IS_ACTIVE
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.errors import translate, translating
+from mainspring.store.postgres.errors import translate_for_clients, translating
 
 
 class Submission(NamedTuple):
@@ -86,25 +86,22 @@ async def submit(conn: Any, submission: Submission | BulkSubmission) -> Any:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
 
 
-# The function returns the batch number of its claim in a setting that is local to the transaction.
-_AND_CLAIM = """
-    select submitted.id, nullif(current_setting('mainspring.batch', true), '')::bigint as batch
-      from (select mainspring.enqueue($1, $2::jsonb, $3, hint => false, claimer => $4, claimer_server => $5) as id
-            offset 0) submitted
-"""
+_AND_CLAIM = "select task, batch from mainspring.enqueue_claimed($1, $2::jsonb, $3, $4, $5, $6, $7)"
 
 
 async def submit_and_claim(
-    conn: Connection, submission: Submission, session: int, server: UUID | None = None
+    conn: Connection, submission: Submission, job: int, pool: int, session: int, server: UUID
 ) -> tuple[int, int | None]:
     """Create a plain task that is already assigned to `session`; returns its id and the batch.
 
-    No batch: it is pending, because its job has limits or `server` owns no segment.
+    No batch: it is pending, because its job is no longer `job` with this `pool`, or `server` owns no segment.
     """
     assert submission.is_plain
     with translating(_our_error):
-        row = await conn.fetchrow(_AND_CLAIM, submission.job, submission.args, submission.priority, session, server)
-    return row["id"], row["batch"]
+        row = await conn.fetchrow(
+            _AND_CLAIM, submission.job, submission.args, submission.priority, job, pool, session, server
+        )
+    return row["task"], row["batch"]
 
 
 # The guard: an agent submits on behalf of a handler that it runs, for jobs of the same application or of none.
@@ -220,6 +217,6 @@ def _our_error(error: BaseException) -> MainspringError | None:
     ours: MainspringError | None = None
     cause: BaseException | None = error
     while cause is not None:  # the innermost is the driver's: those around it only add to its message
-        ours = translate(cause) or ours
+        ours = translate_for_clients(cause) or ours
         cause = getattr(cause, "orig", None) or cause.__cause__
     return ours

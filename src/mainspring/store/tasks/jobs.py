@@ -16,6 +16,7 @@ from mainspring.model.daemons.daemons import limits_of_a_daemon
 from mainspring.model.placement import placement
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Job
+from mainspring.store.postgres.connection import is_producer
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 
@@ -47,6 +48,11 @@ _REGISTER = """
     )
     select pg_notify('mainspring', 'job') from (select from changed limit 1) any_change
 """
+
+
+async def may_register(conn: Connection) -> bool:
+    """Whether the role of this connection may define jobs."""
+    return not is_producer(conn) and bool(await conn.fetchval("select has_table_privilege('mainspring.job', 'insert')"))
 
 
 async def register(

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("mainspring")
 
-_LOCK = 0x70617274  # "part"
+_LOCK = "select true from mainspring.work_lock where name = 'partitions' for update"
 
 _EXISTING = """
     select parent.relname as parent, child.relname as child
@@ -60,7 +60,7 @@ async def make_ahead(conn: Connection, days: int) -> int:
     ]
     if missing:
         async with conn.transaction():
-            await conn.execute("select pg_advisory_xact_lock($1)", _LOCK)
+            await conn.execute(_LOCK)
             existing = await _existing(conn)  # another process may have made them meanwhile
             for parent, day in missing:
                 if _name(parent, day) not in existing[parent]:
@@ -69,30 +69,14 @@ async def make_ahead(conn: Connection, days: int) -> int:
 
 
 async def _make(conn: Connection, parent: str, day: date) -> None:
-    name = _name(parent, day)
-    begin, end = f"'{day:%Y-%m-%d} 00:00Z'", f"'{day + timedelta(days=1):%Y-%m-%d} 00:00Z'"
-    move = f"""
-        with moved as (
-            delete from mainspring.{parent}_default where plan_time >= {begin} and plan_time < {end} returning *
-        )
-        insert into mainspring.{name} select * from moved;
-    """
-    await conn.execute(f"""
-        create table mainspring.{name} (like mainspring.{parent} including defaults including constraints)
-            with (autovacuum_vacuum_insert_threshold = 1000000);    -- rows do not die here: little to vacuum
-        {move if parent in WITH_DEFAULT else ""}
-        alter table mainspring.{parent} attach partition mainspring.{name} for values from ({begin}) to ({end});
-    """)
+    await conn.execute("select mainspring.make_partition($1, $2)", parent, day)
 
 
 async def _make_beside_default(conn: Connection, parent: str, day: date) -> None:
     """Needs the default partition locked for a moment. While that is being read for long, it takes the day's rows."""
     try:
         async with conn.transaction():
-            await conn.execute(f"""
-                set local lock_timeout = '{LOCK_TIMEOUT}';
-                lock table mainspring.{parent}_default in access exclusive mode;
-            """)
+            await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
             await _make(conn, parent, day)
     except asyncpg.LockNotAvailableError:
         log.warning("the partition of %s for %s is made later: the default one is being read", parent, day)
@@ -144,10 +128,10 @@ async def drop_old(
         for name in [name for name in sorted(children) if name < _name(parent, oldest)][: limit - len(dropped)]:
             try:
                 async with conn.transaction():
-                    if not await conn.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+                    if not await conn.fetchval(f"{_LOCK} skip locked"):
                         return dropped  # another process makes or drops some: two at once block each other
                     await conn.execute(f"set local lock_timeout = '{LOCK_TIMEOUT}'")
-                    await conn.execute(f"drop table if exists mainspring.{name}")
+                    await conn.execute("select mainspring.drop_partition($1)", name)
                 dropped.append(name)
             except asyncpg.LockNotAvailableError as error:
                 refused = error

@@ -263,13 +263,13 @@ _RUN_AGAIN = f"""
     )
     insert into mainspring.task
         (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
-         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given)
+         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by)
     select given.id, mainspring.now(), given.created_at, job_id,
            case when parent_id is not null then {blocked("given.pool")}
                 when j.definition ? 'gate' then j.pool                      -- its job may have got limits since
                 else given.pool end,
            {PENDING:d}, given.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id,
-           target, case when key_given then concurrency_key end, key_given
+           target, case when key_given then concurrency_key end, key_given, given.submitted_by
       from given join removed using (id) left join mainspring.job j on j.id = given.job_id
     returning id
 """

@@ -22,6 +22,7 @@ from mainspring.model.messages import Chunk, Ending, Note, Start
 from mainspring.model.tasks.pools import IS_NOT_DAEMON, unblocked
 from mainspring.model.tasks.states import FAIL, IS_ACTIVE, RETRY, RUNS_AGAIN, START, CancelMode, Move, TaskState
 from mainspring.model.tasks.verdict import Again
+from mainspring.store.postgres.connection import SEARCH_PATH
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 
@@ -59,15 +60,17 @@ _FINISH_BUT_FOR = f"""
                   t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
                   coalesce(given.state, {TaskState.SUCCEEDED:d}) as state, t.priority, t.attempt, t.crashes, t.args,
                   t.checkpoint, t.progress, given.result::jsonb as result, given.code, given.error, t.key,
-                  t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target, t.concurrency_key, t.key_given
+                  t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target, t.concurrency_key, t.key_given,
+                  t.submitted_by
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key,
-         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, result_due)
+         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by, result_due)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
-           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, {{result_due}}
+           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by,
+           {{result_due}}
       from ended
 """
 _FINISH = _FINISH_BUT_FOR.format(result_due="false")
@@ -101,7 +104,13 @@ def _unless_all_null(values: list[str | None]) -> list[str | None]:
 
 COMMIT_WITHIN = 10.0  # seconds between a completion and the end of the handler's transaction
 
-_HURRY = "select set_config('idle_in_transaction_session_timeout', $1, true)"
+# The handler's connection has the search path of its role; it is pinned for our statement, and then as it was: deferred
+# constraints of the application run at the commit.
+_HURRY = """
+    select pg_catalog.current_setting('search_path'), pg_catalog.set_config('search_path', $1, true),
+           pg_catalog.set_config('idle_in_transaction_session_timeout', $2, true)
+"""
+_RESTORE = "select set_config('search_path', $1, true)"
 
 
 async def complete(conn: Connection, ending: Ending) -> bool:
@@ -110,8 +119,10 @@ async def complete(conn: Connection, ending: Ending) -> bool:
     The result is due until the handler has returned and `add_results` has recorded it.
     A process that hangs before its commit would keep the row locked, and with it the task and its slots.
     """
-    await conn.execute(_HURRY, f"{COMMIT_WITHIN * 1000:.0f}")
-    return await _finish(conn, _COMPLETE, [ending]) == 1
+    search_path = await conn.fetchval(_HURRY, SEARCH_PATH, f"{COMMIT_WITHIN * 1000:.0f}")
+    is_ours = await _finish(conn, _COMPLETE, [ending]) == 1
+    await conn.execute(_RESTORE, search_path)
+    return is_ours
 
 
 def into_history(source: str, move: Move, code: str, error: str) -> str:
@@ -123,11 +134,11 @@ def into_history(source: str, move: Move, code: str, error: str) -> str:
         insert into mainspring.task_history
             (id, run_at, created_at, finished_at, recorded_at, job_id, pool, state, priority, attempt, crashes,
              args, checkpoint, progress, error_code, error, key, schedule_id, plan_time, scope, origin, parent_id,
-             target, concurrency_key, key_given)
+             target, concurrency_key, key_given, submitted_by)
         select id, run_at, created_at, (select mainspring.now()), (select mainspring.now()), job_id,
                coalesce(gate, {unblocked("pool")}), {move.target:d}, priority, attempt, crashes, args, checkpoint,
                progress, '{code}', {error}, key, schedule_id, plan_time, scope, origin, parent_id, target,
-               concurrency_key, key_given
+               concurrency_key, key_given, submitted_by
           from {source}
     """
 

@@ -1,7 +1,7 @@
 -- The schema of Mainspring, in reading order:
 --    1 clock and installation      2 jobs and pools     3 tasks       4 history     5 keys and dependencies
 --    6 limits                      7 submission         8 schedules   9 daemons    10 agents and claims
---   11 servers, segments, leader  12 access            13 settings and maintenance
+--   11 servers, segments, leader  12 access            13 settings and maintenance       14 what a producer sees
 --
 -- SQL has no names for numbers. These numbers are part of the schema and do not change:
 --   state         live (mainspring.task): 0 blocked, 1 pending, 2 assigned, 3 running
@@ -19,6 +19,11 @@
 --   token         1024 × claim batch + position in the batch
 --   segment       0 to 99; of a schedule: its column; of a task: id modulo 100
 -- model/tasks/states.py names the states and cancel modes, model/tasks/pools.py the kinds of pool.
+--
+-- No name in a function may depend on the search path of its caller, who could define an operator or a table of that
+-- name. So each function in plpgsql sets search_path = pg_catalog, pg_temp and qualifies what is ours, and each one in
+-- SQL has a body (`return`, `begin atomic`) whose names are resolved when it is created. tests/store/test_functions.py
+-- checks it. No function is open to PUBLIC: see the end of this file.
 
 
 -- 1 Clock and installation ------------------------------------------------------------------------------------------
@@ -26,7 +31,7 @@
 -- The clock for everything durable. Tests replace this function to move time.
 create function mainspring.now() returns timestamptz
     language sql volatile parallel safe
-    as 'select clock_timestamp()';
+    return clock_timestamp();
 
 -- The id of this database, part of every idempotency key that a handler sees: task 1 here and task 1 of another
 -- database must have different keys. A dump carries it along; `restore --renew-id` replaces it.
@@ -56,9 +61,9 @@ comment on column mainspring.pool.requirements is 'labels, and under names that 
 -- The labels among a pool's requirements.
 create function mainspring.labels(requirements jsonb) returns jsonb
     language sql immutable parallel safe
-    as $$
-    select coalesce(jsonb_object_agg(key, value), '{}') from jsonb_each(requirements) where key not like '@%'
-$$;
+begin atomic
+    select coalesce(jsonb_object_agg(key, value), '{}') from jsonb_each(requirements) where key not like '@%';
+end;
 
 create table mainspring.job (
     id         integer     generated always as identity primary key,
@@ -130,6 +135,8 @@ create table mainspring.task (
     key_given       boolean,                         -- true: the submission named the key; else the job's template did
     concurrency_key text,                            -- see key_within()
 
+    submitted_by    text,                            -- the role that submitted it; null: the owner of this schema
+
     -- The kind of pool and the state go together: what is blocked is in a blocked pool, what is parked is pending. (A run
     -- of a broadcast stays in a blocked pool in all its states.) Only columns at the start of the row: each claim and each
     -- start pays for the check.
@@ -200,7 +207,8 @@ create table mainspring.task_history (
     parent_id       bigint,
     target          text,
     key_given       boolean,
-    concurrency_key text
+    concurrency_key text,
+    submitted_by    text
 ) partition by list (state);
 
 create table mainspring.task_history_succeeded partition of mainspring.task_history
@@ -239,6 +247,55 @@ create table mainspring.output (
 create index on mainspring.output (task_id, token, number);
 
 
+-- DDL needs the owner of the tables: servers with another role call these functions.
+
+-- Makes the partition of a day. Of `fire` it takes the rows of that day out of the default partition.
+create function mainspring.make_partition(parent text, day date) returns void
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    name  text := parent || to_char(day, '_YYYYMMDD');
+    start text := to_char(day, 'YYYY-MM-DD 00:00Z');
+    stop  text := to_char(day + 1, 'YYYY-MM-DD 00:00Z');
+begin
+    if parent <> all (array['task_history_succeeded', 'task_history_failed', 'attempt', 'output', 'fire']) then
+        raise exception 'parent: % has no partitions by day', quote_literal(parent) using errcode = 'MSV01';
+    end if;
+    if parent = 'fire' then
+        lock table mainspring.fire_default in access exclusive mode;
+    end if;
+    execute format('create table mainspring.%I (like mainspring.%I including defaults including constraints)
+                        with (autovacuum_vacuum_insert_threshold = 1000000)', name, parent);  -- rows do not die here
+    if parent = 'fire' then
+        execute format('with moved as (
+                            delete from mainspring.fire_default where plan_time >= %L and plan_time < %L returning *
+                        )
+                        insert into mainspring.%I select * from moved', start, stop, name);
+    end if;
+    execute format('alter table mainspring.%I attach partition mainspring.%I for values from (%L) to (%L)',
+                   parent, name, start, stop);
+end
+$$;
+
+-- Drops a partition of a past day; no effect if there is none of that name.
+create function mainspring.drop_partition(name text) returns void
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if exists (
+        select from pg_inherits
+          join pg_class child on child.oid = inhrelid and child.relname = drop_partition.name
+          join pg_class parent on parent.oid = inhparent and parent.relnamespace = 'mainspring'::regnamespace
+           and parent.relname in ('task_history_succeeded', 'task_history_failed', 'attempt', 'output', 'fire')
+    ) and right(name, 9) < to_char(mainspring.now() at time zone 'UTC', '_YYYYMMDD') then
+        execute format('drop table mainspring.%I', name);
+    end if;
+end
+$$;
+
+
 -- 5 Idempotency keys and dependencies -------------------------------------------------------------------------------
 
 -- Rows of both tables come and go, and a search for the oldest walks over the dead ones. So vacuum starts at about what
@@ -262,6 +319,7 @@ create index on mainspring.dependency (child);
 -- Gives `key` to `task` and returns that task, or returns the task that has the key. An expired key is given anew.
 create function mainspring.take_key(job_id integer, key text, ttl interval, task bigint) returns bigint
     language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     made   timestamptz := mainspring.now();
@@ -291,30 +349,49 @@ begin
 end
 $$;
 
+-- The role that called, which SECURITY DEFINER hides from current_user. A role that was set must be one that the session
+-- may set, so it cannot be forged.
+create function mainspring.caller() returns text
+    language sql stable
+    return case current_setting('role') when 'none' then session_user::text else current_setting('role') end;
+
+-- Whether a role may read the tasks of all others.
+create function mainspring.reads_all(role text) returns boolean
+    language sql stable
+    return has_table_privilege(role, 'mainspring.task', 'select');
+
 -- Makes `child` wait for those of `parents` that have not ended; returns how many. A parent that ends at this very
--- moment leaves an edge behind, which server/planning/dependencies.py finds.
+-- moment leaves an edge behind, which server/planning/dependencies.py finds. A role that reads only its own tasks can
+-- name only those.
 create function mainspring.depend(child bigint, parents bigint[]) returns integer
     language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     waiting integer;
     unmet   bigint;
+    only_of text;                                -- null: of all roles
 begin
     if cardinality(parents) > 1000 then
         raise exception 'after: % tasks; at most 1000', cardinality(parents) using errcode = 'MSV01';
     end if;
-    if array_position(parents, null) is not null then
+    if exists (select from unnest(parents) as given(parent) where given.parent is null) then
         raise exception 'after: null is not a task' using errcode = 'MSV01';
+    end if;
+    if not mainspring.reads_all(mainspring.caller()) then
+        only_of := mainspring.caller();
     end if;
     with edge as (
         insert into mainspring.dependency (parent, child)
-        select distinct t.id, depend.child from mainspring.task t where t.id = any (parents)
+        select distinct t.id, depend.child from mainspring.task t
+         where t.id = any (parents) and (only_of is null or t.submitted_by = only_of)
         returning parent
     )
     select count(*) into waiting from edge;
     select given.parent into unmet from unnest(parents) as given(parent)
      where not exists (select from mainspring.dependency d where d.parent = given.parent and d.child = depend.child)
-       and not exists (select from mainspring.task_history h where h.id = given.parent and h.state = 10 /* succeeded */)
+       and not exists (select from mainspring.task_history h where h.id = given.parent and h.state = 10 /* succeeded */
+                                                               and (only_of is null or h.submitted_by = only_of))
      limit 1;
     if unmet is not null then
         raise exception 'after: task % does not exist or did not succeed', unmet using errcode = 'MSV01';
@@ -347,6 +424,7 @@ create index throttle_until on mainspring.throttle (until) where wake_at is null
 -- know gated pools: for it, "@gate" is an amount that no agent offers, so it never claims from one.
 create function mainspring.gate(namespace text, job text, target integer) returns integer
     language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     wanted jsonb;
@@ -370,26 +448,27 @@ $$;
 -- The concurrency key as stored. The jobs of a namespace share keys, so a namespace other than default is part of it.
 create function mainspring.key_within(namespace text, key text) returns text
     language sql immutable parallel safe
-    as $$ select case when namespace = 'default' then key else namespace || e'\x1f' || key end $$;
+    return case when namespace = 'default' then key else namespace || e'\x1f' || key end;
 
 -- A key from the template of its job: {name} stands for that argument, else for its default, else for nothing. A key
 -- that is too long is cut and ends in a hash.
 create function mainspring.fill_key(template text, args jsonb, defaults jsonb) returns text
     language sql immutable parallel safe
-    as $$
+begin atomic
     select case when length(whole) <= 200 then whole else left(whole, 160) || '#' || md5(whole) end
       from (select regexp_replace(string_agg(part.text || coalesce(
                        case when args ? name.match[1] then coalesce(args->>name.match[1], 'null')
                             else defaults->>name.match[1] end, ''), '' order by part.n), '[[:cntrl:]]', '?', 'g') as whole
               from regexp_split_to_table(template, '\{\w+\}') with ordinality as part(text, n)
               left join regexp_matches(template, '\{(\w+)\}', 'g') with ordinality as name(match, n) on name.n = part.n
-           ) filled
-$$;
+           ) filled;
+end;
 
 -- Releases up to `most` tasks parked for `key` into their gated pool, first ones first; returns how many. There they
 -- compete in the order of that pool. The settings force the index task_parked whatever the statistics say.
 create function mainspring.unpark(key text, most integer, job integer default null) returns integer
     language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_bitmapscan = off
 as $$
 declare
@@ -412,6 +491,7 @@ $$;
 -- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next.
 create function mainspring.free_slots() returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if old.key_slot is not null then
@@ -428,6 +508,7 @@ create trigger free_slots after delete on mainspring.task
 -- Checks the concurrency key of a submission and returns the gated pool in which its task waits.
 create function mainspring.keyed_gate(namespace text, job text, pool integer, gated boolean, key text) returns integer
     language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     if length(key) not between 1 and 200 or key ~ '[[:cntrl:]]' then
@@ -452,6 +533,7 @@ $$;
 
 create function mainspring.no_such_job(job text) returns void
     language plpgsql immutable
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     raise exception 'no job named %; jobs are registered when their application starts, or by `mainspring job create`',
@@ -463,6 +545,7 @@ $$;
 -- (9007199254740992), which every language reads exactly.
 create function mainspring.check_args(args jsonb) returns void
     language plpgsql immutable parallel safe
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     plain text := args::text;
@@ -511,14 +594,13 @@ $$;
 -- because pg_column_size is; otherwise PostgreSQL would not inline it.
 create function mainspring.is_suspect(args jsonb) returns boolean
     language sql stable parallel safe
-    as $$
-    select args is null or jsonb_typeof(args) <> 'object'
-        or (pg_column_size(args) > 24 and (octet_length(args::text) >= 128 or args::text ~ '[0-9]{16}'))
-$$;
+    return args is null or jsonb_typeof(args) <> 'object'
+        or (pg_column_size(args) > 24 and (octet_length(args::text) >= 128 or args::text ~ '[0-9]{16}'));
 
 -- The instant that run_at or delay means, checked; now if both are null.
 create function mainspring.due_at(run_at timestamptz, delay interval, made timestamptz) returns timestamptz
     language plpgsql immutable parallel safe
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     at timestamptz;
@@ -539,6 +621,7 @@ $$;
 
 create function mainspring.check_priority(priority text) returns smallint
     language plpgsql immutable parallel safe
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     level smallint := case
@@ -565,10 +648,10 @@ create function mainspring.enqueue_many(
     run_at    timestamptz default null,
     delay     interval    default null,
     namespace text        default 'default',
-    hint      boolean     default true,          -- false: the caller wakes the dispatcher itself
     concurrency_key text  default null
 ) returns bigint[]
-    language plpgsql volatile
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     definition record;
@@ -600,13 +683,14 @@ begin
     end if;
     with inserted as (
         insert into mainspring.task as t
-            (run_at, created_at, job_id, pool, state, priority, args, concurrency_key, key_given)
-        select due, made, definition.id, definition.pool, 1 /* pending */, level, given, stored_key, is_named
+            (run_at, created_at, job_id, pool, state, priority, args, concurrency_key, key_given, submitted_by)
+        select due, made, definition.id, definition.pool, 1 /* pending */, level, given, stored_key, is_named,
+               nullif(mainspring.caller(), current_user)
           from unnest(enqueue_many.args) given
         returning t.id
     )
     select coalesce(array_agg(inserted.id order by inserted.id), '{}') into ids from inserted;
-    if hint and due <= made + interval '5 seconds' then      -- the default lead
+    if due <= made + interval '5 seconds' then               -- the default lead
         perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
     end if;
     return ids;
@@ -616,9 +700,6 @@ $$;
 -- One task; returns its id.
 -- key: a second submission with the same key returns the first task until the key expires.
 -- after: the task waits until those tasks have succeeded, and is skipped if one of them does not succeed.
--- claimer: for servers: a session of theirs that claims the task in the same transaction, which saves a commit. If
--- claimer_server is given too, the id is drawn until it falls into a segment of that server; if that fails, the task is
--- pending like any other. The setting mainspring.batch returns the batch of the claim, or is empty.
 create function mainspring.enqueue(
     job       text,
     args      jsonb       default '{}',
@@ -629,12 +710,10 @@ create function mainspring.enqueue(
     key_ttl   interval    default '1 day',
     after     bigint[]    default null,
     namespace text        default 'default',
-    hint      boolean     default true,
-    claimer   bigint      default null,
-    concurrency_key text  default null,
-    claimer_server  uuid  default null
+    concurrency_key text  default null
 ) returns bigint
-    language plpgsql volatile
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
 as $$
 declare
     definition record;
@@ -644,9 +723,6 @@ declare
     task       bigint      := nextval('mainspring.task_id');
     holder     bigint;
     waiting    integer     := 0;
-    batch      bigint;
-    owned      smallint[];
-    can_claim  boolean     := claimer is not null;
 begin
     -- Most submissions have only a job and arguments: they cost one look-up and one insert.
     select j.id, j.pool, j.priority, j.definition ? 'gate' as gated into definition from mainspring.job j
@@ -668,15 +744,6 @@ begin
         definition.pool := mainspring.keyed_gate(namespace, job, definition.pool, definition.gated, concurrency_key);
         definition.gated := true;
     end if;
-    can_claim := can_claim and not definition.gated;
-    if can_claim and claimer_server is not null then
-        owned := array(select s.id from mainspring.segment s where s.owner = claimer_server);
-        for draw in 1..200 loop                  -- ids mostly follow each other: 100 of them meet every segment
-            can_claim := (task % 100)::smallint = any (owned);
-            exit when can_claim or cardinality(owned) = 0;
-            task := nextval('mainspring.task_id');
-        end loop;
-    end if;
     if key is not null then
         holder := mainspring.take_key(definition.id, key, key_ttl, task);
         if holder <> task then
@@ -686,29 +753,74 @@ begin
     if after is not null then
         waiting := mainspring.depend(task, after);
     end if;
-    if can_claim and waiting = 0 and due <= made then
-        batch := nextval('mainspring.claim_batch');
-        insert into mainspring.claim (session, batch, tasks) values (claimer, batch, array[task]);
-    end if;
-    if claimer is not null then
-        perform set_config('mainspring.batch', coalesce(batch::text, ''), true);
-    end if;
     insert into mainspring.task
-        (id, run_at, created_at, job_id, pool, state, waiting_for, priority, args, key, token, session, attempt,
-         concurrency_key, key_given)
+        (id, run_at, created_at, job_id, pool, state, waiting_for, priority, args, key, concurrency_key, key_given,
+         submitted_by)
     values (task, due, made, definition.id, case when waiting > 0 then -definition.pool else definition.pool end,
-            case when waiting > 0 then 0 /* blocked */ when batch is null then 1 /* pending */
-                 else 2 /* assigned */ end,
-            waiting, level, enqueue.args, enqueue.key,
-            batch * 1024 /* token */, case when batch is not null then claimer end,
-            case when batch is null then 0 else 1 end,
-            mainspring.key_within(enqueue.namespace, enqueue.concurrency_key),
-            case when enqueue.concurrency_key is not null then true end);
-    if (hint or claimer is not null) and batch is null and waiting = 0
-       and due <= made + interval '5 seconds' then           -- the default lead
+            case when waiting > 0 then 0 /* blocked */ else 1 /* pending */ end, waiting, level, enqueue.args,
+            enqueue.key, mainspring.key_within(enqueue.namespace, enqueue.concurrency_key),
+            case when enqueue.concurrency_key is not null then true end, nullif(mainspring.caller(), current_user));
+    if waiting = 0 and due <= made + interval '5 seconds' then           -- the default lead
         perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
     end if;
     return task;
+end
+$$;
+
+-- For servers: one plain task that `session` claims in the same transaction, which saves a commit. Returns its id and the
+-- batch of the claim. No batch: the task is pending like any other, because the job is no longer the one that the server
+-- knows, with the pool whose requirements the session was checked against, or because `server` owns no segment. The id
+-- is drawn until it falls into a segment of that server.
+create function mainspring.enqueue_claimed(
+    job text, args jsonb, priority text, known_job integer, known_pool integer, session bigint, server uuid,
+    out task bigint, out batch bigint
+)
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+declare
+    definition record;
+    level      smallint;
+    made       timestamptz := mainspring.now();
+    owned      smallint[];
+    can_claim  boolean;
+begin
+    task := nextval('mainspring.task_id');
+    select j.id, j.pool, j.priority, j.definition ? 'gate' as gated into definition from mainspring.job j
+     where j.namespace = 'default' and j.name = enqueue_claimed.job;
+    if not found then
+        perform mainspring.no_such_job(job);
+    end if;
+    level := definition.priority;
+    if priority is not null then
+        level := mainspring.check_priority(priority);
+    end if;
+    if mainspring.is_suspect(args) then
+        perform mainspring.check_args(args);
+    end if;
+    can_claim := definition.id = known_job and definition.pool = known_pool and not definition.gated;
+    if can_claim then
+        owned := array(select s.id from mainspring.segment s where s.owner = enqueue_claimed.server);
+        for draw in 1..200 loop                  -- ids mostly follow each other: 100 of them meet every segment
+            can_claim := (task % 100)::smallint = any (owned);
+            exit when can_claim or cardinality(owned) = 0;
+            task := nextval('mainspring.task_id');
+        end loop;
+    end if;
+    if can_claim then
+        batch := nextval('mainspring.claim_batch');
+        insert into mainspring.claim (session, batch, tasks)
+        values (enqueue_claimed.session, enqueue_claimed.batch, array[task]);
+    end if;
+    insert into mainspring.task (id, run_at, created_at, job_id, pool, state, priority, args, token, session, attempt)
+    values (task, made, made, definition.id, definition.pool,
+            case when batch is null then 1 /* pending */ else 2 /* assigned */ end, level, enqueue_claimed.args,
+            enqueue_claimed.batch * 1024 /* token */,
+            case when enqueue_claimed.batch is not null then enqueue_claimed.session end,
+            case when enqueue_claimed.batch is null then 0 else 1 end);
+    if batch is null then
+        perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
+    end if;
 end
 $$;
 
@@ -784,6 +896,7 @@ create table mainspring.schedule_version (
 
 create function mainspring.keep_version() returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     insert into mainspring.schedule_version
@@ -833,6 +946,7 @@ create table mainspring.fire_default partition of mainspring.fire default;
 
 create function mainspring.renew_daemon() returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     new.generation := old.generation + 1;
@@ -847,6 +961,7 @@ create trigger renew_daemon before update on mainspring.schedule
 
 create function mainspring.renew_daemons_of_job() returns trigger
     language plpgsql
+    set search_path = pg_catalog, pg_temp
 as $$
 begin
     update mainspring.schedule set generation = generation + 1 where job_id = new.id and kind = 'daemon';
@@ -1049,3 +1164,49 @@ create table mainspring.chore (
     last_rows    bigint      not null,
     last_error   text                              -- of the last run; null: it succeeded
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- Statistics of a table, unless it is locked.
+create function mainspring.analyze_table(name text) returns void
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format('analyze (skip_locked) mainspring.%I', name);
+end
+$$;
+
+-- Locks that a transaction takes by `for update`. Rows, because any role that can connect may take an advisory lock, and
+-- keep it.
+create table mainspring.work_lock (name text primary key);
+insert into mainspring.work_lock values ('partitions'), ('replicas');
+
+
+-- 14 What a producer sees -------------------------------------------------------------------------------------------
+-- The roles producer, viewer and server are sets of privileges that `mainspring grant` gives: store/postgres/roles.py
+-- has them. A producer reads the tasks that it submitted and what belongs to them, through these views, which have
+-- the columns of their tables that `task show` needs. They run with the rights of their owner; security_barrier: no
+-- function in a producer's query sees a row before it is known to be its own.
+
+create view mainspring.own_task with (security_barrier) as
+    select * from mainspring.task where submitted_by = current_user;
+create view mainspring.own_task_history with (security_barrier) as
+    select * from mainspring.task_history where submitted_by = current_user;
+create view mainspring.own_attempt with (security_barrier) as
+    select a.* from mainspring.attempt a
+     where exists (select from mainspring.own_task t where t.id = a.task_id)
+        or exists (select from mainspring.own_task_history t where t.id = a.task_id);
+create view mainspring.own_output with (security_barrier) as
+    select o.* from mainspring.output o
+     where exists (select from mainspring.own_task t where t.id = o.task_id)
+        or exists (select from mainspring.own_task_history t where t.id = o.task_id);
+create view mainspring.own_dependency with (security_barrier) as
+    select d.* from mainspring.dependency d where exists (select from mainspring.own_task t where t.id = d.child);
+create view mainspring.own_job with (security_barrier) as
+    select id, namespace, name from mainspring.job;
+create view mainspring.own_schedule with (security_barrier) as
+    select id, namespace, name, timezone from mainspring.schedule;
+create view mainspring.own_agent with (security_barrier) as
+    select session, name, instance, ended_at, lease_until from mainspring.agent;
+
+-- Functions are open to PUBLIC unless that is taken back, and a schema's default privileges cannot do it.
+revoke all on all functions in schema mainspring from public;

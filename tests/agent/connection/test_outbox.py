@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.connection.outbox import ENDINGS, FRAME, START_DELAY, Outbox
+from mainspring.agent.connection.outbox import FRAME, START_DELAY, Outbox
 from mainspring.model.messages import (
+    ITEMS,
     AgentMessage,
     Armed,
     AttemptId,
@@ -203,10 +204,10 @@ async def test_checkpoints_together_make_no_frame_that_is_too_large(outbox: Outb
 
 
 async def test_endings_together_make_no_frame_that_is_too_large(outbox: Outbox) -> None:
-    for task in range(ENDINGS + 1):
+    for task in range(ITEMS + 1):
         outbox.ended(ending(task))
     assert [len(message.endings) for _ in range(2) for message in outbox.take() if isinstance(message, Finished)] == [
-        ENDINGS, 1,
+        ITEMS, 1,
     ]  # fmt: skip
 
 

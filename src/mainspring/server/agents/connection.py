@@ -1,9 +1,9 @@
 """AgentConnections: serve one agent's connection from its hello until it closes.
 
-Reads   messages of agents; reports go to the recorder, checked by model/reports.py
+Reads   messages of agents; reports go to the recorder, through server/agents/report_filter.py
 Writes  store.cluster.agents   (sessions)
 Sends   Welcome, Configure
-Next:   server/recording/recorder.py
+Next:   server/agents/report_filter.py
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mainspring.model.messages import (
     Submit,
     Welcome,
 )
-from mainspring.model.reports import Report, checked
+from mainspring.model.reports import Report
 from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
+from mainspring.server.agents.report_filter import ReportFilter
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.server.recording.batch import Reporter
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database
@@ -62,6 +62,7 @@ class AgentConnections:
         self._server_lease = server_lease
         self._gateway = gateway
         self._recorder = recorder
+        self._filter = ReportFilter(database)
         self.submissions = Submissions(database)
         self._clock = clock
         self._lease = lease
@@ -122,6 +123,7 @@ class AgentConnections:
         session = AgentSession(accepted.session, hello, link, instance=accepted.instance, local=process is not None)
         session.renewed_at = asked_at
         session.batch = accepted.batch
+        session.output.kept(armed.token for armed in accepted.tasks)
         kept = [AttemptId(armed.task, armed.token) for armed in accepted.tasks]
         now = self._clock.now()
         await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database)])
@@ -145,9 +147,9 @@ class AgentConnections:
 
     async def _listen(self, session: AgentSession) -> None:
         while True:
+            await self._recorder.room(session.link)
             sequence, messages = await session.link.receive()
             reports: list[Report] = []
-            foreign: list[tuple[Reporter, Report]] = []
             for message in messages:
                 match message:
                     case Heartbeat():
@@ -157,17 +159,14 @@ class AgentConnections:
                     case Hello():
                         log.warning("agent %s said hello twice; ignored", session.name)
                     case _:
-                        own, others = session.split(checked(message))
-                        if own is not None:
-                            reports.append(own)
-                        if others is not None:
-                            foreign.append((session, others))
+                        own, earlier = await self._filter.admit(session, message)
+                        reports += [report for report in (own, earlier) if report is not None]
                         if isinstance(own, Finished):
                             session.ended(own.endings)
                             self._gateway.announce_room()
             # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
             if sequence:
-                self._recorder.submit(session.link, sequence, reports, foreign)
+                self._recorder.submit(session.link, sequence, reports)
 
     async def _answer(self, session: AgentSession, beat: Heartbeat) -> None:
         session.hear(beat)

@@ -295,3 +295,80 @@ async def test_an_agent_that_reconnects_does_not_get_more_room_for_its_output(
             await liar.says(Output([Chunk(task.task, task.token, number, 1, 1.0, b"x" * (1 << 20))]))
     stored = await conn.fetchval("select sum(octet_length(data)) from mainspring.output")
     assert OUTPUT_LIMIT - (1 << 20) <= stored <= OUTPUT_LIMIT
+
+
+# ── what Python cannot read ─────────────────────────────────────────────────────────────────────
+
+
+UNREADABLE = {
+    "400 digits": "1" * 400 + ".5",
+    "3000 levels": "[" * 3000 + "]" * 3000,
+    "100 levels": "[" * 100 + "]" * 100,
+    "beyond 2^53": str(2**60),
+    "NUL": '"\\u0000"',
+    "surrogate": '"\\ud800"',
+    "2 MB": '"' + "x" * (2 << 20) + '"',
+    "no JSON": "{",
+}
+
+
+@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
+async def test_json_that_cannot_be_read_is_not_stored(
+    shop: Shop, url: str, conn: Connection, eventually: Eventually, text: str
+) -> None:
+    async with rogue(url, await token(conn), labels=FITS, slots=1) as liar:
+        task = await armed(liar, shop, eventually)
+        await liar.says(Progress([Note(task.task, task.token, text, None), Note(task.task, task.token, None, text)]))
+        view = await tasks.get(conn, task.task)
+        assert (view.progress, view.checkpoint) == (None, None)
+        ending = Ending(task.task, task.token, task.job, 1, TaskState.SUCCEEDED, 1.0, 2.0, result=text)
+        await liar.says(Finished([ending]))
+    view = await tasks.get(conn, task.task)
+    assert (view.state, view.error_code, view.result, view.unreadable) == ("failed", "bad_report", None, [])
+
+
+@pytest.mark.parametrize("field", ["retry_after", "snooze"])
+@pytest.mark.parametrize("delay", [2.6e11, float("nan")])
+async def test_a_delay_that_no_calendar_has_fails_the_task(
+    shop: Shop, url: str, conn: Connection, eventually: Eventually, field: str, delay: float
+) -> None:
+    async with rogue(url, await token(conn), labels=FITS, slots=1) as liar:
+        task = await armed(liar, shop, eventually)
+        ending = Ending(task.task, task.token, task.job, 1, TaskState.FAILED, 1.0, 2.0, error="x")
+        setattr(ending, field, delay)
+        await liar.says(Finished([ending]))
+    view = await tasks.get(conn, task.task)
+    assert (view.state, view.error_code) == ("failed", "bad_report")
+
+
+async def test_an_error_of_a_megabyte_is_cut(shop: Shop, url: str, conn: Connection, eventually: Eventually) -> None:
+    async with rogue(url, await token(conn), labels=FITS, slots=1) as liar:
+        task = await armed(liar, shop, eventually)
+        ending = Ending(
+            task.task, task.token, task.job, 1, TaskState.FAILED, 1.0, 2.0, error="x" * (1 << 20), final=True
+        )
+        await liar.says(Finished([ending]))
+    view = await tasks.get(conn, task.task)
+    assert view.state == "failed"
+    assert len(view.error or "") < 10_000
+
+
+async def test_arguments_that_cannot_be_read_fail_their_task_and_no_other(
+    shop: Shop, url: str, dsn: str, conn: Connection, eventually: Eventually
+) -> None:
+    """Nobody can submit such arguments; somebody may write them with SQL."""
+    bad = [await shop.double.using(delay="1h").enqueue(number) for number in range(3)]
+    for task, args in zip(bad, ("1" * 400 + ".5", "[" * 3000 + "]" * 3000, "1e5000"), strict=True):
+        await conn.execute(
+            "update mainspring.task set args = $2::text::jsonb, run_at = mainspring.now() where id = $1",
+            task.id,
+            f'{{"number": {args}}}',
+        )
+    async with agent(shop, dsn, url, await token(conn)):
+        assert await (await shop.double.enqueue(4)).result(timeout=20) == 8
+
+        async def all_over() -> bool:
+            return {(await tasks.get(conn, task.id)).state for task in bad} == {"failed"}
+
+        await eventually(all_over)
+        assert await (await shop.double.enqueue(5)).result(timeout=20) == 10

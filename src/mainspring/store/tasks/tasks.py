@@ -18,7 +18,7 @@ from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, IS_WAITING, PENDING, TERMINAL, CancelMode, TaskState
 from mainspring.model.words.zones import zone_or_utc
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import views
+from mainspring.store.postgres.rows import readable, views
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import asking_agents, into_history
 
@@ -53,6 +53,7 @@ class TaskView(msgspec.Struct, frozen=True):
     only_on: str | None = None  # the only one that may run it
     concurrency_key: str | None = None
     result_due: bool = False  # completed by transaction(); its handler has not returned yet
+    unreadable: list[str] = []  # fields that hold what no program here can read, and why
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -111,11 +112,11 @@ def _views(rows: Sequence[Any], waiting_for: Sequence[int] = ()) -> list[TaskVie
 
 async def get(conn: Connection, task: int) -> TaskView:
     found = f"{_LIVE} where t.id = $1 union all {_FINISHED} where t.id = $1"
-    row = await conn.fetchrow(_WITH_AGENT.format(found), task)
-    if row is None:
+    rows = await readable(conn, _WITH_AGENT.format(found), task)
+    if not rows:
         raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
     waiting = await conn.fetch("select parent from mainspring.dependency where child = $1 order by 1", task)
-    return _views([row], [edge["parent"] for edge in waiting])[0]
+    return _views(rows[:1], [edge["parent"] for edge in waiting])[0]
 
 
 async def listing(
@@ -136,7 +137,8 @@ async def listing(
     """
     query = f"select * from ({_LIVE} {wanted}) live union all select * from ({_FINISHED} {wanted}) finished"
     newest = f"select * from ({query}) found order by id desc limit {int(limit)}"
-    rows = await conn.fetch(
+    rows = await readable(
+        conn,
         f"{_WITH_AGENT.format(newest)} order by found.id desc",
         job,
         [int(state) for state in states],
@@ -165,7 +167,7 @@ _ATTEMPTS = f"""
 
 async def attempts(conn: Connection, task: int) -> list[AttemptView]:
     """All attempts of a task in order: earlier ones, the one that ended it, the one that runs."""
-    return views(AttemptView, map(labelled, await conn.fetch(_ATTEMPTS, task)))
+    return views(AttemptView, map(labelled, await readable(conn, _ATTEMPTS, task)))
 
 
 _CANCEL_WAITING = f"""

@@ -461,6 +461,7 @@ class Rogue:
     def __init__(self, link: Link[AgentMessage, ServerMessage], session: int) -> None:
         self.link = link
         self.session = session
+        self.credential: str | None = None
         self.heard: list[ServerMessage] = []
 
     async def says(self, *messages: AgentMessage) -> None:
@@ -480,6 +481,7 @@ async def rogue(url: str, secret: str, **hello: Any) -> AsyncIterator[Rogue]:
     _, [welcome] = await link.receive()
     assert isinstance(welcome, Welcome)
     found = Rogue(link, welcome.session)
+    found.credential = welcome.credential
 
     async def listen() -> None:
         with suppress(ChannelClosed):

@@ -30,6 +30,7 @@ from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
+from mainspring.server.agents.refusals import Refusals
 from mainspring.server.agents.report_filter import ReportFilter
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
@@ -64,6 +65,7 @@ class AgentConnections:
         self._recorder = recorder
         self._filter = ReportFilter(database)
         self.submissions = Submissions(database)
+        self.refusals = Refusals()
         self._clock = clock
         self._lease = lease
         self._skew_limit = skew_limit
@@ -101,7 +103,7 @@ class AgentConnections:
             await link.close()
 
     async def _refuse(self, channel: Channel[ServerMessage, AgentMessage], reason: str) -> None:
-        log.warning("an agent was refused: %s", reason)
+        self.refusals.add(reason)
         await channel.refuse(reason)
 
     async def _welcome(
@@ -113,7 +115,7 @@ class AgentConnections:
         token: int | None,
     ) -> AgentSession | None:
         asked_at = boottime()
-        async with self._dedicated as conn:
+        async with self._dedicated as conn, conn.transaction():
             accepted = await handshake.open_session(
                 conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
             )

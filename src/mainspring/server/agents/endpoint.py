@@ -99,14 +99,16 @@ class Endpoint:
             return self._health(connection, path)
         if path != PATH:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"agents connect to {PATH}\n")
-        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        given = request.headers.get_all("Authorization")
+        scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         try:
             async with self._dedicated as conn:
                 token = await tokens.check(conn, secret.strip()) if scheme.lower() == "bearer" else None
         except StoreUnavailable:
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL does not answer\n")
         if token is None:
-            log.warning("an agent at %s was refused: no valid token", connection.remote_address[0])
+            address = connection.remote_address or ("an unknown address",)  # it may have hung up
+            self._connections.refusals.add(f"no valid token, from {address[0]}")
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "no valid token; `mainspring token create`\n")
         self._admitted[connection] = token
         return None

@@ -35,7 +35,7 @@ class Accepted(NamedTuple):
 async def open_session(
     conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
 ) -> Accepted | str:
-    """Open a session with `server`, or return why the agent is refused."""
+    """Open a session with `server`, or return why the agent is refused. The caller has begun a transaction."""
     try:
         _check(hello)
         if process is None and not hello.instance:
@@ -45,6 +45,9 @@ async def open_session(
     instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is stored
     credential = None
     if token is not None:
+        refused = await tokens.why_not(conn, token, hello.name, instance, hello.labels, hello.offers)
+        if refused is not None:
+            return refused
         admission = await tokens.admit(conn, token, instance, hello.name)
         if admission is None:
             return "this token serves one agent, and has served another; make a new one"

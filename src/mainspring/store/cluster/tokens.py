@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.errors import NotFound
+from mainspring.model.placement.token_binding import TokenBinding
 from mainspring.store.postgres.database import Connection
 
 PREFIX = "ms_"
@@ -35,23 +36,33 @@ class Token(NamedTuple):
     expires_at: datetime | None
     used_at: datetime | None
     revoked_at: datetime | None
+    agents: list[str] | None  # patterns of names
+    labels: list[str] | None
 
 
 async def create(
-    conn: Connection, name: str, *, role: str = "agent", expires: timedelta | None = None, once: bool = False
+    conn: Connection,
+    name: str,
+    *,
+    role: str = "agent",
+    expires: timedelta | None = None,
+    once: bool = False,
+    binding: TokenBinding = TokenBinding(),  # noqa: B008 — frozen
 ) -> tuple[int, str]:
     """A new token: its id and its secret, which cannot be read again."""
     secret = PREFIX + secrets.token_urlsafe(32)
     id: int = await conn.fetchval(
         """
-        insert into mainspring.token (name, role, hash, expires_at, once)
-        values ($1, $2, $3, mainspring.now() + $4::interval, $5) returning id
+        insert into mainspring.token (name, role, hash, expires_at, once, agents, labels)
+        values ($1, $2, $3, mainspring.now() + $4::interval, $5, $6, $7) returning id
         """,
         name,
         role,
         digest(secret),
         expires,
         once,
+        binding.agents,
+        binding.labels,
     )
     return id, secret
 
@@ -84,6 +95,35 @@ _EXCHANGE = """
 """
 
 
+# Held until the session is open: of two agents that come at once only one gets the name.
+_HOLD_NAME = "select pg_advisory_xact_lock(hashtextextended('mainspring agent ' || $1, 0))"
+
+# A credential has the binding of its token, and counts as that token. An agent in a server's process has none.
+_BINDING = """
+    select root.agents, root.labels,
+           exists (select from mainspring.agent a left join mainspring.token t on t.id = a.token_id
+                    where a.name = $2 and a.ended_at is null and a.lease_until > mainspring.now()
+                      and a.instance is distinct from $3 and coalesce(t.parent, t.id) is distinct from root.id) as taken
+      from mainspring.token own join mainspring.token root on root.id = coalesce(own.parent, own.id)
+     where own.id = $1
+"""
+
+
+async def why_not(
+    conn: Connection, token: int, name: str, instance: str, labels: Mapping[str, str], offers: Mapping[str, float]
+) -> str | None:
+    """Why an agent may not come under this name with these labels; None if it may. Holds the name until the commit."""
+    await conn.execute(_HOLD_NAME, name)
+    row = await conn.fetchrow(_BINDING, token, name, instance)
+    if row is None:
+        return "its token is gone"
+    binding = TokenBinding(*(None if given is None else tuple(given) for given in (row["agents"], row["labels"])))
+    reason = binding.why_not(name, labels, offers)
+    if reason is None and row["taken"]:
+        return "an agent of another token lives under this name; give this one another --name"
+    return reason
+
+
 class Admission(NamedTuple):
     token: int
     credential: str | None  # replaces the token from now on
@@ -114,7 +154,7 @@ async def revoke(conn: Connection, id: int) -> None:
 async def listing(conn: Connection) -> Sequence[Token]:
     rows = await conn.fetch(
         """
-        select id, name, role, once, created_at, expires_at, used_at, revoked_at from mainspring.token
+        select id, name, role, once, created_at, expires_at, used_at, revoked_at, agents, labels from mainspring.token
          where parent is null order by id
         """
     )

@@ -1010,6 +1010,8 @@ create table mainspring.token (
     hash       bytea       not null unique,
     parent     integer     references mainspring.token,   -- the one-time token that this credential came from
     once       boolean     not null default false,   -- admits one agent, which gets a credential in exchange
+    agents     text[],                               -- patterns of the names that its agents may have; null: any
+    labels     text[],                               -- patterns of their labels and offers; null: any
     used_by    text,                                 -- hash of the instance that it admitted
     used_at    timestamptz,
     created_at timestamptz not null default mainspring.now(),

@@ -17,7 +17,8 @@ from mainspring.compose.network import RemoteAgent
 from mainspring.errors import AccessDenied
 from mainspring.model.placement.token_binding import TokenBinding, define_binding
 from mainspring.server.agents import refusals
-from mainspring.store.cluster import tokens
+from mainspring.store.cluster import agents, tokens
+from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.channel import ChannelRefused
 
@@ -128,7 +129,7 @@ async def test_a_name_that_an_agent_holds_while_it_reconnects_is_refused_too(
     assert await refusal(url, other, name="honest", instance="other") is None
 
 
-async def test_of_two_tokens_that_want_a_name_at_once_one_gets_it(
+async def test_of_several_tokens_that_want_a_name_at_once_at_most_one_gets_it(
     shop: Shop, database: Database, dsn: str, url: str, conn: Connection
 ) -> None:
     secrets = [await token(conn) for _ in range(4)]
@@ -151,7 +152,34 @@ async def test_of_two_tokens_that_want_a_name_at_once_one_gets_it(
             while len(arrived) < len(secrets):
                 await asyncio.sleep(0.01)
         stay.set()
-        assert sorted(await asyncio.gather(*coming)) == [False, False, False, True]
+        assert sum(await asyncio.gather(*coming)) <= 1
+
+
+async def test_two_sessions_that_both_found_the_name_free_see_each_other(conn: Connection) -> None:
+    sessions = []
+    for instance in ("a", "b"):
+        id, _ = await tokens.create(conn, instance)
+        assert await tokens.why_not(conn, id, f"new-{instance}", instance, {}, {}) is None
+        sessions.append(await agents.begin(conn, AgentInfo("new", 1, {}, instance=instance, token=id), 60.0))
+    assert [await tokens.is_contested(conn, session) for session in sessions] == [True, True]
+    await agents.end(conn, sessions[:1])
+    assert not await tokens.is_contested(conn, sessions[1])
+
+
+async def test_a_session_whose_name_is_contested_ends(
+    url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if both had asked at the same moment."""
+    mine, other = await token(conn), await token(conn)
+    async with rogue(url, mine, name="wanted", instance="first"):
+        monkeypatch.setattr(tokens, "why_not", _nothing_against_it)
+        assert await refusal(url, other, name="wanted", instance="second") == tokens.NAME_TAKEN
+    living = "select count(*) from mainspring.agent where instance <> $1 and lease_until > mainspring.now()"
+    assert await conn.fetchval(living, tokens.digest("first").hex()) == 0
+
+
+async def _nothing_against_it(*_: object) -> None:
+    return None
 
 
 async def test_a_token_that_expires_cuts_the_connections_of_its_agents(

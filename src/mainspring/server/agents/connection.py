@@ -36,7 +36,7 @@ from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.cluster import agents
+from mainspring.store.cluster import agents, tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
@@ -115,10 +115,17 @@ class AgentConnections:
         token: int | None,
     ) -> AgentSession | None:
         asked_at = boottime()
-        async with self._dedicated as conn, conn.transaction():
+        async with self._dedicated as conn:
             accepted = await handshake.open_session(
                 conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
             )
+            if (
+                token is not None
+                and not isinstance(accepted, str)
+                and await tokens.is_contested(conn, accepted.session)
+            ):
+                await agents.end(conn, [accepted.session])
+                accepted = tokens.NAME_TAKEN
         if isinstance(accepted, str):
             await self._refuse(channel, accepted)
             return None

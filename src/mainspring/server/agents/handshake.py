@@ -35,7 +35,7 @@ class Accepted(NamedTuple):
 async def open_session(
     conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
 ) -> Accepted | str:
-    """Open a session with `server`, or return why the agent is refused. The caller has begun a transaction."""
+    """Open a session with `server`, or return why the agent is refused."""
     try:
         _check(hello)
         if process is None and not hello.instance:

@@ -18,6 +18,7 @@ from mainspring.model.placement.token_binding import TokenBinding
 from mainspring.store.postgres.database import Connection
 
 PREFIX = "ms_"
+NAME_TAKEN = "an agent of another token lives under this name; give this one another --name"
 
 
 def digest(secret: str) -> bytes:
@@ -95,15 +96,14 @@ _EXCHANGE = """
 """
 
 
-# Held until the session is open: of two agents that come at once only one gets the name.
-_HOLD_NAME = "select pg_advisory_xact_lock(hashtextextended('mainspring agent ' || $1, 0))"
-
 # A credential has the binding of its token, and counts as that token. An agent in a server's process has none.
-_BINDING = """
-    select root.agents, root.labels,
-           exists (select from mainspring.agent a left join mainspring.token t on t.id = a.token_id
-                    where a.name = $2 and a.ended_at is null and a.lease_until > mainspring.now()
-                      and a.instance is distinct from $3 and coalesce(t.parent, t.id) is distinct from root.id) as taken
+_TAKEN = """
+    exists (select from mainspring.agent a left join mainspring.token t on t.id = a.token_id
+             where a.name = {name} and a.ended_at is null and a.lease_until > mainspring.now()
+               and a.instance is distinct from {instance} and coalesce(t.parent, t.id) is distinct from root.id)
+"""
+_BINDING = f"""
+    select root.agents, root.labels, {_TAKEN.format(name="$2", instance="$3")} as taken
       from mainspring.token own join mainspring.token root on root.id = coalesce(own.parent, own.id)
      where own.id = $1
 """
@@ -112,16 +112,30 @@ _BINDING = """
 async def why_not(
     conn: Connection, token: int, name: str, instance: str, labels: Mapping[str, str], offers: Mapping[str, float]
 ) -> str | None:
-    """Why an agent may not come under this name with these labels; None if it may. Holds the name until the commit."""
-    await conn.execute(_HOLD_NAME, name)
+    """Why an agent may not come under this name with these labels; None if it may."""
     row = await conn.fetchrow(_BINDING, token, name, instance)
     if row is None:
         return "its token is gone"
     binding = TokenBinding(*(None if given is None else tuple(given) for given in (row["agents"], row["labels"])))
     reason = binding.why_not(name, labels, offers)
-    if reason is None and row["taken"]:
-        return "an agent of another token lives under this name; give this one another --name"
-    return reason
+    return NAME_TAKEN if reason is None and row["taken"] else reason
+
+
+_CONTESTED = f"""
+    select {_TAKEN.format(name="own.name", instance="own.instance")}
+      from mainspring.agent own join mainspring.token k on k.id = own.token_id
+      join mainspring.token root on root.id = coalesce(k.parent, k.id)
+     where own.session = $1
+"""
+
+
+async def is_contested(conn: Connection, session: int) -> bool:
+    """Whether another token has a living agent of the same name, now that this session is open.
+
+    Two that came at once may both have found the name free. Whichever asks last finds the other: never do both stay.
+    A lock instead would let a server that stands still keep agents out.
+    """
+    return bool(await conn.fetchval(_CONTESTED, session))
 
 
 class Admission(NamedTuple):

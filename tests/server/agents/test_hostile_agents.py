@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.server.agents.test_network import Rogue, Shop, agent, rogue, server, token
 
+from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import (
     ITEMS,
     AgentMessage,
@@ -219,7 +220,7 @@ async def test_frames_ahead_of_their_turn_take_a_bounded_number_of_bytes(
 async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
     shop: Shop, url: str, conn: Connection, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """304 MB of it, while PostgreSQL does not answer."""
+    """60 MB of it, while PostgreSQL does not answer."""
     most, gate = 0, asyncio.Event()
     add, write = batch.Reports.add, transitions.output
 
@@ -239,7 +240,7 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
         task = await armed(liar, shop, eventually)
 
         async def flood() -> None:
-            for number in range(1, 305):
+            for number in range(1, 61):
                 await liar.link.send([Output([Chunk(task.task, task.token, number, 1, 1.0, b"x" * 1_000_000)])])
 
         flooding = asyncio.ensure_future(flood())
@@ -312,19 +313,22 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 async def test_json_that_cannot_be_read_is_not_stored(
-    shop: Shop, url: str, conn: Connection, eventually: Eventually, text: str
+    shop: Shop, url: str, conn: Connection, eventually: Eventually
 ) -> None:
-    async with rogue(url, await token(conn), labels=FITS, slots=1) as liar:
-        task = await armed(liar, shop, eventually)
-        await liar.says(Progress([Note(task.task, task.token, text, None), Note(task.task, task.token, None, text)]))
-        view = await tasks.get(conn, task.task)
-        assert (view.progress, view.checkpoint) == (None, None)
-        ending = Ending(task.task, task.token, task.job, 1, TaskState.SUCCEEDED, 1.0, 2.0, result=text)
-        await liar.says(Finished([ending]))
-    view = await tasks.get(conn, task.task)
-    assert (view.state, view.error_code, view.result, view.unreadable) == ("failed", "bad_report", None, [])
+    async with rogue(url, await token(conn), labels=FITS, slots=len(UNREADABLE)) as liar:
+        for name, text in UNREADABLE.items():
+            liar.heard.clear()
+            task = await armed(liar, shop, eventually)
+            notes = [Note(task.task, task.token, text, None), Note(task.task, task.token, None, text)]
+            await liar.says(Progress(notes))
+            view = await tasks.get(conn, task.task)
+            assert (view.progress, view.checkpoint) == (None, None), name
+            ending = Ending(task.task, task.token, task.job, 1, TaskState.SUCCEEDED, 1.0, 2.0, result=text)
+            await liar.says(Finished([ending]))
+            view = await tasks.get(conn, task.task)
+            assert (view.state, view.error_code, view.result) == ("failed", "bad_report", None), name
+            assert view.unreadable == [], name
 
 
 @pytest.mark.parametrize("field", ["retry_after", "snooze"])
@@ -372,3 +376,22 @@ async def test_arguments_that_cannot_be_read_fail_their_task_and_no_other(
 
         await eventually(all_over)
         assert await (await shop.double.enqueue(5)).result(timeout=20) == 10
+
+
+async def test_a_report_on_a_foreign_task_outlives_a_lost_connection_to_postgresql(
+    url: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    own = session_tasks.own
+
+    async def broken_once(*given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise StoreUnavailable("gone for a moment")
+        return await own(*given)
+
+    monkeypatch.setattr(session_tasks, "own", broken_once)
+    async with rogue(url, await token(conn)) as liar:
+        await liar.says(Refused(foreign(1), "a lie"))
+    assert asked == 2

@@ -48,7 +48,7 @@ def test_a_session_left_out_of_a_flush_is_first_in_the_next() -> None:
 def test_a_session_alone_gets_the_whole_flush_in_order_and_nothing_is_lost() -> None:
     reports, only = Reports(), link()
     for sequence in range(1, 31):
-        add(reports, only, sequence, SHARE - 2 * ITEM)
+        add(reports, only, sequence, SHARE - ITEM)
     tokens: list[int] = []
     batches = 0
     while reports:

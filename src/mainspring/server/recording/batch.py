@@ -122,12 +122,9 @@ class Reports:
         return bool(self._queues)
 
     def add(self, link: ServerLink, sequence: int, reports: Sequence[Report]) -> None:
-        """`link.received_bytes` are those of this frame."""
-        size = link.received_bytes + ITEM
-        for report in reports:
-            if isinstance(report, Finished):
-                self.endings += len(report.endings)
-            size += ITEM * len(items(report))
+        """`link.received_bytes` are those of this frame; within one process it has none, and its items count."""
+        size = ITEM + (link.received_bytes or ITEM * sum(len(items(report)) for report in reports))
+        self.endings += sum(len(report.endings) for report in reports if isinstance(report, Finished))
         queue = self._queues.setdefault(link, _Queue())
         queue.frames.append(Frame(sequence, reports, size))
         queue.size += size

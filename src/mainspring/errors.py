@@ -23,16 +23,30 @@ Next: model/tasks/states.py
 
 from __future__ import annotations
 
+MAX_MESSAGE = 2000  # characters
+
 
 class MainspringError(Exception):
-    """Root of the tree. `code` is stable and for programs, the message is for people."""
+    """Root of the tree. `code` is stable and for programs, the message is for people.
+
+    A long message is cut in its middle: it quotes input that somebody else gave, and ends with what to do.
+    """
 
     code = "error"
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
+        message = shortened(message)
         super().__init__(message)
         self.message = message
         self.field = field
+
+
+def shortened(message: str) -> str:
+    """At most MAX_MESSAGE characters, the beginning and the end."""
+    half = MAX_MESSAGE // 2
+    if len(message) <= MAX_MESSAGE:
+        return message
+    return f"{message[:half]} … {len(message) - 2 * half:,} characters left out … {message[-half:]}"
 
 
 def from_code(code: str, message: str, field: str | None) -> MainspringError:

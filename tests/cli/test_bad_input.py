@@ -273,3 +273,36 @@ def test_what_click_refuses_is_told_in_plain_words(offline: Cli, arguments: tupl
     outcome = offline(*arguments)
     assert outcome.code == 2
     assert outcome.err.startswith(f"mainspring: {told}")
+
+
+HUGE = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["task", "submit", HUGE],
+        ["task", "submit", "job", "--args", HUGE],
+        ["task", "submit", "job", "--args", f'{{"{HUGE}": 1, "{HUGE}": 2}}'],
+        ["task", "submit", "job", "--arg", HUGE],
+        ["task", "submit", "job", "--run-at", HUGE],
+        ["task", "submit", "job", "--delay", HUGE],
+        ["task", "submit", "job", "--priority", HUGE],
+        ["task", "show", HUGE],
+        ["task", "list", "--state", HUGE],
+        ["schedule", "create", "s", "job", "--cron", HUGE],
+        ["schedule", "create", "s", "job", "--cron", "@daily", "--tz", HUGE],
+        ["job", "create", "j", "--timeout", HUGE, "--", "true"],
+        ["token", "create", "t", "--label", f"={HUGE}"],
+        ["--dsn", HUGE, "task", "list"],
+        [HUGE],
+        ["task", HUGE],
+        ["task", "list", f"--{HUGE}"],
+    ],
+    ids=lambda arguments: " ".join(argument[:12] for argument in arguments),
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_error_never_echoes_all_of_a_long_input(offline: Cli, arguments: list[str], as_json: bool) -> None:
+    outcome = offline(*arguments, *(["--json"] if as_json and arguments != [HUGE] else []))
+    assert outcome.code != 0
+    assert 0 < len(outcome.err) < 6000

@@ -439,3 +439,27 @@ async def test_what_a_handler_logs_says_for_which_task(app: App) -> None:
         ("hook", "fails", failed.id, 1),
         ("outside", None, None, None),
     ]
+
+
+async def test_arguments_that_cannot_be_read_are_left_out_of_the_failure(app: App, dsn: str) -> None:
+    """Somebody wrote them with SQL."""
+    told: list[Failure] = []
+    app.on_failure(told.append)
+
+    @app.job(retries=0)
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with app.running():
+        task = await double.using(delay="1h").enqueue(1)
+        async with app.database.acquire() as conn:
+            await conn.execute(
+                "update mainspring.task set args = $2::text::jsonb, run_at = mainspring.now() where id = $1",
+                task.id,
+                '{"number": ' + "[" * 3000 + "]" * 3000 + "}",
+            )
+        await ended(task)
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0.01)
+    assert (told[0].task_id, told[0].args) == (task.id, {})

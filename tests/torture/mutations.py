@@ -83,10 +83,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "server/recording/recorder.py",
-                "        try:\n            async with self._dedicated as conn:\n                if batch.foreign:",
+                "        try:\n            async with self._dedicated as conn:\n                ended, requeued",
                 "        for link, sequence in batch.settles.items():\n"
                 "            link.settle_now(sequence)\n"
-                "        try:\n            async with self._dedicated as conn:\n                if batch.foreign:",
+                "        try:\n            async with self._dedicated as conn:\n                ended, requeued",
             ),
         ),
         REPORTS_UNDER_WAY,

@@ -53,15 +53,15 @@ def explain(error: BaseException) -> Problem:
             exit_code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
             return Problem(exit_code, error.code, _with_advice(error), error.field)
         case click.ClickException():
-            return Problem(USAGE, "usage", _usage(error), _parameter(error))
+            return Problem(USAGE, "usage", errors.shortened(_usage(error)), _parameter(error))
         case OSError() if _is_of_output(error):
             return Problem(FAILURE, "output", f"cannot write output: {error.strerror or error}")
         case OSError():
-            where = f"{error.filename}: " if error.filename else ""
+            where = f"{errors.shortened(str(error.filename))}: " if error.filename else ""
             return Problem(FAILURE, "system", f"{where}{error.strerror or error}")
         case _:
             told = "".join(traceback.format_exception_only(error)).strip()
-            return Problem(FAILURE, "bug", f"{told}; this is a bug, MAINSPRING_DEBUG=1 shows where")
+            return Problem(FAILURE, "bug", f"{errors.shortened(told)}; this is a bug, MAINSPRING_DEBUG=1 shows where")
 
 
 def flush_output() -> None:
@@ -108,7 +108,8 @@ def _words(error: click.ClickException) -> str:
 
 def _parameter(error: click.ClickException) -> str | None:
     parameter = getattr(error, "param", None)
-    return getattr(parameter, "name", None) or getattr(error, "option_name", None)
+    name = getattr(parameter, "name", None) or getattr(error, "option_name", None)
+    return None if name is None else errors.shortened(name)
 
 
 def report(error: BaseException, *, as_json: bool) -> int:

@@ -8,14 +8,23 @@ Next: wire/channel.py
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from mainspring.model.tasks.jobs import Job
 from mainspring.model.tasks.states import TaskState
 
 PROTOCOL = 1
+
+# What one message of an agent may carry. A longer one is not decoded: a frame of 16 MiB holds millions of items.
+ITEMS = 5000  # on attempts
+MAX_HELD = 200_000
+MAX_TASKS = 100_000  # in one submission
+MAX_LABELS = 200  # of a failure
+
+T = TypeVar("T")
+Items = Annotated[list[T], Meta(max_length=ITEMS)]
 
 
 class AttemptId(Struct, array_like=True, gc=False):
@@ -43,7 +52,7 @@ class Hello(Struct, tag="hello"):
     protocol: int = PROTOCOL
     instance: str = ""  # a secret of this agent process, which proves that a session is its own
     session: int | None = None
-    held: list[Holding] = []
+    held: Annotated[list[Holding], Meta(max_length=MAX_HELD)] = []
     offers: dict[str, float] = {}  # amounts that jobs may need, such as gpu: 2
     version: str = ""
     host: str = ""
@@ -66,7 +75,7 @@ class Start(AttemptId, array_like=True, gc=False):
 class Started(Struct, tag="started"):
     """Attempts that have started and not ended; one that has ended is in `Finished` alone."""
 
-    starts: list[Start]
+    starts: Items[Start]
 
 
 class Ending(AttemptId, array_like=True, gc=False):
@@ -80,14 +89,14 @@ class Ending(AttemptId, array_like=True, gc=False):
     result: str | None = None  # JSON
     code: str | None = None  # names the cause: handler_error, timeout, exit_code, ...
     error: str | None = None
-    labels: tuple[str, ...] = ()  # of the failure, for retry_on and abort_on
+    labels: Annotated[tuple[str, ...], Meta(max_length=MAX_LABELS)] = ()  # of the failure, for retry_on and abort_on
     retry_after: float | None = None  # asked by the handler
     snooze: float | None = None  # run again later; costs no attempt
     final: bool = False  # the handler asks for no retry
 
 
 class Finished(Struct, tag="finished"):
-    endings: list[Ending]
+    endings: Items[Ending]
 
 
 class Note(AttemptId, array_like=True, gc=False):
@@ -99,7 +108,7 @@ class Note(AttemptId, array_like=True, gc=False):
 
 
 class Progress(Struct, tag="progress"):
-    notes: list[Note]
+    notes: Items[Note]
 
 
 class Chunk(AttemptId, array_like=True, gc=False):
@@ -112,13 +121,13 @@ class Chunk(AttemptId, array_like=True, gc=False):
 
 
 class Output(Struct, tag="output"):
-    chunks: list[Chunk]
+    chunks: Items[Chunk]
 
 
 class Refused(Struct, tag="refused"):
     """Attempts that the agent returns unstarted; this costs the task no attempt."""
 
-    attempts: list[AttemptId]
+    attempts: Items[AttemptId]
     reason: str
 
 
@@ -129,19 +138,19 @@ class Submit(Struct, tag="submit"):
     task: int  # with `token`: the attempt that submits
     token: int
     job: str
-    args: list[str]  # JSON objects, one for each task
+    args: Annotated[list[str], Meta(max_length=MAX_TASKS)]  # JSON objects, one for each task
     many: bool = False
     priority: str | None = None
     run_at: float | None = None
     delay: float | None = None
     key: str | None = None
     key_ttl: float = 86400.0
-    after: list[int] | None = None
+    after: Annotated[list[int], Meta(max_length=MAX_TASKS)] | None = None
     concurrency_key: str | None = None
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.args))
+        return sum(len(text) if text.isascii() else len(text.encode()) for text in self.args)
 
 
 AgentMessage = Hello | Heartbeat | Started | Finished | Progress | Output | Refused | Submit

@@ -1,8 +1,9 @@
 """Reports: what agents report on attempts, checked once where it comes in.
 
-No report is believed with a time that no clock shows, a text that holds NUL, or a stream that does not exist. The
-attempt of a bad ending ends as failed; other bad items are replaced or left out. PostgreSQL judges JSON, and may still
-refuse a report: see server/recording/batch.py.
+No report is believed with a time that no clock shows, a delay of more than ten years, a text that holds NUL, JSON
+beyond the rules of model/tasks/payload.py, or a stream that does not exist: PostgreSQL would store some of it, and no
+listing could read it. The attempt of a bad ending ends as failed; other bad items are replaced or left out. PostgreSQL
+may still refuse a report: see server/recording/batch.py.
 Next: server/recording/recorder.py
 """
 
@@ -13,13 +14,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from mainspring.model.messages import Chunk, Ending, Finished, Note, Output, Progress, Refused, Started
+from mainspring.model.tasks.payload import MAX_ERROR, cut, why_not
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.durations import MAX_SECONDS
 
 Report = Started | Finished | Progress | Output | Refused
 
 LATEST = 7_258_118_400.0  # the year 2200, in seconds since 1970: PostgreSQL stores later times that Python cannot read
 STREAMS = (0, 1, 2)
 LONGEST_REASON = 1000  # characters
+LONGEST_CODE = 200
+LONGEST_ERROR = MAX_ERROR + 100  # agents cut theirs, and say so
+LAST_CHUNK = 2**31  # numbers of chunks are below
 
 
 def items(report: Report) -> list[Any]:
@@ -43,7 +49,7 @@ def checked(report: Report) -> Report:
         case Progress(notes):
             return Progress([note for note in notes if _is_plain(note)])
         case Output(chunks):
-            return Output([_checked_chunk(chunk) for chunk in chunks if chunk.stream in STREAMS])
+            return Output([_checked_chunk(chunk) for chunk in chunks if _is_stored(chunk)])
         case Refused():
             return report
 
@@ -59,26 +65,45 @@ def bad_report(ending: Ending, reason: object) -> Ending:
 
 
 def _is_good(ending: Ending) -> bool:
-    """Every ending of every task passes here: it must be fast."""
+    """Every ending of every task passes here: it must be fast. The failed ones are looked at again."""
     return (
         0 <= ending.started_at < LATEST
         and 0 <= ending.finished_at < LATEST
-        and not (ending.result and "\0" in ending.result)
-        and not (ending.code and "\0" in ending.code)
-        and not (ending.error and "\0" in ending.error)
-        and not (ending.labels and any("\0" in label for label in ending.labels))
+        and ending.code is None
+        and ending.error is None
+        and ending.snooze is None
+        and ending.retry_after is None
+        and not ending.labels
+        and (ending.result is None or ending.result == "null" or why_not(ending.result) is None)
     )
 
 
 def _checked_ending(ending: Ending) -> Ending:
-    if _is_good(ending):
-        return ending
-    has_times = _is_time(ending.started_at) and _is_time(ending.finished_at)
-    return bad_report(ending, "a text that holds NUL" if has_times else "a time that no clock shows")
+    reason = _wrong(ending)
+    if reason is not None:
+        return bad_report(ending, reason)
+    too_long = ending.error is not None and len(ending.error) > LONGEST_ERROR
+    return replace(ending, error=cut(ending.error or "")) if too_long else ending
+
+
+def _wrong(ending: Ending) -> str | None:
+    if not (_is_time(ending.started_at) and _is_time(ending.finished_at)):
+        return "a time that no clock shows"
+    if not all(delay is None or 0 <= delay <= MAX_SECONDS for delay in (ending.retry_after, ending.snooze)):
+        return "a delay that is not between 0 and 10 years"
+    if any("\0" in text for text in (ending.code or "", ending.error or "", *ending.labels)):
+        return "a text that holds NUL"
+    if len(ending.code or "") > LONGEST_CODE:
+        return f"a code of more than {LONGEST_CODE} characters"
+    return None if ending.result is None else why_not(ending.result)
 
 
 def _checked_chunk(chunk: Chunk) -> Chunk:
     return chunk if _is_time(chunk.at) else replace(chunk, at=0.0)
+
+
+def _is_stored(chunk: Chunk) -> bool:
+    return chunk.stream in STREAMS and 0 < chunk.number < LAST_CHUNK
 
 
 def _is_time(at: float) -> bool:
@@ -86,4 +111,4 @@ def _is_time(at: float) -> bool:
 
 
 def _is_plain(note: Note) -> bool:
-    return "\0" not in (note.progress or "") and "\0" not in (note.checkpoint or "")
+    return all(text is None or why_not(text) is None for text in (note.progress, note.checkpoint))

@@ -122,7 +122,7 @@ def result_of(task: int, ended: Ended, decode: Decode) -> Any:
         )
     try:
         return None if ended.result is None else decode(ended.result)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise ValidationError(
             f"result: what task {task} returned does not fit the annotation of its handler ({error}); "
             "status() has it as it is",

@@ -28,10 +28,19 @@ class ChannelRefused(ChannelClosed):
     code = "channel_refused"
 
 
+class Received(Frame[In], Generic[In], array_like=True):
+    """A frame from another machine, with the memory that it takes here, in bytes."""
+
+    size: int = 0
+
+
 class Channel(Protocol[Out, In]):
     async def send(self, frame: Frame[Out]) -> None: ...
 
     async def receive(self) -> Frame[In]: ...
+
+    @property
+    def is_closed(self) -> bool: ...
 
     async def refuse(self, reason: str) -> None:
         """Close, with a reason for the peer."""
@@ -61,6 +70,10 @@ class MemoryChannel(Generic[Out, In]):
             self._closed = True
             raise ChannelClosed("the channel is closed")
         return frame
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     async def refuse(self, reason: str) -> None:
         await self.close()

@@ -17,13 +17,13 @@ from contextlib import suppress
 from typing import Generic
 
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import Channel, ChannelClosed, In, Out
+from mainspring.wire.channel import Channel, ChannelClosed, In, Out, Received
 from mainspring.wire.clock import boottime
 
 TICK = 0.02  # seconds that an acknowledgement waits for a frame that can carry it
 SOONEST, LATEST = 0.5, 10.0  # seconds before a frame that has not arrived is resent
 AT_ONCE = 32  # frames resent at a time
-AHEAD = 128  # early frames that are kept
+AHEAD, AHEAD_BYTES = 128, 4 << 20  # early frames that are kept; others are dropped, and their sender resends them
 FLUSH_WITHIN = 0.2  # seconds to write posted frames before the link closes
 WEIGHT = 0.2  # of the newest measurement
 
@@ -53,6 +53,9 @@ class Link(Generic[Out, In]):
         self._resend_after = SOONEST
         self._received = 0  # the last frame that was returned by `receive`
         self._early: dict[int, Frame[In]] = {}
+        self._early_bytes = 0
+        self.received_bytes = 0  # of the frame that `receive` returned last; 0 within one process
+        self.is_congested = False  # arrivals are not announced: a sender with a window waits
         self._settled = 0
         self._announced = (0, 0)  # settled and received, as of the last frame that was sent
         self._has_work = asyncio.Event()  # an acknowledgement to send, or frames that may be lost
@@ -110,8 +113,13 @@ class Link(Generic[Out, In]):
         await self._transmit(Frame(0, 0, messages))
 
     async def _transmit(self, frame: Frame[Out]) -> None:
-        frame.ack, frame.received = self._announced = (self._settled, self._received)
+        frame.ack, frame.received = self._announced = self._state
         await self._channel.send(frame)
+
+    @property
+    def _state(self) -> tuple[int, int]:
+        """What the next frame announces: settled and received."""
+        return self._settled, max(self._announced[1], self._settled) if self.is_congested else self._received
 
     async def settle(self, sequence: int) -> None:
         """All frames up to `sequence` are safe here: acknowledge them."""
@@ -135,7 +143,7 @@ class Link(Generic[Out, In]):
 
     async def receive(self) -> tuple[int, list[In]]:
         """The next frame in order: its number and its messages. Number 0: unnumbered."""
-        while (frame := self._early.pop(self._received + 1, None)) is None:
+        while (frame := self._take_early()) is None:
             try:
                 frame = await self._channel.receive()
             except ChannelClosed:
@@ -143,16 +151,33 @@ class Link(Generic[Out, In]):
                 raise
             self._process_ack(frame)
             if frame.sequence == 0 and frame.messages:
+                self.received_bytes = _size(frame)
                 return 0, frame.messages
             if frame.sequence == self._received + 1:
                 break
-            if frame.sequence > self._received and len(self._early) < AHEAD:
-                self._early[frame.sequence] = frame
-            elif frame.sequence:  # a repeated frame: its acknowledgement was lost
-                await self.settle(self._settled)
+            if frame.sequence and not self._keep_early(frame):
+                await self.settle(self._settled)  # a repeated frame: its acknowledgement was lost
         self._received = frame.sequence
+        self.received_bytes = _size(frame)
         self._has_work.set()
         return frame.sequence, frame.messages
+
+    def _take_early(self) -> Frame[In] | None:
+        frame = self._early.pop(self._received + 1, None)
+        if frame is not None:
+            self._early_bytes -= _size(frame)
+        return frame
+
+    def _keep_early(self, frame: Frame[In]) -> bool:
+        """Keep a frame that came before its turn; False for a repeated one, and for one too many."""
+        size = _size(frame)
+        if frame.sequence <= self._received or frame.sequence in self._early:
+            return False
+        if len(self._early) >= AHEAD or self._early_bytes + size > AHEAD_BYTES:
+            return False
+        self._early[frame.sequence] = frame
+        self._early_bytes += size
+        return True
 
     def _process_ack(self, frame: Frame[In]) -> None:
         """A late frame carries nothing new."""
@@ -189,7 +214,7 @@ class Link(Generic[Out, In]):
             while True:
                 await self._has_work.wait()
                 await asyncio.sleep(TICK)
-                if self._announced != (self._settled, self._received):
+                if self._announced != self._state:
                     await self._transmit(Frame(0, 0, []))
                 # A frame that is still being written is not lost.
                 if (
@@ -199,7 +224,7 @@ class Link(Generic[Out, In]):
                 ):
                     self._resend_after = min(2 * self._resend_after, LATEST)
                     await self.resend()
-                if not self._in_flight and self._announced == (self._settled, self._received):
+                if not self._in_flight and self._announced == self._state:
                     self._has_work.clear()
         except ChannelClosed:
             return  # `receive` raises it too
@@ -230,6 +255,15 @@ class Link(Generic[Out, In]):
             self._waiting.append((sequence, future))
             await future
 
+    def relieve(self) -> None:
+        """Announce arrivals again."""
+        self.is_congested = False
+        self._has_work.set()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._channel.is_closed
+
     @property
     def unacknowledged(self) -> int:
         return len(self._unacknowledged)
@@ -259,3 +293,7 @@ class Link(Generic[Out, In]):
             if not future.done():
                 future.set_exception(ChannelClosed("the channel closed before the frame was acknowledged"))
         self._waiting.clear()
+
+
+def _size(frame: Frame[In]) -> int:
+    return frame.size if isinstance(frame, Received) else 0

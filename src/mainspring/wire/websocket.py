@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Generic
+from typing import Annotated, Any, Generic
 
 import msgspec
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
 
 from mainspring.errors import MainspringError
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import ChannelClosed, ChannelRefused, In, Out
+from mainspring.wire.channel import ChannelClosed, ChannelRefused, In, Out, Received
 
 log = logging.getLogger("mainspring")
 
 PATH = "/agent"
 MAX_FRAME = 16 << 20  # bytes; a larger one is refused with 1009
+MAX_QUEUE = 2  # frames that are read ahead of their receiver; then the socket is not read
+MAX_MESSAGES = 100  # in one frame: an agent sends at most 64 submissions and five kinds of reports
+ITEM = 200  # bytes that one item takes beside its content
 NORMAL, POLICY = 1000, 1008
 CLOSE_WITHIN = 3.0  # seconds
 MAX_UNKNOWN = 1000  # messages, before the peer is refused
@@ -30,7 +34,19 @@ SEND_TIMEOUT = 30.0  # seconds for one frame: then the peer does not read
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_open = msgspec.msgpack.Decoder(Frame[msgspec.Raw]).decode  # a bad message must not spoil the others
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Unread(msgspec.Struct, array_like=True):
+    """A frame whose messages are not decoded yet: a bad one must not spoil the others."""
+
+    sequence: int
+    ack: int
+    messages: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_MESSAGES)]
+    received: int = 0
+
+
+_open = msgspec.msgpack.Decoder(_Unread).decode
 
 
 class BadFrame(MainspringError):
@@ -40,11 +56,12 @@ class BadFrame(MainspringError):
 
 
 class WebSocketChannel(Generic[Out, In]):
-    """`incoming` is the union of the messages that the peer sends."""
+    """`incoming` is the union of the messages that the peer sends; `most_items` bounds those of one frame."""
 
-    def __init__(self, socket: Connection, incoming: Any) -> None:
+    def __init__(self, socket: Connection, incoming: Any, *, most_items: int | None = None) -> None:
         self._socket = socket
         self._read = msgspec.msgpack.Decoder(incoming).decode
+        self._most_items = most_items
         self._unknown = 0
 
     async def send(self, frame: Frame[Out]) -> None:
@@ -71,22 +88,34 @@ class WebSocketChannel(Generic[Out, In]):
         """Raises BadFrame if it is not a frame; leaves out messages of unknown type or malformed ones."""
         try:
             frame = _open(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except _MALFORMED as error:
             raise BadFrame(f"not a frame: {error}") from None
         if not 0 <= frame.sequence < 2**62:
             raise BadFrame(f"a frame numbered {frame.sequence}")
         messages: list[In] = []
+        items = 0
         for raw in frame.messages:
             try:
-                messages.append(self._read(raw))
-            except (msgspec.DecodeError, RecursionError):
-                self._unknown += 1
-        if len(messages) < len(frame.messages):
-            if self._unknown > MAX_UNKNOWN:
-                raise BadFrame(f"{self._unknown} messages that are not understood here")
-            if self._unknown <= LOG_FIRST:
-                log.warning("skipped a message of unknown type; do the versions differ?")
-        return Frame(frame.sequence, frame.ack, messages, frame.received)
+                message = self._read(raw)
+            except _MALFORMED as error:
+                self._skipped(error)
+                continue
+            messages.append(message)
+            items += _items(message)
+            if self._most_items is not None and items > self._most_items:
+                raise BadFrame("more items in one frame than any agent sends")
+        return Received(frame.sequence, frame.ack, messages, frame.received, len(data) + ITEM * items)
+
+    def _skipped(self, error: Exception) -> None:
+        self._unknown += 1
+        if self._unknown > MAX_UNKNOWN:
+            raise BadFrame(f"{self._unknown} messages that are not understood here") from None
+        if self._unknown <= LOG_FIRST:
+            log.warning("skipped a message that is not understood (%.200s); do the versions differ?", error)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._socket.state is not State.OPEN
 
     async def refuse(self, reason: str) -> None:
         await self._end(POLICY, reason.encode()[:120].decode(errors="ignore"))
@@ -104,6 +133,13 @@ class WebSocketChannel(Generic[Out, In]):
                 await self._socket.close(code, reason)
         except TimeoutError:
             self.abort()
+
+
+def _items(message: Any) -> int:
+    """A message with items has them in its first field."""
+    fields = message.__struct_fields__
+    first = getattr(message, fields[0]) if fields else None
+    return len(first) if type(first) is list else 0
 
 
 def _closed(closed: ConnectionClosed) -> ChannelClosed:

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.connection.outbox import ENDINGS, FRAME, START_DELAY, Outbox
+from mainspring.agent.connection.outbox import FRAME, START_DELAY, Outbox
 from mainspring.model.messages import (
+    ITEMS,
     AgentMessage,
     Armed,
     AttemptId,
@@ -23,6 +24,7 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
+from mainspring.model.reports import items
 from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock
@@ -203,11 +205,27 @@ async def test_checkpoints_together_make_no_frame_that_is_too_large(outbox: Outb
 
 
 async def test_endings_together_make_no_frame_that_is_too_large(outbox: Outbox) -> None:
-    for task in range(ENDINGS + 1):
+    for task in range(ITEMS + 1):
         outbox.ended(ending(task))
     assert [len(message.endings) for _ in range(2) for message in outbox.take() if isinstance(message, Finished)] == [
-        ENDINGS, 1,
+        ITEMS, 1,
     ]  # fmt: skip
+
+
+async def test_no_message_has_more_items_than_a_server_takes(outbox: Outbox) -> None:
+    for task in range(1, ITEMS + 3):
+        made = attempt(outbox, task)
+        outbox.started(made)
+        outbox.refused(made.armed, "full" if task % 2 else "draining")
+        made.note("1", None)
+        made.output(1, b"x")
+    outbox.hurry()
+    sent: list[AgentMessage] = []
+    while outbox.ready.is_set():
+        sent += outbox.take()
+    for kind in (Started, Refused, Progress, Output):
+        sizes = [len(items(message)) for message in sent if isinstance(message, kind)]
+        assert (max(sizes) <= ITEMS, sum(sizes)) == (True, ITEMS + 2), kind
 
 
 async def test_output_that_is_told_again_is_parted_too(outbox: Outbox) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.tasks.payload import MAX_BYTES, MAX_DEPTH, MAX_ERROR, cut, decode, encode
+from mainspring.model.tasks.payload import MAX_BYTES, MAX_DEPTH, MAX_ERROR, cut, decode, encode, why_not
 
 
 def nested(levels: int, kind: type = list) -> Any:
@@ -158,3 +158,42 @@ def test_a_long_error_loses_its_middle_and_says_how_much() -> None:
 
 def test_an_error_that_postgresql_cannot_hold_is_made_to_fit() -> None:
     assert cut("a\x00b\ud800c") == "a\ufffdb?c"
+
+
+FINE = {
+    "a number": "1",
+    "null": "null",
+    "an escaped backslash": '"\\\\u0000"',
+    "a large float": "[1.5e300]",
+    "64 levels": "[" * 64 + "]" * 64,
+    "1 MB": '"' + "x" * (MAX_BYTES - 2) + '"',
+    "many brackets": "[{}" + ",{}" * 1000 + "]",
+}
+
+
+@pytest.mark.parametrize("text", FINE.values(), ids=FINE)
+def test_json_text_within_the_rules_has_nothing_against_it(text: str) -> None:
+    assert why_not(text) is None
+
+
+BEYOND = {
+    "nothing": "",
+    "no JSON": "{",
+    "NaN": "NaN",
+    "escaped NUL": '"\\u0000"',
+    "NUL": '"a\0"',
+    "surrogate": '"\\ud800"',
+    "400 digits": "9" * 400 + ".5",
+    "1e400": "1e400",
+    "2**53 + 1": str(2**53 + 1),
+    "65 levels": "[" * 65 + "]" * 65,
+    "3000 levels": "[" * 3000 + "]" * 3000,
+    "unclosed": "[" * 100_000,
+    "over 1 MB": '"' + "x" * MAX_BYTES + '"',
+    "over 1 MB of UTF-8": '"' + "é" * (MAX_BYTES // 2) + '"',
+}
+
+
+@pytest.mark.parametrize("text", BEYOND.values(), ids=BEYOND)
+def test_json_text_beyond_the_rules_is_refused_with_a_short_reason(text: str) -> None:
+    assert 0 < len(why_not(text) or "") < 300

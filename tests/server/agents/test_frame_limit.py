@@ -49,4 +49,4 @@ async def test_frames_that_say_nothing_count_too_and_the_flood_is_told_why_it_is
     link: Link[ServerMessage, AgentMessage] = Link(LimitedChannel(far))
     with pytest.raises(ChannelClosed):
         await asyncio.wait_for(link.receive(), 10)
-    assert told == ["more frames than any agent sends"]
+    assert told == ["more frames or bytes than any agent sends"]

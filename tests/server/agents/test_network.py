@@ -517,6 +517,7 @@ class Rogue:
     def __init__(self, link: Link[AgentMessage, ServerMessage], session: int) -> None:
         self.link = link
         self.session = session
+        self.credential: str | None = None
         self.heard: list[ServerMessage] = []
 
     async def says(self, *messages: AgentMessage) -> None:
@@ -526,15 +527,17 @@ class Rogue:
 
 
 @asynccontextmanager
-async def rogue(url: str, secret: str) -> AsyncIterator[Rogue]:
+async def rogue(url: str, secret: str, **hello: Any) -> AsyncIterator[Rogue]:
     socket = await connect(
         f"{url}/agent", additional_headers={"Authorization": f"Bearer {secret}"}, max_size=MAX_FRAME, proxy=None
     )
     link: Link[AgentMessage, ServerMessage] = Link(WebSocketChannel(socket, ServerMessage))
-    await link.send([Hello("rogue", 5, {"nothing": "fits"}, instance="rogue")])
+    given = {"name": "rogue", "slots": 5, "labels": {"nothing": "fits"}, "instance": "rogue", **hello}
+    await link.send([Hello(**given)])
     _, [welcome] = await link.receive()
     assert isinstance(welcome, Welcome)
     found = Rogue(link, welcome.session)
+    found.credential = welcome.credential
 
     async def listen() -> None:
         with suppress(ChannelClosed):

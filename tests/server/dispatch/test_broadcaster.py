@@ -81,7 +81,7 @@ class Agent(PlayedAgent):
         await self._link.send([message])
         recorder = self.server.recorder
         async with asyncio.timeout(5):
-            while not (recorder._batch.endings or recorder._batch.refused):
+            while not recorder._reports:
                 await asyncio.sleep(0)
         await recorder.flush()
 

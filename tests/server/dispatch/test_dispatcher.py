@@ -11,7 +11,7 @@ from tests.cluster import server_lease
 from tests.server.dispatch.played import PlayedAgent
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.messages import Ending, Hello
+from mainspring.model.messages import Hello
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Python
@@ -171,9 +171,9 @@ async def test_what_was_claimed_for_an_agent_that_has_gone_meanwhile_goes_back_a
 async def test_claims_pause_while_endings_pile_up(conn: Connection, server: Server, join: Callable[..., Any]) -> None:
     await join()
     await enqueue(conn, 1)
-    server.recorder._batch.endings = [Ending(1, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)] * (BACKLOG + 1)
+    server.recorder._reports.endings = BACKLOG + 1
     assert await server.dispatcher.step() == 0
-    server.recorder._batch.endings = []
+    server.recorder._reports.endings = 0
     assert await server.dispatcher.step() == 1
 
 

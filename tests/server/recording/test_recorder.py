@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +32,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import jobs, session_tasks, tasks, transitions
+from mainspring.store.tasks import jobs, tasks, transitions
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.link import Link
 
@@ -62,14 +61,6 @@ class Agent:
             await asyncio.sleep(0)
         receiving.cancel()
         return self.near.sent - self.near.unacknowledged
-
-
-@dataclass
-class Earlier:
-    """A reporter whose session of now does not hold what it reports on."""
-
-    name: str
-    instance: str
 
 
 @pytest.fixture
@@ -293,27 +284,6 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     assert [await conn.fetchval("select attempt from mainspring.task where id = $1", t) for t in made[1:]] == [1, 0]
     assert len(await tasks.output(conn, made[0])) == 1
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 1
-
-
-async def test_a_report_on_an_attempt_of_an_earlier_session_outlives_a_lost_connection(
-    conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent, task = Agent(recorder), await running()
-    await conn.execute(
-        "insert into mainspring.agent (session, name, slots, labels, lease_until, instance) "
-        "values (1, 'a', 1, '{}', mainspring.now(), 'it')"
-    )
-    recorder.submit(agent.far, 1, [], [(Earlier("a", "it"), Finished([await ending(conn, task)]))])
-
-    async def broken(*_: object) -> set[tuple[int, int]]:
-        raise StoreUnavailable("gone for a moment")
-
-    monkeypatch.setattr(session_tasks, "own", broken)
-    with pytest.raises(StoreUnavailable):
-        await recorder.flush()
-    monkeypatch.undo()
-    await recorder.flush()
-    assert await state(conn, task) == "succeeded"
 
 
 async def test_a_flush_cancelled_in_the_middle_loses_nothing(

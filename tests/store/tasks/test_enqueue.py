@@ -107,6 +107,7 @@ BAD: dict[str, tuple[str, str]] = {
     "2^53 + 1": ("""'report', '{"a": 9007199254740993}'""", "MSV01"),
     "-2^53 - 1": ("""'report', '{"a": [-9007199254740993]}'""", "MSV01"),
     "400 digits": ("'report', ('{\"a\": ' || repeat('9', 400) || '}')::jsonb", "MSV01"),
+    "400 digits and a fraction": ("'report', ('{\"a\": ' || repeat('9', 400) || '.5}')::jsonb", "MSV01"),
     "over 1 MB": ("'report', jsonb_build_object('a', repeat('x', 1048576))", "MSV01"),
     "over 1 MB of UTF-8": ("'report', jsonb_build_object('a', repeat('é', 600000))", "MSV01"),
     "an unknown priority": ("'report', priority => 'urgent'", "MSV01"),

@@ -10,13 +10,14 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from itertools import accumulate, takewhile
+from itertools import accumulate, islice, takewhile
 
 from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.submissions import Submissions
 from mainspring.model.messages import (
+    ITEMS,
     AgentMessage,
     Armed,
     AttemptId,
@@ -38,7 +39,6 @@ from mainspring.wire.clock import Clock
 START_DELAY = 0.02  # seconds: a start waits for its ending, which makes it unnecessary; most tasks end within it
 CROWDED_DELAY = 0.02  # seconds between batches while due attempts wait for a slot
 FRAME = 512 << 10  # bytes of output, checkpoints and results in one frame
-ENDINGS = 5000  # in one frame
 RESENT_AT_ONCE = 4  # messages of the previous connection in one frame
 
 Send = Callable[[list[AgentMessage]], Awaitable[None]]
@@ -121,9 +121,7 @@ class Outbox:
         # Output and checkpoints of an attempt are sent before its ending.
         if self._endings and not self._chunks and not self._notes and (endings := self._take_endings(left)):
             messages.append(Finished(endings))
-        for reason, attempts in self._refused.items():
-            messages.append(Refused(attempts, reason))
-        self._refused.clear()
+        messages += self._take_refused()
         messages += self.submissions.take(min(room, FRAME) - weight(messages))
         if self._has_bulk and room > weight(messages):  # else the next arrival makes room
             self.ready.set()
@@ -131,7 +129,7 @@ class Outbox:
 
     @property
     def _has_bulk(self) -> bool:
-        return bool(self._notes or self._chunks or self._endings or self.submissions.unsent)
+        return bool(self._notes or self._chunks or self._endings or self._refused or self.submissions.unsent)
 
     def _take_unacknowledged(self, room: int) -> list[AgentMessage]:
         """A large message of output is split."""
@@ -152,14 +150,30 @@ class Outbox:
     def _take_starts(self) -> list[AgentMessage]:
         if not self._starts_due:
             return []
-        self._starts_due = False
-        starts = [Start(a.armed.task, a.armed.token, a.started_at) for a in self._starts.values()]
-        self._starts.clear()
-        return [Started(starts)] if starts else []
+        taken = list(islice(self._starts.values(), ITEMS))
+        if len(taken) == len(self._starts):
+            self._starts_due = False
+            self._starts.clear()
+        else:
+            for attempt in taken:
+                del self._starts[attempt.armed.token]
+            self.ready.set()
+        return [Started([Start(a.armed.task, a.armed.token, a.started_at) for a in taken])] if taken else []
+
+    def _take_refused(self) -> list[AgentMessage]:
+        left, messages = ITEMS, list[AgentMessage]()
+        while self._refused and left:
+            reason = next(iter(self._refused))
+            attempts = self._refused.pop(reason)
+            messages.append(Refused(attempts[:left], reason))
+            if attempts[left:]:
+                self._refused[reason] = attempts[left:]
+            left -= len(attempts[:left])
+        return messages
 
     def _take_notes(self, room: int) -> list[Note]:
         """A checkpoint can be as large as a result."""
-        notes = list(self._notes.values())
+        notes = list(islice(self._notes.values(), ITEMS))
         taken = notes[: _count(map(_note_size, notes), room)]
         for note in taken:
             del self._notes[note.token]
@@ -167,7 +181,7 @@ class Outbox:
 
     def _take_chunks(self, room: int) -> list[Chunk]:
         taken: list[Chunk] = []
-        while self._chunks and room > 0:
+        while self._chunks and room > 0 and len(taken) < ITEMS:
             attempt, chunk = self._chunks.popleft()
             if len(chunk.data) > room and chunk.stream:  # a remark is not split
                 self._chunks.appendleft((attempt, replace(chunk, data=chunk.data[room:])))
@@ -179,7 +193,7 @@ class Outbox:
 
     def _take_endings(self, room: int) -> list[Ending]:
         """Most are small; some have a result or an error of a megabyte. Those without payload need no room."""
-        count = min(ENDINGS, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
+        count = min(ITEMS, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
         taken, self._endings = self._endings[:count], self._endings[count:]
         return taken
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from mainspring.errors import ValidationError, from_code
-from mainspring.model.messages import Submit, Submitted
+from mainspring.model.messages import MAX_TASKS, Submit, Submitted
 
 AT_ONCE = 64  # requests in flight; further ones wait here
 LARGEST = 8 << 20  # bytes of one request; a frame holds twice as much
@@ -35,6 +35,12 @@ class Submissions:
         if size > LARGEST:
             raise ValidationError(
                 f"args: {size / 2**20:.1f} MiB in one call; through a server at most {LARGEST >> 20} MiB: "
+                "submit in parts, or give the agent a database with --dsn",
+                field="args",
+            )
+        if len(request.args) > MAX_TASKS:
+            raise ValidationError(
+                f"args: {len(request.args):,} tasks in one call; through a server at most {MAX_TASKS:,}: "
                 "submit in parts, or give the agent a database with --dsn",
                 field="args",
             )

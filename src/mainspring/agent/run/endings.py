@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted, StopReason
 from mainspring.agent.context import CancelTask, Control, RetryAfter, Snooze
-from mainspring.model.messages import Armed, Ending
+from mainspring.model.messages import MAX_LABELS, Armed, Ending
 from mainspring.model.tasks.payload import cut
 from mainspring.model.tasks.states import TaskState
 
@@ -31,7 +31,7 @@ def ended(
     if failure is not None:
         ending.code = failure.code
         ending.error = cut(failure.message)
-        ending.labels = failure.labels
+        ending.labels = failure.labels[:MAX_LABELS]
         ending.retry_after = failure.retry_after
         ending.final = failure.final
     return ending

@@ -11,12 +11,14 @@ import logging
 from collections.abc import Sequence
 from contextvars import copy_context
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
 from mainspring.agent.attempt import Attempt, AttemptFailed
 from mainspring.agent.run.hooks import Failure, FailureHook, HookQueue
 from mainspring.model.messages import Ending
+from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import after_attempt
 
@@ -125,7 +127,7 @@ def _exc_info(
 
 
 def _failure(attempt: Attempt, ending: Ending, raised: BaseException | None, final: bool) -> Failure:
-    args = attempt.args or msgspec.json.decode(attempt.armed.args)
+    args = attempt.args or _args(attempt)
     return Failure(
         job=attempt.job.name,
         task_id=ending.task,
@@ -137,3 +139,11 @@ def _failure(attempt: Attempt, ending: Ending, raised: BaseException | None, fin
         args=args,
         final=final,
     )
+
+
+def _args(attempt: Attempt) -> dict[str, Any]:
+    """Arguments that somebody wrote with SQL may be unreadable; that is why the attempt failed."""
+    try:
+        return dict(msgspec.json.decode(attempt.armed.args, type=dict[str, Any]))
+    except UNREADABLE:
+        return {}

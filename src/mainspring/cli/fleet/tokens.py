@@ -26,17 +26,27 @@ def token() -> None:
     "create",
     "mainspring token create rack-7          for many agents, until revoked",
     "mainspring token create laptop --once   for one agent, within an hour",
+    "mainspring token create web --agent 'web-*' --label app=shop",
     "MAINSPRING_TOKEN=$(mainspring token create rack-7) mainspring agent --server wss://10.0.0.1:7070",
 )
 @click.argument("name", type=name_of("name"))
-@click.option("--expires", metavar="DURATION", help="After this long it lets nobody in; with --once: 1h.")
+@click.option(
+    "--expires", metavar="DURATION", help="After this long it ends, with the sessions of its agents; with --once: 1h."
+)
 @click.option("--once", is_flag=True, help="For one agent, which gets a credential of its own.")
-async def create(client: Client, name: str, expires: str | None, once: bool) -> None:
+@click.option("--agent", multiple=True, metavar="PATTERN", help="Names its agents may have, as web-*; repeatable.")
+@click.option(
+    "--label", multiple=True, metavar="NAME[=VALUE]", help="Labels and offers they may have; repeatable, wildcards."
+)
+async def create(
+    client: Client, name: str, expires: str | None, once: bool, agent: tuple[str, ...], label: tuple[str, ...]
+) -> None:
     """Make a token for agents; prints it, this once."""
     lifetime = None
     if expires or once:
         lifetime = timedelta(seconds=seconds(expires or "1h", field="expires", at_least=1.0))
-    made = await client.call(operations.access.create_token, name, lifetime=lifetime, once=once)
+    bound = {"agents": agent, "labels": label}
+    made = await client.call(operations.access.create_token, name, lifetime=lifetime, once=once, **bound)
     if not print_if_json(made):
         click.echo(made.token)
         note(f"token {made.id}; nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")
@@ -49,10 +59,16 @@ async def list_tokens(client: Client) -> None:
     if print_if_json([found_token._asdict() for found_token in found]):
         return
     table(
-        ["ID", "NAME", "ROLE", "ONCE", "CREATED", "EXPIRES", "USED", "REVOKED"],
-        [[t.id, t.name, t.role, t.once or None, t.created_at, t.expires_at, t.used_at, t.revoked_at] for t in found],
+        ["ID", "NAME", "ROLE", "ONCE", "AGENTS", "LABELS", "CREATED", "EXPIRES", "USED", "REVOKED"],
+        [
+            [
+                *(t.id, t.name, t.role, t.once or None, ", ".join(t.agents or ()) or None),
+                *(", ".join(t.labels or ()) or None, t.created_at, t.expires_at, t.used_at, t.revoked_at),
+            ]
+            for t in found
+        ],
         empty="no tokens yet; make one with `mainspring token create NAME`",
-        room=Room(cut=("NAME",), drop=("ROLE", "ONCE", "CREATED", "EXPIRES")),
+        room=Room(cut=("NAME", "AGENTS", "LABELS"), drop=("ROLE", "ONCE", "CREATED", "EXPIRES")),
     )
 
 

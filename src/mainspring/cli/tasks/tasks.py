@@ -122,6 +122,8 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
             drop=("SCOPE", "WAITS", "ERROR", "AGENT"),
         ),
     )
+    for listed in found:
+        _note_unreadable(listed.task)
     if page.next is not None and len(found) == limit:
         note(f"there may be more: --before {page.next}")
 
@@ -150,6 +152,7 @@ async def show(client: Client, id: int) -> None:
             **pick(view, "args", "progress", "checkpoint", "result", "error"),
         }
     )
+    _note_unreadable(view)
     if found.attempts:
         click.echo()
         table(
@@ -204,6 +207,11 @@ def _row(listed: ListedTask) -> list[Any]:
         *(view.id, view.job, state, view.agent, view.attempt, shown(view.plan_time), view.scope, view.run_at),
         *(view.lateness_ms, headline(view.error), listed.wait and listed.wait.what),
     ]
+
+
+def _note_unreadable(view: TaskView) -> None:
+    if view.unreadable:
+        note(f"task {view.id} holds what cannot be read: {'; '.join(view.unreadable)}")
 
 
 def _as_json(view: TaskView, wait: Wait | None) -> dict[str, Any]:

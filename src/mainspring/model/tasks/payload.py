@@ -19,6 +19,9 @@ MAX_DEPTH = 64
 MAX_INTEGER = 2**53
 MAX_ERROR = 8000  # characters of an error message
 
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)  # raised for JSON that Python cannot read
+
+_LONG_NUMBER = re.compile(r"[0-9]{16}")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -41,6 +44,23 @@ def encode(value: Any, what: str) -> str:
             field=what,
         )
     return text
+
+
+def why_not(text: str) -> str | None:
+    """Why JSON text of another process breaks these rules; None if it does not. Almost none does: it must be fast."""
+    if len(text) > MAX_BYTES or (len(text) > MAX_BYTES // 4 and len(text.encode(errors="replace")) > MAX_BYTES):
+        return "more than 1 MB of JSON"
+    if "\0" in text or ("\\u0000" in text and _NUL.search(text)):
+        return "a text that holds NUL"
+    try:
+        value = msgspec.json.decode(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH or _LONG_NUMBER.search(text):
+            _check(value, "JSON", 1)
+    except UNREADABLE as error:
+        return f"not JSON that can be read ({str(error)[:200]})"
+    except ValidationError as error:
+        return error.message
+    return None
 
 
 def _foreign(value: Any) -> Any:

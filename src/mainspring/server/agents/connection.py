@@ -1,9 +1,9 @@
 """AgentConnections: serve one agent's connection from its hello until it closes.
 
-Reads   messages of agents; reports go to the recorder, checked by model/reports.py
+Reads   messages of agents; reports go to the recorder, through server/agents/report_filter.py
 Writes  store.cluster.agents   (sessions)
 Sends   Welcome, Configure
-Next:   server/recording/recorder.py
+Next:   server/agents/report_filter.py
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from mainspring.model.messages import (
     Submit,
     Welcome,
 )
-from mainspring.model.reports import Report, checked
+from mainspring.model.reports import Report
 from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
+from mainspring.server.agents.refusals import Refusals
+from mainspring.server.agents.report_filter import ReportFilter
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.server.recording.batch import Reporter
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.cluster import agents
+from mainspring.store.cluster import agents, tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
@@ -62,7 +63,9 @@ class AgentConnections:
         self._server_lease = server_lease
         self._gateway = gateway
         self._recorder = recorder
+        self._filter = ReportFilter(database)
         self.submissions = Submissions(database)
+        self.refusals = Refusals()
         self._clock = clock
         self._lease = lease
         self._skew_limit = skew_limit
@@ -100,7 +103,7 @@ class AgentConnections:
             await link.close()
 
     async def _refuse(self, channel: Channel[ServerMessage, AgentMessage], reason: str) -> None:
-        log.warning("an agent was refused: %s", reason)
+        self.refusals.add(reason)
         await channel.refuse(reason)
 
     async def _welcome(
@@ -116,6 +119,13 @@ class AgentConnections:
             accepted = await handshake.open_session(
                 conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
             )
+            if (
+                token is not None
+                and not isinstance(accepted, str)
+                and await tokens.is_contested(conn, accepted.session)
+            ):
+                await agents.end(conn, [accepted.session])
+                accepted = tokens.NAME_TAKEN
             if not isinstance(accepted, str) and (line := await agents.last_line(conn, hello.name, accepted.session)):
                 link.expect(*line)
         if isinstance(accepted, str):
@@ -124,6 +134,7 @@ class AgentConnections:
         session = AgentSession(accepted.session, hello, link, instance=accepted.instance, local=process is not None)
         session.renewed_at = asked_at
         session.batch = accepted.batch
+        session.output.kept(armed.token for armed in accepted.tasks)
         kept = [AttemptId(armed.task, armed.token) for armed in accepted.tasks]
         now, error = self._clock.reading()
         await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database, error)])
@@ -147,9 +158,9 @@ class AgentConnections:
 
     async def _listen(self, session: AgentSession) -> None:
         while True:
+            await self._recorder.room(session.link)
             sequence, messages = await session.link.receive()
             reports: list[Report] = []
-            foreign: list[tuple[Reporter, Report]] = []
             for message in messages:
                 match message:
                     case Heartbeat():
@@ -159,17 +170,14 @@ class AgentConnections:
                     case Hello():
                         log.warning("agent %s said hello twice; ignored", session.name)
                     case _:
-                        own, others = session.split(checked(message))
-                        if own is not None:
-                            reports.append(own)
-                        if others is not None:
-                            foreign.append((session, others))
+                        own, earlier = await self._filter.admit(session, message)
+                        reports += [report for report in (own, earlier) if report is not None]
                         if isinstance(own, Finished):
                             session.ended(own.endings)
                             self._gateway.announce_room()
             # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
             if sequence:
-                self._recorder.submit(session.link, sequence, reports, foreign)
+                self._recorder.submit(session.link, sequence, reports)
 
     async def _answer(self, session: AgentSession, beat: Heartbeat) -> None:
         session.hear(beat)

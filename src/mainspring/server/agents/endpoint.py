@@ -20,17 +20,18 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable, ValidationError
-from mainspring.model.messages import AgentMessage
+from mainspring.model.messages import ITEMS, AgentMessage, ServerMessage
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Database
-from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
+from mainspring.wire.websocket import MAX_FRAME, MAX_QUEUE, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
 
 HEALTH, READINESS = "/healthz", "/readyz"
 TRY_AGAIN_LATER = 1013
 GOING_AWAY = 1001
+FRAME_ITEMS = 8 * ITEMS  # a frame has at most one message of each of five kinds, or four that are resent
 WRITE_LIMIT = 16 << 20  # bytes buffered for an agent that does not read, before its sender waits
 
 
@@ -70,6 +71,7 @@ class Endpoint:
                 origins=[None],  # refuses browsers, which send an Origin header
                 compression=None,
                 max_size=MAX_FRAME,
+                max_queue=MAX_QUEUE,
                 write_limit=WRITE_LIMIT,
                 ping_interval=None,  # the protocol has its own heartbeats
                 open_timeout=10,
@@ -97,14 +99,16 @@ class Endpoint:
             return self._health(connection, path)
         if path != PATH:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"agents connect to {PATH}\n")
-        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        given = request.headers.get_all("Authorization")
+        scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         try:
             async with self._dedicated as conn:
                 token = await tokens.check(conn, secret.strip()) if scheme.lower() == "bearer" else None
         except StoreUnavailable:
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL does not answer\n")
         if token is None:
-            log.warning("an agent at %s was refused: no valid token", connection.remote_address[0])
+            address = connection.remote_address or ("an unknown address",)  # it may have hung up
+            self._connections.refusals.add(f"no valid token, from {address[0]}")
             return connection.respond(http.HTTPStatus.UNAUTHORIZED, "no valid token; `mainspring token create`\n")
         self._admitted[connection] = token
         return None
@@ -126,7 +130,8 @@ class Endpoint:
     async def _talk(self, connection: ServerConnection) -> None:
         token = self._admitted.pop(connection)
         try:
-            await self._connections.serve(WebSocketChannel(connection, AgentMessage), process=None, token=token)
+            channel = WebSocketChannel[ServerMessage, AgentMessage](connection, AgentMessage, most_items=FRAME_ITEMS)
+            await self._connections.serve(channel, process=None, token=token)
         except StoreUnavailable as error:
             log.warning("an agent cannot be served: %s", error)
             await connection.close(TRY_AGAIN_LATER, "PostgreSQL does not answer")

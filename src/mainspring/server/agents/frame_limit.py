@@ -1,4 +1,4 @@
-"""FrameLimit: slow down an agent that sends too many frames; disconnect it if it does not stop.
+"""FrameLimit: slow down an agent that sends too many frames or bytes; disconnect it if it does not stop.
 
 Next: server/agents/connection.py
 """
@@ -9,11 +9,12 @@ import asyncio
 from typing import Generic
 
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import Channel, ChannelClosed, In, Out
+from mainspring.wire.channel import Channel, ChannelClosed, In, Out, Received
 from mainspring.wire.clock import boottime
 
 RATE = 2000.0  # frames a second, sustained; frames are batches, so an agent at full speed sends 200
 BURST = 4000.0
+BYTES = 32 << 10  # that count as one frame more: 64 MiB a second, sustained
 PATIENCE = 30.0  # seconds of pauses before it is disconnected
 
 
@@ -25,19 +26,19 @@ class FrameLimit:
         self._at = 0.0
         self._paused = 0.0
 
-    def pause(self, now: float) -> float:
+    def pause(self, now: float, size: int = 0) -> float:
         """Seconds to wait before the next frame is read. Raises ChannelClosed once the patience is used up."""
         drained = (now - self._at) * RATE
         self._at = now
         if drained >= self._level:
             self._paused = 0.0
-        self._level = max(0.0, self._level - drained) + 1
+        self._level = max(0.0, self._level - drained) + 1 + size / BYTES
         if self._level <= BURST:
             return 0.0
         pause = (self._level - BURST) / RATE + 0.01
         self._paused += pause
         if self._paused > PATIENCE:
-            raise ChannelClosed("more frames than any agent sends")
+            raise ChannelClosed("more frames or bytes than any agent sends")
         return pause
 
 
@@ -49,10 +50,14 @@ class LimitedChannel(Generic[Out, In]):
         self._limit = FrameLimit()
         self.send, self.refuse, self.close, self.abort = channel.send, channel.refuse, channel.close, channel.abort
 
+    @property
+    def is_closed(self) -> bool:
+        return self._channel.is_closed
+
     async def receive(self) -> Frame[In]:
         frame = await self._channel.receive()
         try:
-            pause = self._limit.pause(boottime())
+            pause = self._limit.pause(boottime(), frame.size if isinstance(frame, Received) else 0)
         except ChannelClosed as error:
             await self._channel.refuse(error.message)
             raise

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from mainspring.errors import ValidationError
-from mainspring.model.messages import Armed, Hello
+from mainspring.model.messages import MAX_HELD, Armed, Hello
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import agents, tokens
 from mainspring.store.cluster.agents import AgentInfo
@@ -21,7 +21,6 @@ from mainspring.store.tasks.session_tasks import take_over
 
 MAX_SLOTS = 100_000
 MAX_LABELS = 100
-MAX_HELD = 1_000_000
 
 
 class Accepted(NamedTuple):
@@ -46,6 +45,9 @@ async def open_session(
     instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is stored
     credential = None
     if token is not None:
+        refused = await tokens.why_not(conn, token, hello.name, instance, hello.labels, hello.offers)
+        if refused is not None:
+            return refused
         admission = await tokens.admit(conn, token, instance, hello.name)
         if admission is None:
             return "this token serves one agent, and has served another; make a new one"

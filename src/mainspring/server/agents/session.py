@@ -28,6 +28,7 @@ from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Candidate, copies
 from mainspring.model.reports import Report, about, items
 from mainspring.model.tasks.states import CancelMode, TaskState
+from mainspring.server.agents.report_filter import OutputLimit
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.cluster.agents import Vital
 from mainspring.store.tasks.session_tasks import CancelRequest
@@ -87,6 +88,7 @@ class AgentSession:
         self.heard_at = boottime()  # its last heartbeat
         self.heartbeat = Heartbeat(0)
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
+        self.output = OutputLimit()
         self.reported: set[int] = set()  # tokens of attempts that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
         self.cancelling: set[tuple[int, int | None]] = set()  # tokens of Cancel and Recall messages sent, with mode
@@ -110,6 +112,8 @@ class AgentSession:
                 self.amounts.take(armed.task, needs[armed.job])
             if armed.fire_at > now:
                 heapq.heappush(self._ahead, armed.fire_at)
+            if armed.daemon:
+                self.output.held_daemon(armed.token, boottime())
 
     def hear(self, beat: Heartbeat) -> None:
         """Take its heartbeat, with its numbers clamped to what the database can store."""
@@ -147,7 +151,9 @@ class AgentSession:
             self._rated_at = boottime()
 
     def release(self, task: int) -> None:
-        self.reported.discard(self.held.pop(task, 0))
+        token = self.held.pop(task, 0)
+        self.reported.discard(token)
+        self.output.forget(token)
         if self.amounts.in_use:
             self.amounts.release(task)
 

@@ -30,7 +30,7 @@ log = logging.getLogger("mainspring")
 
 AGENTS_AT_ONCE = 4  # of the eight connections of the pool
 MOST_WAITING = 200  # requests of one agent: an honest one has at most 64 in flight
-MOST_BYTES = 48 << 20  # of their arguments: an honest one has at most 24 MiB in flight
+MOST_BYTES = 24 << 20  # of their arguments: an honest one has at most 16 MiB in flight
 RETRY_AFTER = 0.5  # seconds, while PostgreSQL is down
 
 
@@ -90,8 +90,8 @@ class Submissions:
         except MainspringError as error:
             return Submitted(request.request, code=error.code, message=error.message, field=error.field)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, OverflowError, OSError) as error:
-            log.warning("agent %s: a submission of task %d cannot be stored: %s", session.name, request.task, error)
-            return Submitted(request.request, code="validation", message=f"it cannot be stored: {error}")
+            log.warning("agent %s: a submission of task %d cannot be stored: %.500s", session.name, request.task, error)
+            return Submitted(request.request, code="validation", message=f"it cannot be stored: {str(error)[:500]}")
         except Exception as error:  # a bug: the handler must still get an answer
             log.exception("agent %s: a submission of task %d failed", session.name, request.task)
             return Submitted(request.request, code="error", message=f"the server failed: {type(error).__name__}")

@@ -1,15 +1,19 @@
-"""Batch: what one flush of the recorder writes, and the frames that it settles.
+"""Batch: what one flush of the recorder writes, and the frames that it settles. Reports: what waits for a flush.
 
-PostgreSQL may refuse a report, such as one that is no JSON. It must not hold up the others: then each is written by
-itself, and the attempt of a refused ending ends as failed.
+A flush takes frames from the sessions in turn, from each its share: an agent that reports much waits for the others,
+not they for it. PostgreSQL may refuse a report. That must not hold up the others either: then each frame is written by
+itself, and a refused one in halves, until the bad report is alone.
 Next: server/recording/recorder.py
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 import asyncpg
 
@@ -27,7 +31,8 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
-from mainspring.model.reports import Report, bad_report
+from mainspring.model.reports import Report, about, bad_report, items
+from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.link import Link
 
 log = logging.getLogger("mainspring")
@@ -41,36 +46,53 @@ INVALID_DATA = (  # raised by PostgreSQL for the values of a row, not for the st
     asyncpg.exceptions.ProgramLimitExceededError,
 )
 
+ITEM = 200  # bytes that a report takes beside its content, and an empty frame
+SHARE = 1 << 20  # bytes of one session in each round of a flush; the last frame may exceed it
+FLUSH = 8 << 20  # bytes of one flush
+CONGESTED = 2 << 20  # bytes that wait of one session, from which on its agent is slowed down
+FULL = 8 << 20  # bytes, from which on its socket is not read: an agent that ignores the window
+REFUSALS = 200  # statements that PostgreSQL may refuse for one frame
+CLOSED_EVERY = 0.5  # seconds between two looks whether a waiting connection has closed
 
-class Reporter(Protocol):
-    """An agent's session."""
 
-    name: str
-    instance: str
+class Frame(NamedTuple):
+    """The reports of one frame of a session."""
+
+    sequence: int
+    reports: Sequence[Report]
+    size: int
 
 
 class Batch:
-    def __init__(self) -> None:
+    def __init__(self, reports: Sequence[Report] = ()) -> None:
         self.starts: list[Start] = []
         self.endings: list[Ending] = []
         self.notes: list[Note] = []
         self.chunks: list[Chunk] = []
         self.refused: list[AttemptId] = []
-        self.foreign: list[tuple[Reporter, Report]] = []  # on attempts that the reporter's session does not hold
+        self.frames: list[Sequence[Report]] = []
         self.settles: dict[ServerLink, int] = {}
+        self._add(reports)
 
-    def add(self, report: Report) -> None:
-        match report:
-            case Finished(endings):
-                self.endings += endings
-            case Started(starts):
-                self.starts += starts
-            case Progress(notes):
-                self.notes += notes
-            case Output(chunks):
-                self.chunks += chunks
-            case Refused(attempts):
-                self.refused += attempts
+    def add(self, link: ServerLink, frame: Frame) -> None:
+        self._add(frame.reports)
+        if frame.reports:
+            self.frames.append(frame.reports)
+        self.settles[link] = frame.sequence
+
+    def _add(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            match report:
+                case Finished(endings):
+                    self.endings += endings
+                case Started(starts):
+                    self.starts += starts
+                case Progress(notes):
+                    self.notes += notes
+                case Output(chunks):
+                    self.chunks += chunks
+                case Refused(attempts):
+                    self.refused += attempts
 
     def drop_ended_starts(self) -> None:
         """A start whose ending is in the same batch is not written."""
@@ -78,29 +100,130 @@ class Batch:
             ended = {ending.token for ending in self.endings}
             self.starts = [start for start in self.starts if start.token not in ended]
 
-    def single(self) -> Iterator[Batch]:
-        """A batch for each report, in the order in which they are written."""
-        for name in ("notes", "chunks", "starts", "refused", "endings"):
-            for report in getattr(self, name):
-                part = Batch()
-                getattr(part, name).append(report)
-                yield part
+
+class _Queue:
+    """The frames of one session that wait for a flush."""
+
+    def __init__(self) -> None:
+        self.frames: deque[Frame] = deque()
+        self.size = 0
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+
+
+class Reports:
+    """The frames of all sessions that wait for a flush."""
+
+    def __init__(self) -> None:
+        self._queues: dict[ServerLink, _Queue] = {}  # in turn
+        self.endings = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def add(self, link: ServerLink, sequence: int, reports: Sequence[Report]) -> None:
+        """`link.received_bytes` are those of this frame; within one process it has none, and its items count."""
+        size = ITEM + (link.received_bytes or ITEM * sum(len(items(report)) for report in reports))
+        self.endings += sum(len(report.endings) for report in reports if isinstance(report, Finished))
+        queue = self._queues.setdefault(link, _Queue())
+        queue.frames.append(Frame(sequence, reports, size))
+        queue.size += size
+        if queue.size > CONGESTED:
+            link.is_congested = True
+            if queue.size > FULL:
+                queue.has_room.clear()
+
+    async def room(self, link: ServerLink) -> None:
+        """Wait while too much of this session waits. Raises ChannelClosed if its connection closes meanwhile."""
+        while (queue := self._queues.get(link)) is not None and not queue.has_room.is_set():
+            if link.is_closed:
+                raise ChannelClosed("the connection closed while its reports waited")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSED_EVERY):
+                    await queue.has_room.wait()
+
+    def take(self) -> Batch:
+        """The next batch. It has a frame of every session that fits; the sessions left out are first in the next."""
+        batch, left = Batch(), FLUSH
+        while self._queues and left > 0:
+            for link in list(self._queues):
+                left -= self._take_share(batch, link)
+                if left <= 0:
+                    break
+        return batch
+
+    def _take_share(self, batch: Batch, link: ServerLink) -> int:
+        queue = self._queues.pop(link)
+        taken = 0
+        while queue.frames and taken < SHARE:
+            frame = queue.frames.popleft()
+            batch.add(link, frame)
+            taken += frame.size
+            self.endings -= sum(len(report.endings) for report in frame.reports if isinstance(report, Finished))
+        queue.size -= taken
+        if queue.frames:
+            self._queues[link] = queue  # behind the others
+        if queue.size <= FULL:
+            queue.has_room.set()
+        if link.is_congested and queue.size <= CONGESTED:
+            link.relieve()
+        return taken
 
 
 async def in_parts(batch: Batch, write: Callable[[Batch], Awaitable[Written]]) -> Written:
-    """Write a batch; if PostgreSQL refuses something in it, write each report by itself."""
+    """Write a batch; if PostgreSQL refuses something in it, write each frame by itself."""
     try:
         return await write(batch)
     except INVALID_DATA as error:
-        log.warning("PostgreSQL refuses a report (%s); all reports of the batch are written one by one", error)
+        log.warning("PostgreSQL refuses a report (%.200s); the frames of the batch are written one by one", error)
     ended: list[Ending] = []
     requeued = 0
-    for part in batch.single():
-        try:
-            more_ended, more_requeued = await write(part)
-        except INVALID_DATA as error:
-            part.endings = [bad_report(ending, error) for ending in part.endings]
-            more_ended, more_requeued = await write(part) if part.endings else ([], 0)
+    for reports in batch.frames:
+        more_ended, more_requeued = await _Halving(write).write(reports)
         ended += more_ended
         requeued += more_requeued
     return ended, requeued
+
+
+class _Halving:
+    """Writes the reports of one frame, in halves while PostgreSQL refuses them.
+
+    The attempt of a refused ending ends as failed; other refused reports are dropped. After REFUSALS statements the
+    rest is not divided further: the recorder has other sessions to serve.
+    """
+
+    def __init__(self, write: Callable[[Batch], Awaitable[Written]]) -> None:
+        self._write = write
+        self._left = REFUSALS
+
+    async def write(self, reports: Sequence[Report]) -> Written:
+        try:
+            return await self._write(Batch(reports))
+        except INVALID_DATA as error:
+            self._left -= 1
+            if self._left > 0 and (halves := _halves(reports)):
+                first, second = [await self.write(half) for half in halves]
+                return first[0] + second[0], first[1] + second[1]
+            bad = [bad_report(ending, error) for ending in Batch(reports).endings]
+            return await self._write(Batch([Finished(bad)])) if bad else ([], 0)
+
+
+# The order in which a batch is written: output and checkpoints of an attempt before its ending.
+_ORDER = (Progress, Output, Started, Refused, Finished)
+Item = TypeVar("Item")
+
+
+def _halves(reports: Sequence[Report]) -> list[list[Report]]:
+    """Two halves in the order of writing; empty for a single item."""
+    ordered = sorted(reports, key=lambda report: _ORDER.index(type(report)))
+    flat = [(number, item) for number, report in enumerate(ordered) for item in items(report)]
+    if len(flat) < 2:
+        return []
+    return [_together(ordered, part) for part in (flat[: len(flat) // 2], flat[len(flat) // 2 :])]
+
+
+def _together(reports: Sequence[Report], flat: Sequence[tuple[int, Item]]) -> list[Report]:
+    chosen: dict[int, list[Item]] = {}
+    for number, item in flat:
+        chosen.setdefault(number, []).append(item)
+    return [about(reports[number], found) for number, found in chosen.items()]

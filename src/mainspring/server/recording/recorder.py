@@ -3,7 +3,6 @@
 Reads   reports from server/agents/connection.py
 Asks    model.tasks.verdict       whether a task that did not succeed runs again
 Writes  store.tasks.transitions   (→ running, → terminal, → pending)
-        store.tasks.session_tasks (audit of reports on attempts of others)
 Sends   acknowledgements, after the commit
 Next:   model/tasks/verdict.py
 """
@@ -18,29 +17,25 @@ from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
-from mainspring.model.messages import AttemptId, Ending, Refused
-from mainspring.model.reports import Report, about, items
+from mainspring.model.messages import AttemptId, Ending
+from mainspring.model.reports import Report
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import Batch, Reporter, ServerLink, in_parts
+from mainspring.server.recording.batch import Batch, Reports, ServerLink, in_parts
 from mainspring.store.daemons import replicas
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
-from mainspring.store.tasks import claims, partitions, session_tasks, transitions
-from mainspring.wire.clock import boottime
+from mainspring.store.tasks import claims, partitions, transitions
 
 log = logging.getLogger("mainspring")
-
-AUDIT_EVERY = 1.0  # seconds between two entries about one agent: it must not fill the audit
 
 
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._dedicated = database.dedicated()
         self._catalogue = catalogue
-        self._batch = Batch()
-        self._audited_at: dict[str, float] = {}  # by agent
+        self._reports = Reports()
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before the next
         self.is_behind = False  # the last flush failed: the database may lack reports
         self.wake = asyncio.Event()
@@ -53,41 +48,30 @@ class Recorder:
 
     @property
     def backlog(self) -> int:
-        return len(self._batch.endings) + (len(self._failed.endings) if self._failed else 0)
+        return self._reports.endings + (len(self._failed.endings) if self._failed else 0)
 
-    def submit(
-        self,
-        link: ServerLink,
-        sequence: int,
-        reports: list[Report],
-        foreign: list[tuple[Reporter, Report]] | None = None,
-    ) -> None:
-        """Queue the reports of one frame; the frame is acknowledged once they are committed.
-
-        `foreign` are reports on attempts that the reporter's session does not hold.
-        """
-        for report in reports:
-            self._batch.add(report)
-        if foreign:
-            self._batch.foreign += foreign
-        self._batch.settles[link] = sequence
+    def submit(self, link: ServerLink, sequence: int, reports: list[Report]) -> None:
+        """Queue the reports of the frame that `link` has just received; it is acknowledged once they are committed."""
+        self._reports.add(link, sequence, reports)
         self.idle.clear()
         self.wake.set()
 
+    async def room(self, link: ServerLink) -> None:
+        """Wait before the next frame is read from an agent whose reports come faster than they are written."""
+        await self._reports.room(link)
+
     async def flush(self) -> int:
-        """Write the reports that were submitted since the last flush; returns how many endings, at least 1."""
-        batch = self._failed or self._batch
-        if self._failed is None:
-            if not batch.settles:
+        """Write what was submitted since the last flush, or the share of each session; returns how many endings,
+        at least 1."""
+        batch = self._failed
+        if batch is None:
+            if not self._reports:
                 self.idle.set()
                 return 0
-            self._batch = Batch()
+            batch = self._failed = self._reports.take()
             batch.drop_ended_starts()
-            self._failed = batch
         try:
             async with self._dedicated as conn:
-                if batch.foreign:
-                    await self._resolve_foreign(conn, batch)
                 ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
         except StoreUnavailable:
             self.is_behind = True
@@ -101,38 +85,6 @@ class Recorder:
         if requeued:
             self.on_requeued.send()
         return max(1, len(batch.endings))
-
-    async def _resolve_foreign(self, conn: Connection, batch: Batch) -> None:
-        """Move the foreign reports on attempts of the reporter's own process into the batch; refuse the rest.
-
-        An agent may repeat a report, or send it late in another session. A report on another agent's attempt changes
-        nothing: it is refused and audited, and the connection stays open.
-        """
-        found: list[Report] = []
-        for reporter, report in batch.foreign:
-            attempts = [(item.task, item.token) for item in items(report)]
-            own = await session_tasks.own(conn, reporter.instance, attempts)
-            if kept := [item for item in items(report) if (item.task, item.token) in own]:
-                found.append(about(report, kept))
-            others = [attempt for attempt in attempts if attempt not in own]
-            if others and not isinstance(report, Refused):  # giving back what it does not hold does no harm
-                await self._audit(conn, reporter, report, others)
-        batch.foreign = []  # only after the last answer: a batch that fails in between is resolved again
-        for report in found:
-            batch.add(report)
-
-    async def _audit(self, conn: Connection, reporter: Reporter, report: Report, others: list[tuple[int, int]]) -> None:
-        now = boottime()
-        if now - self._audited_at.get(reporter.name, -AUDIT_EVERY) < AUDIT_EVERY:
-            return
-        self._audited_at[reporter.name] = now
-        task, token = others[0]
-        kind = type(report).__name__.lower()
-        log.warning("agent %s reported (%s) on task %d, which it does not own; refused", reporter.name, kind, task)
-        detail = {"report": kind, "tasks": [str(task) for task, _ in others[:20]], "count": len(others)}
-        await session_tasks.audit(
-            conn, f"agent {reporter.name}", "report_refused", f"task {task}, token {token}", detail
-        )
 
     async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
         if batch.notes:

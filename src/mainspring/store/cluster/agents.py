@@ -67,7 +67,9 @@ _RENEW = """
              select a.ctid as place from mainspring.agent a
               where a.session = given.session and a.ended_at is null and a.lease_until > mainspring.now()
                 and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
-                                 where k.id = a.token_id and (k.revoked_at is not null or p.revoked_at is not null))
+                                 where k.id = a.token_id
+                                   and (k.revoked_at is not null or p.revoked_at is not null
+                                        or k.expires_at <= mainspring.now()))
               limit 1
                 for update of a
          ) found
@@ -99,7 +101,8 @@ class Vital(NamedTuple):
 
 
 async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[int]:
-    """Renew leases; returns the sessions that live. An expired lease, or one with a revoked token, is not renewed."""
+    """Renew leases; returns the sessions that live. An expired lease, or one whose token has expired or was
+    revoked, is not renewed."""
     sessions, *figures = (list(column) for column in zip(*vitals, strict=True))
     return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
 

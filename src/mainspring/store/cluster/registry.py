@@ -17,7 +17,7 @@ from mainspring.errors import NotFound
 from mainspring.model.tasks.states import IS_ACTIVE, RUNNING
 from mainspring.model.tasks.waits import Known
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import views
+from mainspring.store.postgres.rows import readable, views
 
 _LIVES = "(a.ended_at is null and a.successor is null and a.lease_until > (select mainspring.now()))"
 
@@ -160,7 +160,7 @@ _LISTING = f"""
 
 async def listing(conn: Connection, name: str | None = None) -> list[AgentView]:
     """The agents that live and those that were lost within the hour; or all that is known of one name."""
-    rows = await conn.fetch(_LISTING, name)
+    rows = await readable(conn, _LISTING, name)
     if name is not None and not rows:
         raise _no_agent(name)
     return views(AgentView, await _with_load(conn, rows), json=("labels", "offers"))

@@ -14,7 +14,7 @@ import msgspec
 from mainspring.errors import InvalidTransition
 from mainspring.model.tasks.states import PENDING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import views
+from mainspring.store.postgres.rows import readable, views
 from mainspring.store.schedules import schedules
 from mainspring.store.schedules.schedules import Stored
 
@@ -57,7 +57,7 @@ _DAEMONS = """
 
 async def listing(conn: Connection, name: str | None = None) -> list[Daemon]:
     """All daemons by name, or one."""
-    rows = await conn.fetch(_DAEMONS, name)
+    rows = await readable(conn, _DAEMONS, name)
     return [_daemon(list(group)) for _, group in groupby(rows, key=lambda row: row["name"])]
 
 

@@ -20,7 +20,7 @@ from mainspring.errors import ValidationError
 from mainspring.model.schedules.planning import Version
 from mainspring.model.schedules.schedules import Policies, Schedule
 from mainspring.model.schedules.timing import timing
-from mainspring.model.tasks.payload import cut
+from mainspring.model.tasks.payload import UNREADABLE, cut
 from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import BLOCKED, PENDING
 from mainspring.store.cluster.segments import holds, owned
@@ -88,8 +88,8 @@ def _due(row: Any) -> DueSchedule:
 def policies(text: str) -> Policies:
     try:
         return msgspec.json.decode(text, type=Policies)
-    except msgspec.DecodeError as error:
-        raise ValidationError(f"policies: not known to this version: {error}", field="policies") from None
+    except UNREADABLE as error:
+        raise ValidationError(f"policies: not known to this version: {str(error)[:200]}", field="policies") from None
 
 
 _VERSIONS = """

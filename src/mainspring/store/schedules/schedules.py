@@ -7,6 +7,7 @@ Next: store/schedules/revoke.py
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -15,17 +16,21 @@ import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound
+from mainspring.errors import Conflict, InvalidTransition, JobNotFound, ScheduleNotFound, ValidationError
 from mainspring.model.daemons.daemons import check_can_stay_up
 from mainspring.model.schedules.define_schedule import check_fires
 from mainspring.model.schedules.planning import INSTANT, LOOK_BEFORE, arguments
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
+from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import is_far, readable
 from mainspring.store.schedules import calendars, revoke
 from mainspring.store.schedules.plans import policies
 from mainspring.store.schedules.revoke import Recalled
+
+log = logging.getLogger("mainspring")
 
 
 class Stored(NamedTuple):
@@ -70,7 +75,12 @@ _HOLD = "select from mainspring.schedule where namespace = 'default' and name = 
 def _stored(row: Any) -> Stored:
     kind, expression, zone = row["kind"], row["expression"], row["timezone"]
     schedule = Schedule(row["name"], row["job"], kind, expression, zone, policies(row["policies"]))
-    code = None if row["code"] is None else msgspec.json.decode(row["code"], type=Schedule)
+    if far := [name for name, value in row.items() if is_far(value)]:
+        raise ValidationError(f"{far[0]}: no time that a schedule can have", field=far[0])
+    try:
+        code = None if row["code"] is None else msgspec.json.decode(row["code"], type=Schedule)
+    except UNREADABLE as error:
+        raise ValidationError(f"code: not known to this version: {str(error)[:200]}", field="code") from None
     return Stored(
         id=row["id"],
         schedule=schedule,
@@ -87,22 +97,32 @@ def _as_written(schedule: Schedule) -> Schedule:
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
     if lock:  # before the query: rows that it joins may change while it waits for the lock
         await conn.execute(_HOLD, name)
-    row = await conn.fetchrow(f"{_STORED} and s.name = $1", name)
-    if row is None:
+    rows = await readable(conn, f"{_STORED} and s.name = $1", name)
+    if not rows:
         raise ScheduleNotFound(
             f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
         )
-    return _stored(row)
+    try:
+        return _stored(rows[0])
+    except ValidationError as error:
+        raise ValidationError(f"schedule {name!r} cannot be read: {error.message}", field=error.field) from None
 
 
 async def listing(conn: Connection, *, job: str | None = None, names: Sequence[str] | None = None) -> list[Stored]:
-    """All schedules by name, or those of a job, or those named."""
-    rows = await conn.fetch(
+    """All schedules by name, or those of a job, or those named. One that cannot be read is left out, with a warning."""
+    rows = await readable(
+        conn,
         f"{_STORED} and ($1::text is null or j.name = $1) and ($2::text[] is null or s.name = any($2)) order by s.name",
         job,
         names,
     )
-    return [_stored(row) for row in rows]
+    found = []
+    for row in rows:
+        try:
+            found.append(_stored(row))
+        except ValidationError as error:
+            log.warning("schedule %s cannot be read: %s", row["name"], error.message)
+    return found
 
 
 _CREATE = """

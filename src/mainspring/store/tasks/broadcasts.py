@@ -37,7 +37,7 @@ from mainspring.model.tasks.states import (
     among,
 )
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import views
+from mainspring.store.postgres.rows import readable, views
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.claims import BATCH_TOKENS
 from mainspring.store.tasks.tasks import labelled
@@ -220,7 +220,7 @@ _CHILDREN = """
 
 async def children(conn: Connection, task: int) -> list[ChildView]:
     """The runs of a broadcast by agent; none for any other task."""
-    return views(ChildView, map(labelled, await conn.fetch(_CHILDREN, task)))
+    return views(ChildView, map(labelled, await readable(conn, _CHILDREN, task)))
 
 
 # ── ends ────────────────────────────────────────────────────────────────────────────────────────

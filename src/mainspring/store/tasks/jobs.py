@@ -6,19 +6,23 @@ Next:   store/tasks/enqueue.py
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from mainspring.errors import Conflict, JobNotFound
+from mainspring.errors import Conflict, JobNotFound, ValidationError
 from mainspring.model.daemons.daemons import limits_of_a_daemon
 from mainspring.model.placement import placement
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Definition, Job
+from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.store.postgres.connection import is_producer
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
+
+log = logging.getLogger("mainspring")
 
 _POOLS = """
     insert into mainspring.pool (requirements)
@@ -154,8 +158,8 @@ async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
     for row in await conn.fetch(_JOB):
         try:
             found.append(_job(row))
-        except msgspec.ValidationError as error:
-            unreadable[row["name"]] = str(error)
+        except UNREADABLE as error:
+            unreadable[row["name"]] = str(error)[:200]
     return found, unreadable
 
 
@@ -177,7 +181,10 @@ async def find(conn: Connection, name: str, *, namespace: str = "default") -> Jo
     row = await conn.fetchrow(f"{_JOB} where namespace = $1 and name = $2", namespace, name)
     if row is None:
         raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
-    return _job(row)
+    try:
+        return _job(row)
+    except UNREADABLE as error:
+        raise ValidationError(f"job {name!r} cannot be read: {str(error)[:200]}", field="job") from None
 
 
 _LIST = """
@@ -190,8 +197,14 @@ _LIST = """
 
 
 async def listing(conn: Connection, *, namespace: str = "default") -> Sequence[tuple[Job, int]]:
-    """All jobs by name, each with its number of live tasks."""
-    return [(_job(row), row["live"]) for row in await conn.fetch(_LIST, namespace)]
+    """All jobs by name, each with its number of live tasks. One that cannot be read is left out, with a warning."""
+    found = []
+    for row in await conn.fetch(_LIST, namespace):
+        try:
+            found.append((_job(row), row["live"]))
+        except UNREADABLE as error:
+            log.warning("job %s cannot be read: %.200s", row["name"], error)
+    return found
 
 
 _DELETE = """

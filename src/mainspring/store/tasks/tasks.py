@@ -19,7 +19,7 @@ from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, IS_WAITING, PENDING, TERMINAL, CancelMode, TaskState
 from mainspring.model.words.zones import zone_or_utc
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import views
+from mainspring.store.postgres.rows import readable, views
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import asking_agents, into_history
 
@@ -58,6 +58,7 @@ class TaskView(msgspec.Struct, frozen=True):
     only_on: str | None = None  # the only one that may run it
     concurrency_key: str | None = None
     result_due: bool = False  # completed by transaction(); its handler has not returned yet
+    unreadable: list[str] = []  # fields that hold what no program here can read, and why
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -116,11 +117,11 @@ def _views(rows: Sequence[Any], waiting_for: Sequence[int] = ()) -> list[TaskVie
 
 async def get(conn: Connection, task: int) -> TaskView:
     found = f"{_LIVE} where t.id = $1 union all {_FINISHED} where t.id = $1"
-    row = await conn.fetchrow(_WITH_AGENT.format(found), task)
-    if row is None:
+    rows = await readable(conn, _WITH_AGENT.format(found), task)
+    if not rows:
         raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
     waiting = await conn.fetch("select parent from mainspring.dependency where child = $1 order by 1", task)
-    return _views([row], [edge["parent"] for edge in waiting])[0]
+    return _views(rows[:1], [edge["parent"] for edge in waiting])[0]
 
 
 class TaskPage(NamedTuple):
@@ -169,7 +170,7 @@ async def listing(
         start = max(first, end - window)
         filters = (job, [int(state) for state in states], end, schedule, parent, start, limit - len(rows))
         asked_at = monotonic()
-        rows += await conn.fetch(sql, *filters)
+        rows += await readable(conn, sql, *filters)
         window = window * 4 if monotonic() - asked_at < FAST else max(WINDOW, window // 2)
         end = start
         if monotonic() >= stop_at:
@@ -197,7 +198,7 @@ _ATTEMPTS = f"""
 
 async def attempts(conn: Connection, task: int) -> list[AttemptView]:
     """All attempts of a task in order: earlier ones, the one that ended it, the one that runs."""
-    return views(AttemptView, map(labelled, await conn.fetch(_ATTEMPTS, task)))
+    return views(AttemptView, map(labelled, await readable(conn, _ATTEMPTS, task)))
 
 
 _CANCEL_WAITING = f"""

@@ -323,3 +323,16 @@ async def output(conn: Connection, chunks: Sequence[Chunk]) -> int:
         [c.data for c in chunks],
     )
     return affected(tag)
+
+
+_OUTPUT_SIZES = """
+    select given.token, (select sum(octet_length(o.data)) from mainspring.output o
+                          where o.task_id = given.id and o.token = given.token)::bigint as size
+      from unnest($1::bigint[], $2::bigint[]) as given(id, token)
+"""
+
+
+async def output_sizes(conn: Connection, attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """By token, the bytes of output that are stored of these attempts, given as (task, token)."""
+    rows = await conn.fetch(_OUTPUT_SIZES, [task for task, _ in attempts], [token for _, token in attempts])
+    return [(row["token"], row["size"] or 0) for row in rows]

@@ -542,7 +542,7 @@ end
 $$;
 
 -- Arguments are a JSON object of at most 1 MB (1048576 bytes) and 64 levels. Integers stay within ±2^53
--- (9007199254740992), which every language reads exactly.
+-- (9007199254740992), which every language reads exactly, and other numbers within what a float can hold.
 create function mainspring.check_args(args jsonb) returns void
     language plpgsql immutable parallel safe
     set search_path = pg_catalog, pg_temp
@@ -581,7 +581,8 @@ begin
     if plain ~ '\d{16}' and exists (
         select from jsonb_path_query(args, 'strict $.**') as leaf(value)
          where case when jsonb_typeof(leaf.value) = 'number' then
-                   abs((leaf.value)::numeric) > 9007199254740992 and (leaf.value)::numeric % 1 = 0
+                   abs((leaf.value)::numeric) > 9007199254740992
+                   and ((leaf.value)::numeric % 1 = 0 or abs((leaf.value)::numeric) > 1e308)
                end
     ) then
         raise exception 'args: an integer beyond ±2^53 loses digits in other languages; pass it as a string'
@@ -1125,6 +1126,8 @@ create table mainspring.token (
     hash       bytea       not null unique,
     parent     integer     references mainspring.token,   -- the one-time token that this credential came from
     once       boolean     not null default false,   -- admits one agent, which gets a credential in exchange
+    agents     text[],                               -- patterns of the names that its agents may have; null: any
+    labels     text[],                               -- patterns of their labels and offers; null: any
     used_by    text,                                 -- hash of the instance that it admitted
     used_at    timestamptz,
     created_at timestamptz not null default mainspring.now(),

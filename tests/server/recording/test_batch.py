@@ -1,0 +1,96 @@
+"""Reports that wait for a flush: each session has its share, and no more memory than its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mainspring.model.messages import AgentMessage, Chunk, Ending, Finished, Output, ServerMessage
+from mainspring.model.tasks.states import TaskState
+from mainspring.server.recording.batch import CONGESTED, FLUSH, FULL, ITEM, SHARE, Reports, ServerLink
+from mainspring.wire.channel import ChannelClosed, memory_pair
+from mainspring.wire.link import Link
+
+
+def link() -> ServerLink:
+    made: Link[ServerMessage, AgentMessage] = Link(memory_pair()[1])
+    return made
+
+
+def add(reports: Reports, link: ServerLink, sequence: int, size: int = 0) -> None:
+    """A frame of so many bytes with the output of the attempt `sequence`."""
+    link.received_bytes = size
+    reports.add(link, sequence, [Output([Chunk(1, sequence, 1, 1, 1.0, b"x")])])
+
+
+def test_a_session_that_reports_much_does_not_delay_one_that_reports_little() -> None:
+    reports, greedy, modest = Reports(), link(), link()
+    for sequence in range(1, 101):
+        add(reports, greedy, sequence, SHARE)
+    add(reports, modest, 1)
+    batch = reports.take()
+    assert batch.settles[modest] == 1
+    assert batch.settles[greedy] <= FLUSH // SHARE
+    add(reports, modest, 2)
+    assert reports.take().settles[modest] == 2
+
+
+def test_a_session_left_out_of_a_flush_is_first_in_the_next() -> None:
+    reports, links = Reports(), [link() for _ in range(20)]
+    for each in links:
+        add(reports, each, 1, SHARE)
+        add(reports, each, 2, SHARE)
+    rounds = [list(reports.take().settles) for _ in range(3)]
+    assert rounds[0] + rounds[1] + rounds[2][: len(links) - len(rounds[0]) - len(rounds[1])] == links
+
+
+def test_a_session_alone_gets_the_whole_flush_in_order_and_nothing_is_lost() -> None:
+    reports, only = Reports(), link()
+    for sequence in range(1, 31):
+        add(reports, only, sequence, SHARE - ITEM)
+    tokens: list[int] = []
+    batches = 0
+    while reports:
+        batch = reports.take()
+        tokens += [chunk.token for chunk in batch.chunks]
+        assert batch.settles == {only: tokens[-1]}
+        batches += 1
+    assert tokens == list(range(1, 31))
+    assert batches == 30 * SHARE // FLUSH + 1
+
+
+def test_the_endings_that_wait_are_counted() -> None:
+    reports, only = Reports(), link()
+    ending = Ending(1, 1, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0)
+    reports.add(only, 1, [Finished([ending] * 3)])
+    reports.add(only, 2, [Finished([ending])])
+    assert reports.endings == 4
+    reports.take()
+    assert (reports.endings, bool(reports)) == (0, False)
+
+
+async def test_who_has_too_much_waiting_is_slowed_down_then_not_read_until_it_is_written() -> None:
+    reports, much, other = Reports(), link(), link()
+    add(reports, much, 1, CONGESTED)
+    assert much.is_congested
+    await asyncio.wait_for(reports.room(much), 1)
+    add(reports, much, 2, FULL)
+    waiting = asyncio.ensure_future(reports.room(much))
+    await asyncio.wait([waiting], timeout=0.05)
+    assert not waiting.done()
+    await asyncio.wait_for(reports.room(other), 1)
+    while reports:
+        reports.take()
+    await asyncio.wait_for(waiting, 5)
+    assert not much.is_congested
+
+
+async def test_who_waits_for_room_learns_that_its_connection_has_closed() -> None:
+    reports, only = Reports(), link()
+    add(reports, only, 1, FULL + 1)
+    waiting = asyncio.ensure_future(reports.room(only))
+    await asyncio.sleep(0)
+    only.abort()
+    with pytest.raises(ChannelClosed):
+        await asyncio.wait_for(waiting, 10)

@@ -50,6 +50,7 @@ _READ_ONLY = """
 
 class _Arguments(NamedTuple):
     settings: dict[str, str]
+    session: dict[str, str]
     command_timeout: float | None
     direct: bool
 
@@ -63,11 +64,16 @@ class PrimaryConnector:
         self._hosts = hosts_of(dsn)
         self.behind_pooler = False
 
-    async def connect(self, settings: dict[str, str], command_timeout: float | None, *, direct: bool) -> Connection:
-        """StoreUnavailable names the fault of each host; ValidationError if a pooler answers and `direct` is asked."""
+    async def connect(
+        self, settings: dict[str, str], session: dict[str, str], command_timeout: float | None, *, direct: bool
+    ) -> Connection:
+        """StoreUnavailable names the fault of each host; ValidationError if a pooler answers and `direct` is asked.
+
+        `settings` are startup parameters. `session` is set once it is known that no pooler stands in between.
+        """
         check(self._dsn)
         check_files(self._dsn)
-        arguments = _Arguments(settings, command_timeout, direct)
+        arguments = _Arguments(settings, session, command_timeout, direct)
         if len(self._hosts) < 2:
             return await self._try(self._hosts[0] if self._hosts else None, arguments)
         attempts: dict[asyncio.Task[Connection], Host] = {}
@@ -128,6 +134,8 @@ class PrimaryConnector:
         try:
             _enable_keepalive(conn)
             await self._inspect(conn, where, direct=arguments.direct)
+            if arguments.session and not self.behind_pooler:
+                await _set(conn, arguments.session)
         except BaseException:
             conn.terminate()
             raise
@@ -155,6 +163,16 @@ class PrimaryConnector:
             )
         if found["timeline"] and found["system"]:
             self._timelines.admit(conn, where, found["system"], int(found["timeline"], 16))
+
+
+async def _set(conn: Connection, session: dict[str, str]) -> None:
+    """In one round trip. It overrides what was set for the role and the database."""
+    known = {
+        name: value
+        for name, value in session.items()
+        if name != "transaction_timeout" or conn.get_server_version().major >= 17
+    }
+    await conn.execute("; ".join(f"set {name} = '{value}'" for name, value in known.items()))
 
 
 async def _fetch(conn: Connection, query: str) -> Any:

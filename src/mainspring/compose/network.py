@@ -14,12 +14,14 @@ from contextlib import asynccontextmanager, closing
 from typing import Any
 
 from mainspring.agent.connection.connector import Connector, server_urls
+from mainspring.agent.connection.session_keeper import SessionKeeper
 from mainspring.agent.executors.python import Handler
 from mainspring.compose.local import (
     Executors,
     Settings,
     ended_by,
     identity_of,
+    lease_keeper,
     make_agent,
     make_server,
     without_database,
@@ -28,6 +30,7 @@ from mainspring.errors import ValidationError
 from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
+from mainspring.watchdog import Watchdog
 
 _TOKEN = re.compile(r"[!-~]{1,500}")
 
@@ -60,6 +63,13 @@ async def serving(
         )
         await endpoint.bind()  # before it joins: a server that cannot listen must not own segments
         await server.start()
+        watchdog = Watchdog(
+            [lease_keeper(settings, database, server)],
+            lease=lambda: settings.lease,
+            limit=settings.block_limit,
+            blockages=server.server_lease.tally.blockages,
+        )
+        watchdog.start()
         try:
             assert server.loops is not None
             url = await endpoint.open()
@@ -70,6 +80,7 @@ async def serving(
             await server.leave()  # before its agents reconnect elsewhere
             await endpoint.close()
             await server.stop(patience=settings.stop_patience)
+            await watchdog.stop()
 
 
 class RemoteAgent:
@@ -92,12 +103,21 @@ class RemoteAgent:
         self._executors = Executors(settings, self.database, handlers)
         connector = Connector(server_urls(settings.server), settings.token, agent_tls(settings))
         self.agent = make_agent(settings, labels, self._executors, connector)
+        self._watchdog = Watchdog(
+            [SessionKeeper(self.agent, connector.beside)],
+            lease=lambda: self.agent.lease.length or settings.lease,  # the servers decide
+            limit=settings.block_limit,
+            blockages=self.agent.blockages,
+            find_blocker=self.agent.find_blocker,
+            why_end=self.agent.why_end,
+        )
         self._without_database = without_database()
         self._running: asyncio.Task[None]
 
     async def __aenter__(self) -> RemoteAgent:
         self._without_database.__enter__()
         self._running = asyncio.create_task(self.agent.run(), name="mainspring agent")
+        self._watchdog.start()
         return self
 
     async def joined(self, asked: asyncio.Event) -> int | None:
@@ -125,6 +145,7 @@ class RemoteAgent:
             await self.agent.close()
         await asyncio.wait([self._running])
         await self._executors.close()
+        await self._watchdog.stop()
         if self.database is not None:
             await self.database.close()
         self._without_database.__exit__(None, None, None)

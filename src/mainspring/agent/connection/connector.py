@@ -50,7 +50,16 @@ class Connector:
         self._token = token
         self._tls = tls
         self._next = random.randrange(len(urls))  # so that agents spread over the servers
+        self.url = ""  # of the last connection
+        self._is_quiet = False
         self._refusals = 0  # in a row
+
+    def beside(self) -> Connector:
+        """Another one, for another event loop. It begins with the server that this one is connected to."""
+        urls = sorted(self._urls, key=lambda url: url != self.url)
+        other = Connector(urls, self._token, self._tls)
+        other._next, other._is_quiet = 0, True
+        return other
 
     async def __call__(self, credential: str | None) -> Channel[AgentMessage, ServerMessage]:
         """A connection to the next server. Raises AccessDenied once every server in a row has refused."""
@@ -89,7 +98,9 @@ class Connector:
         except (OSError, TimeoutError, WebSocketException) as error:  # also a reset before the first byte
             raise ChannelClosed(f"{url} cannot be reached ({str(error) or type(error).__name__})") from None
         self._refusals = 0
-        log.info("connected to %s", url)
+        self.url = url
+        if not self._is_quiet:
+            log.info("connected to %s", url)
         return WebSocketChannel(socket, ServerMessage)
 
     def _refused(self, message: str) -> AccessDenied | ChannelClosed:

@@ -21,6 +21,7 @@ from mainspring.model.messages import (
     Finished,
     Heartbeat,
     Hello,
+    Keep,
     ServerMessage,
     Submit,
     Welcome,
@@ -35,7 +36,7 @@ from mainspring.server.agents.submissions import Submissions
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.recording.batch import Reporter
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.cluster import agents
+from mainspring.store.cluster import agents, tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
@@ -59,6 +60,7 @@ class AgentConnections:
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
         self._dedicated = database.dedicated("handshakes")
+        self._lease_dedicated = database.for_leases()
         self._server_lease = server_lease
         self._gateway = gateway
         self._recorder = recorder
@@ -82,7 +84,9 @@ class AgentConnections:
             async with asyncio.timeout(HELLO_WITHIN):
                 sequence, messages = await link.receive()
             hello = messages[0] if messages else None
-            if not isinstance(hello, Hello):
+            if isinstance(hello, Keep):
+                await self._keep(hello, link, channel)
+            elif not isinstance(hello, Hello):
                 await self._refuse(channel, "an agent must say hello first")
             elif hello.protocol != PROTOCOL:
                 await self._refuse(channel, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL}")
@@ -130,6 +134,31 @@ class AgentConnections:
         self._gateway.on_joined.send()
         return session
 
+    async def _keep(
+        self, keep: Keep, link: Link[ServerMessage, AgentMessage], channel: Channel[ServerMessage, AgentMessage]
+    ) -> None:
+        """Renew the lease of an agent whose event loop is blocked, once for each `Keep`, until its watchdog leaves.
+
+        The session may be connected to this server, to another one, or to none: the agent cannot reconnect now.
+        """
+        instance = tokens.digest(keep.instance).hex()
+        while 0 < keep.session < 2**63:
+            asked_at = boottime()
+            async with self._lease_dedicated as conn:
+                if not await agents.keep(conn, keep.session, instance, self._lease):
+                    break
+            session = self._gateway.sessions.get(keep.session)
+            if session is not None and session.instance == instance:
+                session.renewed_at = max(session.renewed_at, asked_at)
+            left = self._lease - (boottime() - asked_at)
+            await link.send_unnumbered([Configure(left, self._clock.now(), keep.sent)])
+            _, messages = await link.receive()
+            again = messages[0] if messages else None
+            if not isinstance(again, Keep) or again.instance != keep.instance:
+                break
+            keep = again
+        await channel.refuse("this session is over")
+
     async def _left(self, session: AgentSession) -> None:
         """The connection has closed. A session that holds nothing ends; any other may reconnect within its lease."""
         self.submissions.left(session)
@@ -154,7 +183,7 @@ class AgentConnections:
                         await self._answer(session, message)
                     case Submit():
                         self.submissions.take(session, message)
-                    case Hello():
+                    case Hello() | Keep():
                         log.warning("agent %s said hello twice; ignored", session.name)
                     case _:
                         own, others = session.split(checked(message))

@@ -64,6 +64,10 @@ class PrimaryConnector:
         self._hosts = hosts_of(dsn)
         self.behind_pooler = False
 
+    def for_thread(self) -> PrimaryConnector:
+        """For another event loop, with the same knowledge of timelines."""
+        return PrimaryConnector(self._dsn, self._timelines)
+
     async def connect(
         self, settings: dict[str, str], session: dict[str, str], command_timeout: float | None, *, direct: bool
     ) -> Connection:

@@ -105,6 +105,13 @@ class Database:
         other._session = {}
         return other
 
+    def for_thread(self) -> Database:
+        """The same database for the event loop of another thread. It does not restart an embedded server."""
+        other = Database(self.dsn, application=f"{self._application} watchdog", command_timeout=self._command_timeout)
+        other._connector = self._connector.for_thread()
+        other._was_admitted = True
+        return other
+
     async def connect(self, *, hash_joins: bool = False, timeout: float | None = None) -> Connection:
         """A new connection for the engine's statements, which the caller closes. `timeout` bounds each statement.
 

@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -67,6 +67,9 @@ class Keeper(Protocol):
     async def renew(self, blocked: float) -> None:
         """Renew what is due. The loop has been blocked for so many seconds."""
 
+    async def relieve(self) -> None:
+        """The loop is back; called after the last `renew`."""
+
     async def close(self) -> None: ...
 
 
@@ -100,6 +103,7 @@ class Watchdog:
         self._is_logged = self._is_failing = False  # what was logged about this blockage
         self._stack_at: dict[str | None, float] = {}  # when one was logged, by job
         self._under_way: dict[Keeper, asyncio.Task[None]] = {}
+        self._to_relieve: set[Keeper] = set()
 
     def start(self) -> None:
         """Watch the running loop."""
@@ -163,6 +167,9 @@ class Watchdog:
         if self._has_answered:
             if self._blocked:
                 self._back()
+            for keeper in self._to_relieve - self._under_way.keys():
+                self._to_relieve.discard(keeper)
+                self._run_task(keeper, self._relieve(keeper))
             self._has_answered = False
             try:
                 self._loop.call_soon_threadsafe(self._answer)
@@ -180,8 +187,7 @@ class Watchdog:
     def _stand_in(self) -> None:
         for keeper in self._keepers:
             if keeper not in self._under_way:
-                self._under_way[keeper] = task = asyncio.create_task(self._renew(keeper))
-                task.add_done_callback(lambda _, keeper=keeper: self._under_way.pop(keeper))  # type: ignore[misc]
+                self._run_task(keeper, self._renew(keeper))
         if self._blocked >= LOG_AFTER and not self._is_logged:
             self._is_logged = True
             self._log_blocked()
@@ -189,6 +195,10 @@ class Watchdog:
             self._end(reason)
         elif self._blocked >= self._limit:
             self._end(f"it does not come back within {self._limit:g} s (setting block_limit)")
+
+    def _run_task(self, keeper: Keeper, call: Coroutine[Any, Any, None]) -> None:
+        self._under_way[keeper] = task = asyncio.create_task(call)
+        task.add_done_callback(lambda _: self._under_way.pop(keeper))
 
     async def _renew(self, keeper: Keeper) -> None:
         """A keeper that fails is called again at the next tick."""
@@ -213,8 +223,13 @@ class Watchdog:
         with suppress(MainspringError, OSError, TimeoutError):
             await keeper.close()
 
+    async def _relieve(self, keeper: Keeper) -> None:
+        with suppress(MainspringError, OSError, TimeoutError):
+            await keeper.relieve()
+
     def _back(self) -> None:
         """The loop answers again."""
+        self._to_relieve.update(self._keepers)
         if self._blocked >= LOG_AFTER:
             self._blockages.times += 1
             self._blockages.seconds += self._blocked

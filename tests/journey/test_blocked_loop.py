@@ -36,6 +36,16 @@ async def block(seconds: float) -> int:
         time.sleep(seconds)
     ledger.write("end", task.id, task.attempt, task.token)
     return runs
+
+async def tenants() -> list[str]:
+    stuck = Path(path).with_name("stuck")
+    if stuck.exists():
+        stuck.unlink()
+        time.sleep(5.0)
+    return []
+
+@app.job(every="1s", scopes=tenants)
+async def bill() -> None: ...
 """
 
 
@@ -84,6 +94,10 @@ class Shop:
         task = self.submit("block", "--arg", f"seconds={seconds}")
         until(self.events)
         return task
+
+    def block_server(self) -> None:
+        """By the provider of its scopes."""
+        (self._directory / "stuck").touch()
 
     def result(self, task: str) -> object:
         waited = mainspring("task", "wait", task, "--json", "--dsn", self.dsn)
@@ -172,6 +186,22 @@ def test_a_blocked_agent_keeps_its_session_when_its_server_goes(shop: Shop) -> N
     assert gone.end() == 0
     assert shop.result(task) == 1
     assert shop.events() == ["begin", "end"]
+
+
+def test_the_agents_of_a_blocked_server_keep_their_sessions(shop: Shop) -> None:
+    """Its watchdog accepts connections on the same port."""
+    server, url = shop.server()
+    agent = shop.agent(url)
+    created = mainspring("job", "create", "nap", "--dsn", shop.dsn, "--", "sleep", str(LONG + LEASE))
+    assert created.returncode == 0, created.stderr
+    nap = shop.submit("nap")
+    until(lambda: "running" in mainspring("task", "show", nap, "--dsn", shop.dsn).stdout)
+    shop.block_server()
+    server.until_told("the event loop has been blocked")
+    assert shop.result(nap) == {"exit_code": 0}
+    attempts = json.loads(mainspring("task", "show", nap, "--json", "--dsn", shop.dsn).stdout)["attempts"]
+    assert len(attempts) == 1
+    assert "could not be renewed" not in "".join(agent.notes)
 
 
 def test_a_frozen_agent_still_loses_its_lease(shop: Shop) -> None:

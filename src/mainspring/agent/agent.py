@@ -23,14 +23,15 @@ from mainspring.agent.attempt import Executor
 from mainspring.agent.connection.connection import ServerConnection
 from mainspring.agent.connection.lease import Lease
 from mainspring.agent.connection.outbox import Outbox
+from mainspring.agent.connection.session_keeper import SessionKeeper
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.runner import Runner
 from mainspring.agent.timing.timers import Timers
-from mainspring.errors import AccessDenied
+from mainspring.errors import AccessDenied, MainspringError
 from mainspring.model.messages import AgentMessage, Hello, ServerMessage
 from mainspring.model.tasks.jobs import Run
 from mainspring.watchdog import Blockages, Blocker
-from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.channel import Channel, ChannelBusy, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -81,6 +82,7 @@ class Agent:
         self._connection: ServerConnection | None = None
         self.closing = False  # do not reconnect
         self._warned = ("", 0.0)  # the last warning, and when
+        self.session_keeper: SessionKeeper | None = None  # of a remote agent
         self.welcomed = asyncio.Event()  # set while a server has welcomed this agent
         self._wait = FIRST_WAIT  # seconds before the next reconnect
 
@@ -103,6 +105,9 @@ class Agent:
         while not self.closing:
             try:
                 await self._serve(await self._connect(self.credential))
+            except ChannelBusy as error:
+                self._warn(f"no server: {error.message}; trying again")
+                await self._keep_session()
             except ChannelClosed as error:
                 self._warn(f"no server: {error.message}; trying again")
             except AccessDenied as error:
@@ -111,7 +116,16 @@ class Agent:
                 log.error("%s; trying again as long as the lease holds", error)
             if not self.closing:
                 await asyncio.sleep(self._wait * random.uniform(0.5, 1.0))
-                self._wait = min(2 * self._wait, LONGEST_WAIT)
+                self._wait = min(2 * self._wait, LONGEST_WAIT, self.lease.length / 6 or LONGEST_WAIT)
+
+    async def _keep_session(self) -> None:
+        """A server whose event loop is blocked takes no hello, and still renews leases."""
+        keeper = self.session_keeper
+        if keeper is not None and self.lease.length:
+            with suppress(MainspringError, OSError, TimeoutError):
+                async with asyncio.timeout(self.lease.length / 6):
+                    await keeper.renew(0.0)
+            await keeper.relieve()
 
     def _warn(self, message: str) -> None:
         """Log a message; the same one again only after a while."""

@@ -159,15 +159,6 @@ def make_server(
     )
 
 
-def lease_keeper(
-    settings: Settings,
-    database: Database,
-    server: Server,
-    on_kept: Callable[[int, float, float], None] = lambda session, sent, seconds: None,
-) -> LeaseKeeper:
-    return LeaseKeeper(database, server.membership, server.gateway, settings.lease, on_kept)
-
-
 def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
     host = socket.gethostname() or "unknown"
     hello = Hello(settings.agent_name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
@@ -229,7 +220,15 @@ class Engine:
         self.agent = make_agent(settings, labels, self._executors, self._dial)
         self.server.server_lease.tally.blockages = self.agent.blockages  # one loop
         self._watchdog = Watchdog(
-            [lease_keeper(settings, database, self.server, self.agent.kept)],
+            [
+                LeaseKeeper(
+                    database.for_thread(),
+                    self.server.membership,
+                    self.server.gateway,
+                    settings.lease,
+                    self.agent.kept,
+                )
+            ],
             lease=lambda: settings.lease,
             limit=settings.block_limit,
             blockages=self.agent.blockages,

@@ -21,13 +21,14 @@ from mainspring.compose.local import (
     Settings,
     ended_by,
     identity_of,
-    lease_keeper,
     make_agent,
     make_server,
     without_database,
 )
 from mainspring.errors import ValidationError
 from mainspring.server.agents.endpoint import Endpoint
+from mainspring.server.agents.keep import BlockedEndpoint
+from mainspring.server.agents.lease_keeper import LeaseKeeper
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
 from mainspring.watchdog import Watchdog
@@ -63,8 +64,12 @@ async def serving(
         )
         await endpoint.bind()  # before it joins: a server that cannot listen must not own segments
         await server.start()
+        in_thread = database.for_thread()
         watchdog = Watchdog(
-            [lease_keeper(settings, database, server)],
+            [
+                BlockedEndpoint(endpoint, in_thread, server.clock, settings.lease),
+                LeaseKeeper(in_thread, server.membership, server.gateway, settings.lease),
+            ],
             lease=lambda: settings.lease,
             limit=settings.block_limit,
             blockages=server.server_lease.tally.blockages,
@@ -103,6 +108,7 @@ class RemoteAgent:
         self._executors = Executors(settings, self.database, handlers)
         connector = Connector(server_urls(settings.server), settings.token, agent_tls(settings))
         self.agent = make_agent(settings, labels, self._executors, connector)
+        self.agent.session_keeper = SessionKeeper(self.agent, connector.beside, blocked=False)
         self._watchdog = Watchdog(
             [SessionKeeper(self.agent, connector.beside)],
             lease=lambda: self.agent.lease.length or settings.lease,  # the servers decide

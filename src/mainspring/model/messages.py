@@ -62,7 +62,7 @@ class Heartbeat(Struct, tag="heartbeat", gc=False):
 
 
 class Keep(Struct, tag="keep", gc=False):
-    """Renew a session whose agent lives and whose event loop is blocked; answered by `Configure`.
+    """Renew a session whose agent lives and cannot say hello; answered by `Configure`.
 
     A connection of its own begins with it, in place of a hello, and carries nothing else.
     """
@@ -70,6 +70,7 @@ class Keep(Struct, tag="keep", gc=False):
     session: int
     instance: str  # the secret of the agent process, as in its hello
     sent: float  # boot time of the agent; the answer echoes it
+    blocked: bool = True  # the agent's event loop is; False: it is free, and only a server that is blocked renews it
 
 
 class Start(AttemptId, array_like=True, gc=False):

@@ -28,6 +28,12 @@ class ChannelRefused(ChannelClosed):
     code = "channel_refused"
 
 
+class ChannelBusy(ChannelClosed):
+    """The peer takes no connection now: its event loop is blocked, or it has no database."""
+
+    code = "channel_busy"
+
+
 class Channel(Protocol[Out, In]):
     async def send(self, frame: Frame[Out]) -> None: ...
 

@@ -21,6 +21,7 @@ from mainspring.wire.channel import ChannelClosed, ChannelRefused, In, Out
 log = logging.getLogger("mainspring")
 
 PATH = "/agent"
+KEEP = "keep"  # the query of a connection that only renews a session
 MAX_FRAME = 16 << 20  # bytes; a larger one is refused with 1009
 NORMAL, POLICY = 1000, 1008
 CLOSE_WITHIN = 3.0  # seconds

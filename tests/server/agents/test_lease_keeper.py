@@ -20,7 +20,11 @@ async def test_a_server_that_is_blocked_for_long_keeps_its_agent_and_hands_over_
         (session,) = server.gateway.sessions.values()
         kept: list[int] = []
         keeper = LeaseKeeper(
-            database, server.membership, server.gateway, LEASE, lambda session, sent, seconds: kept.append(session)
+            database.for_thread(),
+            server.membership,
+            server.gateway,
+            LEASE,
+            lambda session, sent, seconds: kept.append(session),
         )
         await keeper.renew(5.0)
         assert kept == [], "renewed by the loop a moment ago"

@@ -640,7 +640,13 @@ async def test_a_session_is_kept_only_by_the_process_that_has_it(
         assert isinstance(first, Configure)
         assert isinstance(second, Configure)
         assert (first.echo, second.echo) == (1.0, 2.0)
-        for wrong in (Keep(session, "", 1.0), Keep(session, "guessed", 1.0), Keep(session + 1, own, 1.0)):
+        can_say_hello = Keep(session, own, 1.0, blocked=False)
+        for wrong in (
+            Keep(session, "", 1.0),
+            Keep(session, "guessed", 1.0),
+            Keep(session + 1, own, 1.0),
+            can_say_hello,
+        ):
             with pytest.raises(ChannelRefused, match="this session is over"):
                 await keep(wrong)
         for absurd in (0, -1, 2**63, 2**64 - 1):

@@ -1,14 +1,14 @@
 """SessionKeeper: the watchdog's hand for a remote agent: renew its session by a connection of its own.
 
 Runs in the watchdog's thread while the agent's event loop is blocked. It connects to the agent's server, or to any
-other if that one is gone; when the loop is back, the agent itself reconnects with what it holds.
+other if that one is gone; when the loop is back, the agent itself reconnects with what it holds. If not the agent's
+loop is blocked, but that of its server, the agent's own loop does the same while it tries to reconnect.
 Sends   Keep
 Next:   server/agents/connection.py
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -22,18 +22,17 @@ if TYPE_CHECKING:
 Dial = Callable[[str | None], Awaitable[Channel[AgentMessage, ServerMessage]]]
 
 RENEW_AFTER = 1 / 3  # of a lease since its last renewal
-CLOSE_AFTER = 1.0  # leases without a renewal: the loop is back
 
 
 class SessionKeeper:
-    """`beside` makes a connector for the watchdog's event loop (connector.py)."""
+    """`beside` makes a connector of its own (connector.py). `blocked`: whether the agent's loop is, or its server's."""
 
-    def __init__(self, agent: Agent, beside: Callable[[], Dial]) -> None:
+    def __init__(self, agent: Agent, beside: Callable[[], Dial], *, blocked: bool = True) -> None:
         self._agent = agent
+        self._is_blocked = blocked
         self._beside = beside
         self._dial: Dial | None = None
         self._channel: Channel[AgentMessage, ServerMessage] | None = None
-        self._closing: asyncio.TimerHandle | None = None
 
     async def prepare(self) -> None:
         """It connects when the loop is blocked: a second connection of every agent would cost the servers."""
@@ -49,7 +48,6 @@ class SessionKeeper:
             self._drop()
             raise
         agent.kept(session, sent, seconds)
-        self._close_after(length * CLOSE_AFTER)
 
     async def _keep(self, session: int) -> tuple[float, float]:
         """Ask a server for the renewal; returns when it was asked, and for how many seconds the lease holds then."""
@@ -59,19 +57,13 @@ class SessionKeeper:
                 self._agent.credential
             )  # if that fails, the next call tries the next server
         sent = boottime()
-        await self._channel.send(Frame(0, 0, [Keep(session, self._agent.instance, sent)]))
+        await self._channel.send(Frame(0, 0, [Keep(session, self._agent.instance, sent, self._is_blocked)]))
         while True:
             for message in (await self._channel.receive()).messages:
                 if isinstance(message, Configure) and message.echo == sent:
                     return sent, message.lease
 
-    def _close_after(self, seconds: float) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-        loop = asyncio.get_running_loop()
-        self._closing = loop.call_later(seconds, self._forget)
-
-    def _forget(self) -> None:
+    async def relieve(self) -> None:
         """The next blockage begins with the server that the agent is connected to then."""
         self._dial = None
         self._drop()

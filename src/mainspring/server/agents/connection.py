@@ -31,12 +31,13 @@ from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
+from mainspring.server.agents.keep import keep_session
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.recording.batch import Reporter
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.cluster import agents, tokens
+from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
@@ -141,22 +142,14 @@ class AgentConnections:
 
         The session may be connected to this server, to another one, or to none: the agent cannot reconnect now.
         """
-        instance = tokens.digest(keep.instance).hex()
-        while 0 < keep.session < 2**63:
-            asked_at = boottime()
-            async with self._lease_dedicated as conn:
-                if not await agents.keep(conn, keep.session, instance, self._lease):
-                    break
-            session = self._gateway.sessions.get(keep.session)
+
+        def kept(id: int, instance: str, asked_at: float) -> None:
+            session = self._gateway.sessions.get(id)
             if session is not None and session.instance == instance:
                 session.renewed_at = max(session.renewed_at, asked_at)
-            left = self._lease - (boottime() - asked_at)
-            await link.send_unnumbered([Configure(left, self._clock.now(), keep.sent)])
-            _, messages = await link.receive()
-            again = messages[0] if messages else None
-            if not isinstance(again, Keep) or again.instance != keep.instance:
-                break
-            keep = again
+
+        if keep.blocked:  # else the agent can say hello
+            await keep_session(keep, link, self._lease_dedicated, self._lease, self._clock, kept)
         await channel.refuse("this session is over")
 
     async def _left(self, session: AgentSession) -> None:

@@ -22,7 +22,8 @@ HAND_OVER_AFTER = 30.0  # seconds
 
 
 class LeaseKeeper:
-    """`on_kept` takes the session of the local agent, when its renewal was asked for, and the seconds of its lease."""
+    """`database` is one for the watchdog's thread. `on_kept` takes a session of the local agent, when its renewal was
+    asked for, and the seconds of its lease."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class LeaseKeeper:
         lease: float,
         on_kept: Callable[[int, float, float], None] = lambda session, sent, seconds: None,
     ) -> None:
-        self._database = database.for_thread()
+        self._database = database
         self._dedicated = self._database.for_leases()
         self._membership = membership
         self._gateway = gateway
@@ -59,6 +60,9 @@ class LeaseKeeper:
                     self._on_kept(session.id, asked_at, self._lease)
             if is_due:
                 await self._membership.keep(conn)
+
+    async def relieve(self) -> None:
+        """Its connection stays open for the next time."""
 
     async def close(self) -> None:
         await self._database.close()

@@ -33,6 +33,7 @@ LONGEST_TICK = 0.25  # seconds between two pings; less if the lease is short
 TICKS = 12  # in a lease, at least
 LOG_AFTER = 1.0  # seconds that the loop is blocked
 STACK_AGAIN = 60.0  # seconds between two stacks of one job in the log
+END_AFTER = 2 / 15  # of a lease: a loop that ran in this time has stopped its attempts itself
 STOOD_STILL = 1.0  # seconds that this thread woke late
 PREPARE_AFTER = 2.0  # seconds from the start: what ends sooner, such as a test, opens no connection
 FRAMES = 15  # of the stack that are logged
@@ -191,7 +192,7 @@ class Watchdog:
         if self._blocked >= LOG_AFTER and not self._is_logged:
             self._is_logged = True
             self._log_blocked()
-        if (reason := self._why_end(self._tick)) is not None:
+        if self._blocked >= self._lease() * END_AFTER and (reason := self._why_end(self._tick)) is not None:
             self._end(reason)
         elif self._blocked >= self._limit:
             self._end(f"it does not come back within {self._limit:g} s (setting block_limit)")

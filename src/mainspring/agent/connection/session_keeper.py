@@ -53,9 +53,8 @@ class SessionKeeper:
         """Ask a server for the renewal; returns when it was asked, and for how many seconds the lease holds then."""
         if self._channel is None:
             self._dial = self._dial or self._beside()
-            self._channel = await self._dial(
-                self._agent.credential
-            )  # if that fails, the next call tries the next server
+            # If that fails, the next call tries the next server.
+            self._channel = await self._dial(self._agent.credential)
         sent = boottime()
         await self._channel.send(Frame(0, 0, [Keep(session, self._agent.instance, sent, self._is_blocked)]))
         while True:

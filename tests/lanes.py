@@ -43,6 +43,7 @@ LEASES = (
     "store/postgres/test_outages.py",
     "store/postgres/test_reconnect.py",
     "test_proxy.py",
+    "test_watchdog.py",
 )
 
 

@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lead_latency_factor: float = 4.0  # seconds of lead for each second until an agent acknowledges
     lead_load_factor: float = 1.0  # seconds of lead for an agent whose slots are all taken
     lease: float = 15.0
+    block_limit: float = 300.0  # a process whose event loop is blocked for longer ends
     server_name: str = ""  # of a server, in `mainspring servers`; the name of the host
     listen: str = "127.0.0.1:7070"  # where a server accepts agents
     tls_cert: str | None = None  # of a server, with tls_key
@@ -68,7 +69,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _DURATIONS = {
-    *("poll", "lead", "lead_min", "lead_max", "lease", "skew_limit", "stop_patience", "keep_succeeded", "keep_failed"),
+    *(
+        "poll",
+        "lead",
+        "lead_min",
+        "lead_max",
+        "lease",
+        "block_limit",
+        "skew_limit",
+        "stop_patience",
+        "keep_succeeded",
+        "keep_failed",
+    ),
 }
 _LISTS = {"http_allow", "run_as", "allow_commands", "allow_env"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
@@ -78,7 +90,15 @@ _OTHER_VARIABLES = {
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")
-_AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
+_AT_LEAST = {
+    "slots": 1,
+    "threads": 1,
+    "poll": 0.01,
+    "lease": 1.0,
+    "block_limit": 1.0,
+    "keep_succeeded": 86400.0,
+    "keep_failed": 86400.0,
+}
 _AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lead_max": 3600.0, "lease": 3600.0}
 
 

@@ -90,6 +90,20 @@ async def run_every(interval: float, step: Step, wake: asyncio.Event | None = No
                     await wake.wait()
 
 
+async def retried(step: Callable[[], Awaitable[object]], within: float) -> None:
+    """One step. StoreUnavailable is raised only if the step still fails after `within` seconds."""
+    give_up_at = asyncio.get_running_loop().time() + within
+    while True:
+        try:
+            await step()
+            return
+        except StoreUnavailable as error:
+            if asyncio.get_running_loop().time() > give_up_at:
+                raise
+            log.warning("%s: %s; trying again", getattr(step, "__qualname__", repr(step)), error)
+            await asyncio.sleep(random.uniform(0.1, 0.5))
+
+
 async def run_all(loops: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run the loops until cancelled. A bug in one ends them all."""
     async with asyncio.TaskGroup() as group:

@@ -23,6 +23,7 @@ from mainspring.model.messages import (
     Frame,
     Heartbeat,
     Hello,
+    Keep,
     Note,
     Output,
     Pause,
@@ -45,6 +46,7 @@ COMMAND = Definition(Command(("ls", "-l"), env={"A": "b"}), Retry(delays=(1.0, 2
 
 FROM_AGENT: list[AgentMessage] = [
     Hello("agent", 100, {"zone": "a"}),
+    Keep(7, "secret", 5.5),
     Heartbeat(3),
     Started([Start(BIG, BIG, 1_790_000_000.123456)]),
     Finished(

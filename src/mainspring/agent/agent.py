@@ -11,9 +11,11 @@ import asyncio
 import logging
 import random
 import secrets
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,13 +23,15 @@ from mainspring.agent.attempt import Executor
 from mainspring.agent.connection.connection import ServerConnection
 from mainspring.agent.connection.lease import Lease
 from mainspring.agent.connection.outbox import Outbox
+from mainspring.agent.connection.session_keeper import SessionKeeper
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.runner import Runner
 from mainspring.agent.timing.timers import Timers
-from mainspring.errors import AccessDenied
+from mainspring.errors import AccessDenied, MainspringError
 from mainspring.model.messages import AgentMessage, Hello, ServerMessage
 from mainspring.model.tasks.jobs import Run
-from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.watchdog import Blockages, Blocker
+from mainspring.wire.channel import Channel, ChannelBusy, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
@@ -63,6 +67,8 @@ class Agent:
         self._durations = Timers(Clock(offset=0.0))  # plain boot time
         self.outbox = Outbox(self.clock)
         self.lease = Lease()
+        self._lease_lock = threading.Lock()  # the watchdog's thread renews it too
+        self.blockages = Blockages()
         self.failures = Failures()
         self.runner = Runner(
             hello.slots,
@@ -79,6 +85,7 @@ class Agent:
         self._connection: ServerConnection | None = None
         self.closing = False  # do not reconnect
         self._warned = ("", 0.0)  # the last warning, and when
+        self.session_keeper: SessionKeeper | None = None  # of a remote agent
         self.welcomed = asyncio.Event()  # set while a server has welcomed this agent
         self._wait = FIRST_WAIT  # seconds before the next reconnect
 
@@ -101,6 +108,9 @@ class Agent:
         while not self.closing:
             try:
                 await self._serve(await self._connect(self.credential))
+            except ChannelBusy as error:
+                self._warn(f"no server: {error.message}; trying again")
+                await self._keep_session()
             except ChannelClosed as error:
                 self._warn(f"no server: {error.message}; trying again")
             except AccessDenied as error:
@@ -109,7 +119,16 @@ class Agent:
                 log.error("%s; trying again as long as the lease holds", error)
             if not self.closing:
                 await asyncio.sleep(self._wait * random.uniform(0.5, 1.0))
-                self._wait = min(2 * self._wait, LONGEST_WAIT)
+                self._wait = min(2 * self._wait, LONGEST_WAIT, self.lease.length / 6 or LONGEST_WAIT)
+
+    async def _keep_session(self) -> None:
+        """A server whose event loop is blocked takes no hello, and still renews leases."""
+        keeper = self.session_keeper
+        if keeper is not None and self.lease.length:
+            with suppress(MainspringError, OSError, TimeoutError):
+                async with asyncio.timeout(self.lease.length / 6):
+                    await keeper.renew(0.0)
+            await keeper.relieve()
 
     def _warn(self, message: str) -> None:
         """Log a message; the same one again only after a while."""
@@ -137,6 +156,11 @@ class Agent:
         return replace(self._hello, held=[*self.runner.holdings(), *self.outbox.holdings()])
 
     @property
+    def instance(self) -> str:
+        """The secret that proves to servers that a session is this process's own."""
+        return self._hello.instance
+
+    @property
     def session(self) -> int | None:
         return self._hello.session
 
@@ -146,10 +170,13 @@ class Agent:
         self._wait = FIRST_WAIT
         self.outbox.submissions.resend()
 
-    def lease_renewed(self, sent: float, seconds: float) -> None:
-        """The lease holds for `seconds` from `sent`."""
-        self.lease.renew(sent, seconds)
-        self._hold_until(self.lease.kill_at)
+    def lease_renewed(self, sent: float, seconds: float, *, session: int | None = None) -> None:
+        """The lease holds for `seconds` from `sent`. With a `session`: only if that is not lost by now."""
+        with self._lease_lock:
+            if session is not None and (session != self.session or not self.lease.length):
+                return
+            self.lease.renew(sent, seconds)
+            self._hold_until(self.lease.kill_at)
 
     def clock_measured(self, sent: float, received: float, now: float, error: float) -> None:
         """The answer to a message sent at `sent` (boot time) says that the database's time was `now` ± `error`."""
@@ -172,8 +199,9 @@ class Agent:
         """The server requeues the attempts when the lease expires: they must have ended here before that."""
         log.error("the lease could not be renewed: stopping all attempts and opening a new session")
         grace = self.lease.grace(boottime())
-        self._hello.session = None
-        self.lease.forget()
+        with self._lease_lock:
+            self._hello.session = None
+            self.lease.forget()
         self.runner.lose_all(grace)
         if self._connection is not None:
             await self._connection.link.close()
@@ -189,6 +217,26 @@ class Agent:
                 except ChannelClosed:
                     pass
             await asyncio.sleep(0.05)
+
+    # ── for the watchdog's thread ───────────────────────────────────────────────────────────────
+
+    def kept(self, session: int, sent: float, seconds: float) -> None:
+        """A server has renewed the lease of this session while the loop is blocked."""
+        self.lease_renewed(sent, seconds, session=session)
+
+    def why_end(self, ahead: float) -> str | None:
+        """Why this process must end while its loop is blocked; None if it need not.
+
+        The guardian kills the commands of an agent whose lease is over. Only the loop can stop handlers.
+        """
+        if self.lease.has_expired(boottime() + ahead) and self.runner.runs_handlers:
+            return "the lease could not be renewed, so that the tasks of its handlers may be given to other agents"
+        return None
+
+    def find_blocker(self, task: asyncio.Task[Any] | None) -> Blocker | None:
+        """The attempt that runs in this task of the loop, or in one that its handler has started."""
+        attempt = self.runner.in_task(task)
+        return None if attempt is None else Blocker(attempt.job.name, attempt.armed.task)
 
     # ── stopping ────────────────────────────────────────────────────────────────────────────────
 

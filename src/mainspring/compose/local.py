@@ -27,6 +27,7 @@ from mainspring.model.placement.lead import Lead
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Command, Definition, Http, Python, Run
 from mainspring.model.tasks.states import TaskState
+from mainspring.server.agents.lease_keeper import LeaseKeeper
 from mainspring.server.cluster.dead_processes import process_identity
 from mainspring.server.cluster.identity import Identity
 from mainspring.server.planning.scopes import Provider
@@ -38,6 +39,7 @@ from mainspring.store.postgres.migrate import migrate
 from mainspring.store.schedules import synchronise
 from mainspring.store.tasks import jobs, transitions
 from mainspring.version import VERSION
+from mainspring.watchdog import Watchdog
 from mainspring.wire.channel import Channel, memory_pair
 from mainspring.wire.clock import Clock
 
@@ -240,6 +242,23 @@ class Engine:
         self._settings = settings
         self._executors = Executors(settings, database, handlers)
         self.agent = make_agent(settings, labels, self._executors, self._dial, self.server.clock)
+        self.server.server_lease.tally.blockages = self.agent.blockages  # one loop
+        self._watchdog = Watchdog(
+            [
+                LeaseKeeper(
+                    database.for_thread(),
+                    self.server.membership,
+                    self.server.gateway,
+                    settings.lease,
+                    self.agent.kept,
+                )
+            ],
+            lease=lambda: settings.lease,
+            limit=settings.block_limit,
+            blockages=self.agent.blockages,
+            find_blocker=self.agent.find_blocker,
+            why_end=self.agent.why_end,
+        )
         self._group = asyncio.TaskGroup()
         self._sessions: asyncio.Task[None] | None = None
 
@@ -248,6 +267,7 @@ class Engine:
         """Run both until the block ends; then drain, stop and record. A bug in them ends the block."""
         try:
             await self.server.start()
+            self._watchdog.start()
             self._sessions = asyncio.create_task(self._run_agent(), name="mainspring agent")
             while not (self.agent.welcomed.is_set() or self._sessions.done()):
                 await asyncio.sleep(0.002)
@@ -298,6 +318,7 @@ class Engine:
             self._sessions.cancel()  # it has ended by now, unless a handler does not stop
             await asyncio.wait([self._sessions])
         await self._executors.close()
+        await self._watchdog.stop()
         self._identity.close()
 
 

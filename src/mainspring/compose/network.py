@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mainspring.agent.connection.connector import Connector, server_urls
+from mainspring.agent.connection.session_keeper import SessionKeeper
 from mainspring.agent.executors.python import Handler
 from mainspring.compose.local import (
     Executors,
@@ -28,8 +29,11 @@ from mainspring.compose.local import (
 )
 from mainspring.errors import ValidationError
 from mainspring.server.agents.endpoint import Endpoint
+from mainspring.server.agents.keep import BlockedEndpoint
+from mainspring.server.agents.lease_keeper import LeaseKeeper
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
+from mainspring.watchdog import Watchdog
 
 LONGEST_TOKEN_LINE = 1000
 _TOKEN = re.compile(r"[!-~]{1,500}")
@@ -63,6 +67,17 @@ async def serving(
         )
         await endpoint.bind()  # before it joins: a server that cannot listen must not own segments
         await server.start()
+        in_thread = database.for_thread()
+        watchdog = Watchdog(
+            [
+                BlockedEndpoint(endpoint, in_thread, server.clock, settings.lease),
+                LeaseKeeper(in_thread, server.membership, server.gateway, settings.lease),
+            ],
+            lease=lambda: settings.lease,
+            limit=settings.block_limit,
+            blockages=server.server_lease.tally.blockages,
+        )
+        watchdog.start()
         try:
             assert server.loops is not None
             url = await endpoint.open()
@@ -73,6 +88,7 @@ async def serving(
             await server.leave()  # before its agents reconnect elsewhere
             await endpoint.close()
             await server.stop(patience=settings.stop_patience)
+            await watchdog.stop()
 
 
 class RemoteAgent:
@@ -95,12 +111,22 @@ class RemoteAgent:
         self._executors = Executors(settings, self.database, handlers)
         connector = Connector(urls, token, agent_tls(settings))
         self.agent = make_agent(settings, labels, self._executors, connector)
+        self.agent.session_keeper = SessionKeeper(self.agent, connector.beside, blocked=False)
+        self._watchdog = Watchdog(
+            [SessionKeeper(self.agent, connector.beside)],
+            lease=lambda: self.agent.lease.length or settings.lease,  # the servers decide
+            limit=settings.block_limit,
+            blockages=self.agent.blockages,
+            find_blocker=self.agent.find_blocker,
+            why_end=self.agent.why_end,
+        )
         self._without_database = without_database()
         self._running: asyncio.Task[None]
 
     async def __aenter__(self) -> RemoteAgent:
         self._without_database.__enter__()
         self._running = asyncio.create_task(self.agent.run(), name="mainspring agent")
+        self._watchdog.start()
         return self
 
     async def joined(self, asked: asyncio.Event) -> int | None:
@@ -128,6 +154,7 @@ class RemoteAgent:
             await self.agent.close()
         await asyncio.wait([self._running])
         await self._executors.close()
+        await self._watchdog.stop()
         if self.database is not None:
             await self.database.close()
         self._without_database.__exit__(None, None, None)

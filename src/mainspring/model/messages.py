@@ -66,6 +66,20 @@ class Heartbeat(Struct, tag="heartbeat", gc=False):
     skew: float = 0.0  # seconds by which the agent's wall clock is ahead of the database's
     round_trip: float = 0.0
     draining: bool = False  # it takes nothing new
+    blocked: int = 0  # how often its event loop was blocked, since its start
+    blocked_seconds: float = 0.0
+
+
+class Keep(Struct, tag="keep", gc=False):
+    """Renew a session whose agent lives and cannot say hello; answered by `Configure`.
+
+    A connection of its own begins with it, in place of a hello, and carries nothing else.
+    """
+
+    session: int
+    instance: str  # the secret of the agent process, as in its hello
+    sent: float  # boot time of the agent; the answer echoes it
+    blocked: bool = True  # the agent's event loop is; False: it is free, and only a server that is blocked renews it
 
 
 class Start(AttemptId, array_like=True, gc=False):
@@ -153,7 +167,7 @@ class Submit(Struct, tag="submit"):
         return sum(len(text) if text.isascii() else len(text.encode()) for text in self.args)
 
 
-AgentMessage = Hello | Heartbeat | Started | Finished | Progress | Output | Refused | Submit
+AgentMessage = Hello | Keep | Heartbeat | Started | Finished | Progress | Output | Refused | Submit
 
 
 # ── from the server ─────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from mainspring.errors import StoreUnavailable
-from mainspring.loops import run_all, run_every
+from mainspring.loops import retried, run_all, run_every
 from mainspring.model.messages import Ending
 from mainspring.model.placement.lead import Lead
 from mainspring.model.words.skew import DEFAULT_LIMIT
@@ -50,6 +50,7 @@ from mainspring.wire.clock import Clock
 log = logging.getLogger("mainspring")
 
 MOVED_EVERY = 30.0  # seconds after which moved segments are assumed even without a hint
+START_WITHIN = 10.0  # seconds that each step of the start is retried while PostgreSQL fails
 PLAN_EVERY = 1.0  # seconds between steps of the planner and of the overlap loop, where nothing wakes them
 
 
@@ -203,15 +204,17 @@ class Server:
 
     async def start(self) -> None:
         """Join the cluster with a share of the segments, then run the loops until `stop`."""
-        for _ in range(8):
-            await self.clock_loop.step()
-        await self.janitor.prepare()
-        await self.catalogue.refresh()
-        await self.registry.refresh()
-        await self.listener.step()
-        await self.membership.join()
-        await self.leader.step()
-        await self.coordinator.step()  # if this server was elected
+        for step in (
+            *[self.clock_loop.step] * 8,
+            self.janitor.prepare,
+            self.catalogue.refresh,
+            self.registry.refresh,
+            self.listener.step,
+            self.membership.join,
+            self.leader.step,
+            self.coordinator.step,  # if this server was elected
+        ):
+            await retried(step, START_WITHIN)
         self.loops = asyncio.create_task(run_all(self._all_loops()), name="mainspring server")
 
     async def leave(self) -> None:

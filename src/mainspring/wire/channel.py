@@ -34,6 +34,12 @@ class Received(Frame[In], Generic[In], array_like=True):
     size: int = 0
 
 
+class ChannelBusy(ChannelClosed):
+    """The peer takes no connection now: its event loop is blocked, or it has no database."""
+
+    code = "channel_busy"
+
+
 class Channel(Protocol[Out, In]):
     async def send(self, frame: Frame[Out]) -> None: ...
 

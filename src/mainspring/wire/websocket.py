@@ -22,6 +22,7 @@ from mainspring.wire.channel import ChannelClosed, ChannelRefused, In, Out, Rece
 log = logging.getLogger("mainspring")
 
 PATH = "/agent"
+KEEP = "keep"  # the query of a connection that only renews a session
 MAX_FRAME = 16 << 20  # bytes; a larger one is refused with 1009
 MAX_QUEUE = 2  # frames that are read ahead of their receiver; then the socket is not read
 MAX_MESSAGES = 100  # in one frame: an agent sends at most 64 submissions and five kinds of reports

@@ -31,11 +31,14 @@ from mainspring.model.messages import (
     AgentMessage,
     AttemptId,
     Chunk,
+    Configure,
     Dispatch,
     Ending,
     Finished,
+    Frame,
     Heartbeat,
     Hello,
+    Keep,
     Note,
     Output,
     Progress,
@@ -50,7 +53,7 @@ from mainspring.server.agents.endpoint import Endpoint
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import tasks
-from mainspring.wire.channel import ChannelClosed
+from mainspring.wire.channel import ChannelClosed, ChannelRefused
 from mainspring.wire.clock import AHEAD
 from mainspring.wire.link import Link
 from mainspring.wire.websocket import MAX_FRAME, WebSocketChannel
@@ -669,3 +672,44 @@ async def test_an_old_dispatch_that_comes_again_runs_nothing(
         other = await shop.double.enqueue(3)
         assert await other.result(timeout=20) == 6
     assert shop.began == [(task.id, 1)]
+
+
+# ── an agent whose event loop is blocked ────────────────────────────────────────────────────────
+
+
+async def test_a_session_is_kept_only_by_the_process_that_has_it(
+    shop: Shop, database: Database, dsn: str, conn: Connection
+) -> None:
+    async with server(shop, database, dsn) as url, agent(shop, dsn, url, await token(conn)) as remote:
+        session = remote.agent.session
+        assert session is not None
+        headers = {"Authorization": f"Bearer {await token(conn)}"}
+
+        async def keep(*keeps: Keep) -> list[ServerMessage]:
+            async with connect(f"{url}/agent", additional_headers=headers, proxy=None) as socket:
+                channel: WebSocketChannel[AgentMessage, ServerMessage] = WebSocketChannel(socket, ServerMessage)
+                answers: list[ServerMessage] = []
+                for one in keeps:
+                    await channel.send(Frame(0, 0, [one]))
+                    answers += (await channel.receive()).messages
+                return answers
+
+        own = remote.agent.instance
+        first, second = await keep(Keep(session, own, 1.0), Keep(session, own, 2.0))
+        assert isinstance(first, Configure)
+        assert isinstance(second, Configure)
+        assert (first.echo, second.echo) == (1.0, 2.0)
+        can_say_hello = Keep(session, own, 1.0, blocked=False)
+        for wrong in (
+            Keep(session, "", 1.0),
+            Keep(session, "guessed", 1.0),
+            Keep(session + 1, own, 1.0),
+            can_say_hello,
+        ):
+            with pytest.raises(ChannelRefused, match="this session is over"):
+                await keep(wrong)
+        for absurd in (0, -1, 2**63, 2**64 - 1):
+            with pytest.raises(ChannelClosed):
+                await keep(Keep(absurd, own, 1.0))
+        with pytest.raises(ChannelRefused):
+            await keep(Keep(session, own, 1.0), Keep(session, "guessed", 1.0))

@@ -9,7 +9,7 @@ from tests.cluster import OWNER
 
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.states import TaskState
-from mainspring.store.cluster import agents
+from mainspring.store.cluster import agents, tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, rescue, session_tasks
 
@@ -49,6 +49,24 @@ async def test_a_lease_that_is_over_is_never_renewed(conn: Connection) -> None:
     assert await renew(conn, living, over, 10**9) == {living}
     assert await lease_left(conn, over) < 0
     assert await rescue.gone(conn) == [over]
+
+
+async def test_a_watchdog_renews_only_a_living_session_of_its_own_process(conn: Connection) -> None:
+    """Late, repeated, after its end, or with the secret of another process: nothing that is over comes back."""
+
+    async def session(lease: float, token: int | None = None) -> int:
+        return await agents.begin(conn, agents.AgentInfo("agent", 10, {}, None, "mine", token), lease)
+
+    token, _ = await tokens.create(conn, "test")
+    living, over, revoked = await session(5.0), await session(-0.001), await session(5.0, token)
+    await tokens.revoke(conn, token)
+    assert await agents.keep(conn, living, "mine", 60.0)
+    assert 50 < await lease_left(conn, living) <= 60
+    assert not await agents.keep(conn, living, "another's", 60.0)
+    assert not await agents.keep(conn, over, "mine", 60.0)
+    assert not await agents.keep(conn, revoked, "mine", 60.0)
+    await agents.leave(conn, [living])
+    assert not await agents.keep(conn, living, "mine", 60.0)
 
 
 async def test_a_session_that_was_ended_is_gone_at_once_and_for_good(conn: Connection) -> None:

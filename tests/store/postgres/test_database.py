@@ -33,6 +33,10 @@ def postgres_error(sqlstate: str, message: str = "boom") -> BaseException:
         (postgres_error("40001"), StoreUnavailable),
         (postgres_error("25006"), StoreUnavailable),  # a standby
         (postgres_error("25P03"), StoreUnavailable),  # we slept inside a transaction
+        (postgres_error("25P04"), StoreUnavailable),  # a transaction took longer than transaction_timeout
+        (postgres_error("55P03"), StoreUnavailable),  # a lock was not free within lock_timeout
+        (postgres_error("55006"), StoreUnavailable),  # another session has a table open
+        (asyncpg.InvalidCachedStatementError("a migration"), StoreUnavailable),
         (postgres_error("58030"), StoreUnavailable),  # its disk fails
         (ConnectionRefusedError(), StoreUnavailable),
         (TimeoutError(), StoreUnavailable),

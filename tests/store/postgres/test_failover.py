@@ -138,7 +138,7 @@ async def test_an_engine_survives_a_failover_and_nothing_acknowledged_is_lost(
 
 async def _only(database: Database, server: PostgreSQL) -> Connection:
     """A connection to this server alone, with what the process knows."""
-    return await PrimaryConnector(server.dsn, database._connector._timelines).connect({}, None, direct=True)
+    return await PrimaryConnector(server.dsn, database._connector._timelines).connect({}, {}, None, direct=True)
 
 
 async def test_two_primaries_are_distinguished_and_connections_to_the_old_one_are_cut(

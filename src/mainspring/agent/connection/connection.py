@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("mainspring")
 
 WELCOME_WITHIN = 20.0  # seconds
+LATE = 1 / 30  # of a lease that this loop wakes late
 FIRST_BEATS, FIRST_BEAT_EVERY = 8, 0.03  # to measure the clock before the first task is due
 BEAT_EVERY = 5.0  # seconds between heartbeats at most, however long the lease: they measure the clock
 
@@ -194,11 +195,16 @@ class ServerConnection:
                 await self._beat()
                 await asyncio.sleep(FIRST_BEAT_EVERY)
             lease = self._agent.lease.length
-            while (left := self._heard_at + lease / 2 - boottime()) > 0:
+            self._heard_at = boottime()
+            while (left := self._heard_at + lease / 2 - boottime()) > 0:  # half a lease is left to find another server
+                due = boottime() + left
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(left):  # half a lease is left to find another server
+                    async with asyncio.timeout(left):
                         await self._beat()  # blocks while the server does not read
+                        due = boottime() + min(left, lease / 4, BEAT_EVERY)
                         await asyncio.sleep(min(lease / 4, BEAT_EVERY))
+                if boottime() - due > lease * LATE:
+                    self._heard_at = boottime()  # this loop was blocked: what the server sent meanwhile is not read yet
             log.warning("the server is silent; connecting again")
             self.link.abort()
 
@@ -206,7 +212,17 @@ class ServerConnection:
         clock, runner = self._agent.clock, self._agent.runner
         with suppress(OSError):  # no descriptor to read them: the last ones hold
             self._load = psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100
-        beat = Heartbeat(runner.running, boottime(), *self._load, clock.skew, self._round_trip, runner.draining)
+        blockages = self._agent.blockages
+        beat = Heartbeat(
+            runner.running,
+            boottime(),
+            *self._load,
+            clock.skew,
+            self._round_trip,
+            runner.draining,
+            blockages.times,
+            blockages.seconds,
+        )
         await self.link.send_unnumbered([beat])
 
     async def report_draining(self) -> None:

@@ -16,8 +16,8 @@ from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketExcept
 
 from mainspring.errors import AccessDenied, ValidationError
 from mainspring.model.messages import AgentMessage, ServerMessage
-from mainspring.wire.channel import Channel, ChannelClosed
-from mainspring.wire.websocket import MAX_FRAME, PATH, WebSocketChannel
+from mainspring.wire.channel import Channel, ChannelBusy, ChannelClosed
+from mainspring.wire.websocket import KEEP, MAX_FRAME, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
 
@@ -57,7 +57,16 @@ class Connector:
         self._token = token
         self._tls = tls
         self._next = random.randrange(len(urls))  # so that agents spread over the servers
+        self.url = ""  # of the last server that answered
+        self._is_quiet = False
         self._refusals = 0  # in a row
+
+    def beside(self) -> Connector:
+        """Another one, to renew the session. It begins with the last server that answered this one."""
+        urls = sorted(self._urls, key=lambda url: url != self.url)
+        other = Connector([f"{url}?{KEEP}" for url in urls], self._token, self._tls)
+        other._next, other._is_quiet = 0, True
+        return other
 
     async def __call__(self, credential: str | None) -> Channel[AgentMessage, ServerMessage]:
         """A connection to the next server. Raises AccessDenied once every server in a row has refused."""
@@ -81,6 +90,9 @@ class Connector:
             if status in (401, 403):
                 advice = "make one with `mainspring token create NAME` on the server's side"
                 raise self._refused(f"{url} refuses the token; {advice}") from None
+            if status == 503:
+                self.url = url
+                raise ChannelBusy(f"{url} takes no connection now") from None
             raise ChannelClosed(f"{url} answers with HTTP status {status}") from None
         except ssl.SSLCertVerificationError as error:
             advice = "is it signed by the authority that --tls-ca names?"
@@ -96,7 +108,9 @@ class Connector:
         except (OSError, TimeoutError, WebSocketException) as error:  # also a reset before the first byte
             raise ChannelClosed(f"{url} cannot be reached ({str(error) or type(error).__name__})") from None
         self._refusals = 0
-        log.info("connected to %s", url)
+        self.url = url
+        if not self._is_quiet:
+            log.info("connected to %s", url)
         return WebSocketChannel(socket, ServerMessage)
 
     def _refused(self, message: str) -> AccessDenied | ChannelClosed:

@@ -25,6 +25,11 @@ class Lease:
         self.length = self._until = 0.0
 
     @property
+    def renewed_at(self) -> float:
+        """When the last renewal was asked for, or earlier."""
+        return self._until - self.length
+
+    @property
     def kill_at(self) -> float:
         """When the last process must have ended."""
         return self._until - self.length * KILL_MARGIN

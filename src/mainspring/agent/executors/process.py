@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,6 +86,8 @@ class GuardianProcess:
         self._last_number = 0
         self._starts = asyncio.Semaphore(STARTS)
         self._lines: deque[tuple[bytearray, list[int]]] = deque()  # with the descriptors that go along
+        self._writing = threading.Lock()  # the watchdog's thread sends `until` while the loop is blocked
+        self._thread = threading.get_ident()
         self._buffer = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
@@ -107,8 +110,15 @@ class GuardianProcess:
             self.hold_until(until)
 
     def hold_until(self, at: float) -> None:
-        """The guardian kills every command at this boot time, unless a later one follows."""
-        self.send(["until", at])
+        """The guardian kills every command at this boot time, unless a later one follows. From any thread."""
+        if threading.get_ident() == self._thread:
+            self.send(["until", at])
+            return
+        self._lines.append((_line(["until", at]), []))
+        with suppress(OSError):  # the loop learns of it when it is back
+            self._write()
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._flush)
 
     async def spawn(self, program: Program, capture: Capture) -> Child:
         """Start a command in a new session. A caller cancelled in here has started nothing.
@@ -133,11 +143,12 @@ class GuardianProcess:
         await asyncio.to_thread(self._process.wait)
 
     def send(self, message: list[object], *descriptors: int) -> None:
-        self._lines.append((bytearray(json.dumps(message).encode() + b"\n"), list(descriptors)))
+        self._lines.append((_line(message), list(descriptors)))
         self._flush()
 
-    def _flush(self) -> None:
-        try:
+    def _write(self) -> None:
+        """Write the lines in their order. Raises OSError: BlockingIOError if the guardian does not read."""
+        with self._writing:
             while self.alive and self._lines:
                 line, descriptors = self._lines[0]
                 sent = socket.send_fds(self._channel, [line], descriptors)
@@ -145,6 +156,10 @@ class GuardianProcess:
                 del line[:sent]
                 if not line:
                     self._lines.popleft()
+
+    def _flush(self) -> None:
+        try:
+            self._write()
         except BlockingIOError:
             self._loop.add_writer(self._channel, self._flush)
         except OSError:
@@ -203,6 +218,10 @@ class GuardianProcess:
                 self._starts.release()
             child.exit.set_exception(GuardianLost(LOST))
         self._children.clear()
+
+
+def _line(message: list[object]) -> bytearray:
+    return bytearray(json.dumps(message).encode() + b"\n")
 
 
 def _close(descriptors: list[int]) -> None:

@@ -10,17 +10,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from mainspring.agent.attempt import Attempt, AttemptFailed, Executor, Exhausted, StopReason
 from mainspring.agent.connection.outbox import Outbox
-from mainspring.agent.context import Control, TaskCancelled
+from mainspring.agent.context import Control, TaskCancelled, running
 from mainspring.agent.run import endings
 from mainspring.agent.run.failures import Failures
 from mainspring.agent.run.health import watched
 from mainspring.agent.run.workers import Workers
 from mainspring.agent.timing.timers import LATEST, Timers
 from mainspring.model.messages import Armed, AttemptId, Holding
-from mainspring.model.tasks.jobs import Job, Run
+from mainspring.model.tasks.jobs import Job, Python, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.wire.clock import Clock
 
@@ -287,6 +288,23 @@ class Runner:
     @property
     def running(self) -> int:
         return self._workers.busy
+
+    # ── for the watchdog's thread ───────────────────────────────────────────────────────────────
+
+    @property
+    def runs_handlers(self) -> bool:
+        """Whether a Python handler has started and not ended."""
+        held = list(self._held.values())  # in one step: the loop runs in another thread
+        return any(a.started_at and type(a.job.definition.run) is Python for a in held)
+
+    def in_task(self, task: asyncio.Task[Any] | None) -> Attempt | None:
+        """The attempt that runs in a task of the loop, or in one that its handler has started."""
+        if task is None:
+            return None
+        found = next((attempt for attempt in list(self._held.values()) if attempt.handle is task), None)
+        if found is None and hasattr(task, "get_context"):  # Python 3.12
+            found = task.get_context().get(running)
+        return found
 
     @property
     def crowded(self) -> bool:

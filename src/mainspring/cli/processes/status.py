@@ -55,6 +55,7 @@ async def stats(client: Client) -> None:
             "live": ", ".join(f"{count} {state}" for state, count in found["live"].items()) or "none",
             "last hour": ", ".join(f"{count} {state}" for state, count in found["last_hour"].items()) or "none",
             "lateness": ", ".join(f"{name} {value:g} ms" for name, value in (lateness or {}).items()) or "none",
+            "blocked": _blocked(found["blocked"]),
             "servers": ", ".join(f"{count} {status}" for status, count in found["servers"].items()) or "none",
             "leader": "none" if (leader := found["leader"]) is None else _leader(leader),
         }
@@ -69,6 +70,11 @@ async def stats(client: Client) -> None:
     _show_maintenance(found)
     for waiting in found["waiting"]:
         note(f"{counted(waiting['tasks'], 'task')} of {', '.join(waiting['jobs'])} cannot start: {waiting['reason']}")
+
+
+def _blocked(loops: dict[str, Any]) -> str:
+    """Event loops that blocking code stopped for more than a second."""
+    return f"{counted(loops['times'], 'time')}, {loops['seconds']:g} s" if loops["times"] else "never"
 
 
 def _leader(leader: Leader) -> str:

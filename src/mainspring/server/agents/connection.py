@@ -21,6 +21,7 @@ from mainspring.model.messages import (
     Finished,
     Heartbeat,
     Hello,
+    Keep,
     ServerMessage,
     Submit,
     Welcome,
@@ -30,6 +31,7 @@ from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
+from mainspring.server.agents.keep import keep_session
 from mainspring.server.agents.refusals import Refusals
 from mainspring.server.agents.report_filter import ReportFilter
 from mainspring.server.agents.session import AgentSession
@@ -60,6 +62,7 @@ class AgentConnections:
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
         self._dedicated = database.dedicated("handshakes")
+        self._lease_dedicated = database.for_leases()
         self._server_lease = server_lease
         self._gateway = gateway
         self._recorder = recorder
@@ -85,7 +88,9 @@ class AgentConnections:
             async with asyncio.timeout(HELLO_WITHIN):
                 sequence, messages = await link.receive()
             hello = messages[0] if messages else None
-            if not isinstance(hello, Hello):
+            if isinstance(hello, Keep):
+                await self._keep(hello, link, channel)
+            elif not isinstance(hello, Hello):
                 await self._refuse(channel, "an agent must say hello first")
             elif hello.protocol != PROTOCOL:
                 await self._refuse(channel, f"protocol {hello.protocol} is not spoken here, but {PROTOCOL}")
@@ -143,6 +148,23 @@ class AgentConnections:
         self._gateway.on_joined.send()
         return session
 
+    async def _keep(
+        self, keep: Keep, link: Link[ServerMessage, AgentMessage], channel: Channel[ServerMessage, AgentMessage]
+    ) -> None:
+        """Renew the lease of an agent whose event loop is blocked, once for each `Keep`, until its watchdog leaves.
+
+        The session may be connected to this server, to another one, or to none: the agent cannot reconnect now.
+        """
+
+        def kept(id: int, instance: str, asked_at: float) -> None:
+            session = self._gateway.sessions.get(id)
+            if session is not None and session.instance == instance:
+                session.renewed_at = max(session.renewed_at, asked_at)
+
+        if keep.blocked:  # else the agent can say hello
+            await keep_session(keep, link, self._lease_dedicated, self._lease, self._clock, kept)
+        await channel.refuse("this session is over")
+
     async def _left(self, session: AgentSession) -> None:
         """The connection has closed. A session that holds nothing ends; any other may reconnect within its lease."""
         self.submissions.left(session)
@@ -167,7 +189,7 @@ class AgentConnections:
                         await self._answer(session, message)
                     case Submit():
                         self.submissions.take(session, message)
-                    case Hello():
+                    case Hello() | Keep():
                         log.warning("agent %s said hello twice; ignored", session.name)
                     case _:
                         own, earlier = await self._filter.admit(session, message)

@@ -13,7 +13,8 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -21,10 +22,11 @@ from websockets.http11 import Request, Response
 
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.model.messages import ITEMS, AgentMessage, ServerMessage
-from mainspring.server.agents.connection import AgentConnections
+from mainspring.server.agents.refusals import Refusals
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Database
-from mainspring.wire.websocket import MAX_FRAME, MAX_QUEUE, PATH, WebSocketChannel
+from mainspring.wire.channel import Channel
+from mainspring.wire.websocket import KEEP, MAX_FRAME, MAX_QUEUE, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
 
@@ -35,18 +37,29 @@ FRAME_ITEMS = 8 * ITEMS  # a frame has at most one message of each of five kinds
 WRITE_LIMIT = 16 << 20  # bytes buffered for an agent that does not read, before its sender waits
 
 
+class Connections(Protocol):
+    @property
+    def refusals(self) -> Refusals: ...
+
+    async def serve(
+        self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
+    ) -> None:
+        """Serve one connection until it closes."""
+
+
 class Endpoint:
-    """`why_not_ready` returns why the server may not act, or None if it may."""
+    """`why_not_ready` returns why the server may not act, or None if it may. `keeps_only`: it takes no hello."""
 
     def __init__(
         self,
         database: Database,
-        connections: AgentConnections,
+        connections: Connections,
         *,
         host: str,
         port: int,
         tls: ssl.SSLContext | None = None,
         why_not_ready: Callable[[], str | None] = lambda: None,
+        keeps_only: bool = False,
     ) -> None:
         self._dedicated = database.dedicated("handshakes")
         self._connections = connections
@@ -54,51 +67,77 @@ class Endpoint:
         self._port = port
         self._tls = tls
         self._why_not_ready = why_not_ready
+        self._keeps_only = keeps_only
         # Tokens of admitted connections until `_talk`. Weak: if the WebSocket handshake fails, `_talk` is never called.
         self._admitted = WeakKeyDictionary[ServerConnection, int]()
-        self._server: Server | None = None
+        self._servers: list[Server] = []
 
-    async def bind(self) -> None:
-        """Bind the address; accept no connection yet."""
+    def beside(self, database: Database, connections: Connections, why_not_ready: str) -> Endpoint:
+        """Another one with the same address, for another event loop, which takes no hello."""
+        return Endpoint(
+            database,
+            connections,
+            host=self._host,
+            port=self._port,
+            tls=self._tls,
+            why_not_ready=lambda: why_not_ready,
+            keeps_only=True,
+        )
+
+    async def bind(self, sockets: Sequence[socket.socket] = ()) -> None:
+        """Bind the address, or take sockets that listen on it; accept no connection yet."""
         try:
-            self._server = await serve(
-                self._talk,
-                self._host,
-                self._port,
-                ssl=self._tls,
-                start_serving=False,
-                process_request=self._admit,
-                origins=[None],  # refuses browsers, which send an Origin header
-                compression=None,
-                max_size=MAX_FRAME,
-                max_queue=MAX_QUEUE,
-                write_limit=WRITE_LIMIT,
-                ping_interval=None,  # the protocol has its own heartbeats
-                open_timeout=10,
-                close_timeout=2,
-                server_header=None,
-            )
+            for each in sockets:
+                self._servers.append(await self._listen(sock=each))
+            if not sockets:
+                self._servers.append(await self._listen(host=self._host, port=self._port))
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise ValidationError(
                 f"listen: {self._host}:{self._port}: {reason}; name another address with --listen", field="listen"
             ) from None
 
+    async def _listen(self, **place: Any) -> Server:
+        return await serve(
+            self._talk,
+            **place,
+            ssl=self._tls,
+            start_serving=False,
+            process_request=self._admit,
+            origins=[None],  # refuses browsers, which send an Origin header
+            compression=None,
+            max_size=MAX_FRAME,
+            max_queue=MAX_QUEUE,
+            write_limit=WRITE_LIMIT,
+            ping_interval=None,  # the protocol has its own heartbeats
+            open_timeout=10,
+            close_timeout=2,
+            server_header=None,
+        )
+
+    @property
+    def listening(self) -> list[int]:
+        """The descriptors of its sockets."""
+        return [each.fileno() for server in self._servers for each in server.sockets]
+
     async def open(self) -> str:
         """Accept connections; returns the URL for agents."""
-        assert self._server is not None, "bind comes first"
-        await self._server.start_serving()
-        port = next(iter(self._server.sockets)).getsockname()[1]
+        assert self._servers, "bind comes first"
+        for server in self._servers:
+            await server.start_serving()
+        port = next(iter(self._servers[0].sockets)).getsockname()[1]
         host = socket.gethostname() if self._host in ("0.0.0.0", "::", "") else self._host
         return f"{'ws' if self._tls is None else 'wss'}://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
         """None admits the connection; a response refuses it."""
-        path = request.path.partition("?")[0]
+        path, _, query = request.path.partition("?")
         if path in (HEALTH, READINESS):
             return self._health(connection, path)
         if path != PATH:
             return connection.respond(http.HTTPStatus.NOT_FOUND, f"agents connect to {PATH}\n")
+        if self._keeps_only and query != KEEP:
+            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, f"{self._why_not_ready()}\n")
         given = request.headers.get_all("Authorization")
         scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         try:
@@ -138,6 +177,6 @@ class Endpoint:
 
     async def close(self) -> None:
         """Accept no connection and close all: agents reconnect to another server."""
-        if self._server is not None:
-            self._server.close(code=GOING_AWAY, reason="the server stops")
-            await self._server.wait_closed()
+        for server in self._servers:
+            server.close(code=GOING_AWAY, reason="the server stops")
+            await server.wait_closed()

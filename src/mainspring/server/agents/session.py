@@ -40,6 +40,7 @@ Number = TypeVar("Number", int, float)
 ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
 FRAME = 1 << 20  # bytes of arguments in one message
 FAR = 1e9  # seconds: more than any clock is wrong
+MANY = 2**31 - 1  # of what is counted
 HORIZON = 0.1  # seconds of due work that may queue at an agent, at the rate at which it finishes tasks
 
 
@@ -125,6 +126,8 @@ class AgentSession:
             memory=_within(0.0, beat.memory, 1.0),
             skew=_within(-FAR, beat.skew, FAR),
             round_trip=_within(0.0, beat.round_trip, FAR),
+            blocked=_within(0, beat.blocked, MANY),
+            blocked_seconds=_within(0.0, beat.blocked_seconds, FAR),
         )
         self.draining |= beat.draining
 
@@ -186,15 +189,18 @@ class AgentSession:
             ack_time=link.ack_time,
             reliability=link.reliability,
             lead=lead.of(link.ack_time, self.load),
+            blocked=beat.blocked,
+            blocked_seconds=beat.blocked_seconds,
         )
 
     def is_responsive(self, lease: float) -> bool:
-        """Whether messages pass both ways. If not, its lease is left to expire."""
+        """Whether messages pass both ways. If not, only its watchdog (`Keep`) renews its lease."""
         return boottime() - self.heard_at < lease / 2 and self.link.stalled_for < lease / 2
 
     def is_trusted(self, lease: float) -> bool:
         """Whether it can be reached and its lease is not about to expire: then it may get new tasks."""
-        return boottime() - self.renewed_at < lease * 5 / 6 and self.link.stalled_for < lease / 5
+        now = boottime()  # a watchdog renews the lease of an agent that is blocked, and hears nothing
+        return max(now - self.renewed_at, now - self.heard_at) < lease * 5 / 6 and self.link.stalled_for < lease / 5
 
     def window_for(self, needs: Mapping[str, float]) -> int:
         """How many due tasks with these needs it may hold."""

@@ -33,8 +33,8 @@ LOG_EVERY = 60.0  # seconds between two entries of a chore that had nothing to d
 LONG = 900.0  # seconds that a transaction may be open before it is reported
 MANY_DEAD = 200_000  # rows: twice the count at which autovacuum cleans the task table
 
-# A statement that takes too long fails its chore only; any other loss of the connection stops the round.
-_TOO_LONG = (TimeoutError, asyncpg.QueryCanceledError)
+# A statement or a lock that takes too long fails its chore only; any other loss of the connection stops the round.
+_TOO_LONG = (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)
 
 
 class Chore(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from mainspring.watchdog import Blockages
 from mainspring.wire.clock import boottime
 
 
@@ -22,6 +23,7 @@ class Tally:
     recorded: int = 0  # endings written
     scanned_at: float | None = None  # the last step of its planner, in boot time
     scan_seconds: float = 0.0
+    blockages: Blockages = field(default_factory=Blockages)  # of its event loop
 
     def scan(self, schedules: int, began: float, ended: float) -> None:
         """A step of its planner has read so many schedules."""

@@ -64,6 +64,17 @@ class Membership:
         """The lease was renewed after `asked_at`, so counting from there never overestimates it."""
         self._server_lease.trusted_until = asked_at + self._lease * (1 - MARGIN)
 
+    @property
+    def renewed_at(self) -> float:
+        """Just before the last renewal of the lease, in boot time."""
+        return self._server_lease.trusted_until - self._lease * (1 - MARGIN)
+
+    async def keep(self, conn: Connection) -> None:
+        """Renew the lease, in the watchdog's thread. If it was lost, `beat` joins again once the loop is back."""
+        asked_at = boottime()
+        if await servers.beat(conn, self._server.id, self._incarnation, self._lease, self._pulse()):
+            self._trust(asked_at)
+
     async def beat(self) -> int:
         """Renew the lease. A server that was marked dead joins again and is assigned new segments."""
         asked_at = boottime()
@@ -99,6 +110,8 @@ class Membership:
             tally.recorded,
             scan_age,
             tally.scan_seconds,
+            tally.blockages.times,
+            tally.blockages.seconds,
         )
 
     async def drain(self) -> None:

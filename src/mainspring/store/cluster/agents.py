@@ -54,22 +54,28 @@ async def begin(conn: Connection, agent: AgentInfo, lease: float) -> int:
     return int(await conn.fetchval(_NEW, *agent.values(lease)))
 
 
+# Of a session `a`: whether its lease may be renewed.
+_MAY_RENEW = """
+    a.ended_at is null and a.lease_until > mainspring.now()
+    and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
+                     where k.id = a.token_id
+                       and (k.revoked_at is not null or p.revoked_at is not null
+                            or k.expires_at <= mainspring.now()))
+"""
+
 # One index probe per session, whatever the statistics say.
-_RENEW = """
+_RENEW = f"""
     with given as (
         select * from unnest($1::bigint[], $3::float8[], $4::integer[], $5::real[], $6::real[], $7::real[], $8::real[],
-                             $9::real[], $10::real[], $11::real[])
-                   as given(session, silent, running, cpu, memory, skew, round_trip, ack_time, reliability, lead)
+                             $9::real[], $10::real[], $11::real[], $12::integer[], $13::real[])
+                   as given(session, silent, running, cpu, memory, skew, round_trip, ack_time, reliability, lead,
+                            blocked, blocked_seconds)
     ), living as materialized (
         select given.*, found.place
           from given
          cross join lateral (
              select a.ctid as place from mainspring.agent a
-              where a.session = given.session and a.ended_at is null and a.lease_until > mainspring.now()
-                and not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
-                                 where k.id = a.token_id
-                                   and (k.revoked_at is not null or p.revoked_at is not null
-                                        or k.expires_at <= mainspring.now()))
+              where a.session = given.session and {_MAY_RENEW}
               limit 1
                 for update of a
          ) found
@@ -78,7 +84,8 @@ _RENEW = """
        set lease_until = mainspring.now() + make_interval(secs => $2),
            heard_at = mainspring.now() - make_interval(secs => living.silent), running = living.running,
            cpu = living.cpu, memory = living.memory, skew = living.skew, round_trip = living.round_trip,
-           ack_time = living.ack_time, reliability = living.reliability, lead = living.lead
+           ack_time = living.ack_time, reliability = living.reliability, lead = living.lead,
+           blocked = living.blocked, blocked_seconds = living.blocked_seconds
       from living
      where a.ctid = living.place                    -- a locked row keeps its place
     returning a.session
@@ -98,6 +105,8 @@ class Vital(NamedTuple):
     ack_time: float = 0.0
     reliability: float = 1.0
     lead: float = 0.0
+    blocked: int = 0
+    blocked_seconds: float = 0.0
 
 
 async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[int]:
@@ -105,6 +114,19 @@ async def renew(conn: Connection, vitals: Sequence[Vital], lease: float) -> set[
     revoked, is not renewed."""
     sessions, *figures = (list(column) for column in zip(*vitals, strict=True))
     return {row["session"] for row in await conn.fetch(_RENEW, sessions, lease, *figures)}
+
+
+_KEEP = f"""
+    update mainspring.agent a
+       set lease_until = mainspring.now() + make_interval(secs => $3), heard_at = mainspring.now()
+     where a.session = $1 and a.instance = $2 and {_MAY_RENEW}
+    returning a.session
+"""
+
+
+async def keep(conn: Connection, session: int, instance: str, lease: float) -> bool:
+    """Renew the lease of a process whose event loop is blocked. False: the session is over, or another process's."""
+    return await conn.fetchval(_KEEP, session, instance, lease) is not None
 
 
 # A session may have ended before a renewal wrote anything. Of a name with many of those, only some are read.

@@ -34,7 +34,8 @@ _JOIN = """
        set incarnation = s.incarnation + 1, name = excluded.name, version = excluded.version, status = 'active',
            host = excluded.host, url = excluded.url, app = excluded.app, process = excluded.process,
            started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at, lease_until = excluded.lease_until,
-           ended_at = null, scanned = 0, planned = 0, dispatched = 0, recorded = 0, scanned_at = null
+           ended_at = null, scanned = 0, planned = 0, dispatched = 0, recorded = 0, scanned_at = null,
+           blocked = 0, blocked_seconds = 0
     returning s.incarnation
 """
 
@@ -66,6 +67,8 @@ class Pulse(NamedTuple):
     recorded: int
     scan_age: float | None  # seconds since its planner's last scan
     scan_seconds: float
+    blocked: int = 0  # how often its event loop was blocked
+    blocked_seconds: float = 0.0
 
 
 # Not fenced by the lease: until the leader declares a server dead, nothing has been done about it. After a long outage
@@ -74,7 +77,8 @@ _BEAT = """
     update mainspring.server
        set heartbeat_at = mainspring.now(), lease_until = mainspring.now() + make_interval(secs => $3), agents = $4,
            scanned = $5, planned = $6, dispatched = $7, recorded = $8,
-           scanned_at = mainspring.now() - make_interval(secs => $9), scan_seconds = $10
+           scanned_at = mainspring.now() - make_interval(secs => $9), scan_seconds = $10,
+           blocked = $11, blocked_seconds = $12
      where id = $1 and incarnation = $2 and status in ('active', 'draining')
     returning id
 """

@@ -11,9 +11,26 @@ from mainspring.store.limits.waits import waiting_pools
 from mainspring.store.maintenance import chore_log, vacuum
 from mainspring.store.postgres.database import Connection
 
+# Since the start of each process that was here within the hour. An agent that reconnects has another session with the
+# same count; an agent inside a server's process shares its loop.
+_BLOCKED = """
+    with agents as (
+        select max(blocked) as times, max(blocked_seconds) as seconds, max(process) as process from mainspring.agent
+         where lease_until > mainspring.now() - interval '1 hour' group by coalesce(instance, session::text)
+    ), loops as (
+        select times, seconds from agents
+         union all
+        select blocked, blocked_seconds from mainspring.server
+         where lease_until > mainspring.now() - interval '1 hour'
+           and not exists (select from agents where agents.process = server.process)
+    )
+    select coalesce(sum(times), 0)::integer as times, coalesce(round(sum(seconds)::numeric, 1), 0)::float8 as seconds
+      from loops
+"""
+
 
 async def stats(conn: Connection) -> dict[str, Any]:
-    """All of it; finished tasks and their lateness are those of the last hour."""
+    """All of it; finished tasks, their lateness and blocked event loops are those of the last hour."""
     live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
     done = await conn.fetch("""
         select state, count(*) as tasks from mainspring.task_history
@@ -31,6 +48,7 @@ async def stats(conn: Connection) -> dict[str, Any]:
         "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
         "last_hour": {TaskState(row["state"]).label: row["tasks"] for row in done},
         "lateness_ms": lateness and dict(zip(("p50", "p99", "max"), (round(ms, 3) for ms in lateness), strict=True)),
+        "blocked": dict(await conn.fetchrow(_BLOCKED)),
         "servers": cluster.servers,
         "leader": cluster.leader,
         "agents": [{"name": a.name, "session": a.session, "slots": a.slots, "holds": a.holds} for a in agents],

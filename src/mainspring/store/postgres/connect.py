@@ -72,6 +72,7 @@ _WITHOUT_TIMELINE = _IDENTITY.format(timeline="null as system, null as timeline"
 
 class _Arguments(NamedTuple):
     settings: dict[str, str]
+    session: dict[str, str]
     command_timeout: float | None
     direct: bool
     pinned: bool
@@ -90,13 +91,26 @@ class PrimaryConnector:
         self.behind_pooler = False
         self.is_producer = False
 
+    def for_thread(self) -> PrimaryConnector:
+        """For another event loop, with the same knowledge of timelines."""
+        return PrimaryConnector(self._dsn, self._timelines)
+
     async def connect(
-        self, settings: dict[str, str], command_timeout: float | None, *, direct: bool, pinned: bool = True
+        self,
+        settings: dict[str, str],
+        session: dict[str, str],
+        command_timeout: float | None,
+        *,
+        direct: bool,
+        pinned: bool = True,
     ) -> Connection:
-        """StoreUnavailable names the fault of each host; ValidationError if a pooler answers and `direct` is asked."""
+        """StoreUnavailable names the fault of each host; ValidationError if a pooler answers and `direct` is asked.
+
+        `settings` are startup parameters. `session` is set once it is known that no pooler stands in between.
+        """
         check(self._dsn)
         check_files(self._dsn)
-        arguments = _Arguments(settings, command_timeout, direct, pinned)
+        arguments = _Arguments(settings, session, command_timeout, direct, pinned)
         if len(self._hosts) < 2:
             return await self._try(self._hosts[0] if self._hosts else None, arguments)
         attempts: dict[asyncio.Task[Connection], Host] = {}
@@ -162,6 +176,8 @@ class PrimaryConnector:
         try:
             _enable_keepalive(conn)
             await self._inspect(conn, where, arguments)
+            if arguments.session and not self.behind_pooler:
+                await _set(conn, arguments.session)
         except BaseException:
             conn.terminate()
             raise
@@ -190,6 +206,16 @@ class PrimaryConnector:
             )
         if found["timeline"] and found["system"]:
             self._timelines.admit(conn, where, found["system"], int(found["timeline"], 16))
+
+
+async def _set(conn: Connection, session: dict[str, str]) -> None:
+    """In one round trip. It overrides what was set for the role and the database."""
+    known = {
+        name: value
+        for name, value in session.items()
+        if name != "transaction_timeout" or conn.get_server_version().major >= 17
+    }
+    await conn.execute("; ".join(f"set {name} = '{value}'" for name, value in known.items()))
 
 
 async def _fetch(conn: Connection, query: str, *args: Any) -> Any:

@@ -117,8 +117,8 @@ def _refused(error: asyncpg.PostgresError, where: str, direct: bool) -> Mainspri
             )
         case "57P03":
             return StoreUnavailable(f"PostgreSQL at {where} is not ready ({said}); try again in a moment")
-        case _:
-            return translate(error)
+        case _:  # such as 55000: the database takes no connections now
+            return translate(error) or StoreUnavailable(f"PostgreSQL at {where} refuses the connection ({said})")
 
 
 def _untrusted(error: ssl.SSLError, where: str) -> MainspringError:

@@ -15,7 +15,7 @@ from types import TracebackType
 
 import asyncpg
 
-from mainspring.errors import EmbeddedUnavailable, StoreUnavailable
+from mainspring.errors import AccessDenied, EmbeddedUnavailable, StoreUnavailable
 from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.errors import (
@@ -44,10 +44,12 @@ _ENGINE = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_bitmapscan": "off",
+    "enable_indexscan": "on",  # a role may have turned these off
+    "enable_indexonlyscan": "on",
+    "enable_nestloop": "on",
+    "plan_cache_mode": "auto",
     "jit": "off",
     "enable_partition_pruning": "off",  # see store/tasks/partitions.py
-    # A statement that was given up must not commit much later: this bounds how long its outcome stays unknown.
-    "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
     # If this machine dies, PostgreSQL releases its locks within 10 s. Unix sockets ignore these.
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "1",
@@ -58,6 +60,20 @@ _ENGINE = {
 # For statements that join their own input: they always hash, because PostgreSQL cannot know how large the input is.
 # Index probes in them are written so that only a nested loop is possible (see store/schedules/plans.py).
 _HASHING = _ENGINE | {"enable_hashjoin": "on", "enable_nestloop": "off"}
+
+# What our statements depend on, whatever the role or the database has set. For engine and pool; not for handlers, whose
+# transactions are the user's, nor behind a pooler, whose backends serve others too: there errors.py covers it.
+_SESSION = {
+    "lock_timeout": "0",  # each statement has its statement_timeout
+    # A statement that was given up must not commit much later: this bounds how long its outcome stays unknown.
+    "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
+    "transaction_timeout": "0",
+    # A process that stands still inside a transaction must not keep its locks. It repeats the transaction.
+    "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
+    "idle_session_timeout": "0",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+}
 
 
 class Database:
@@ -87,12 +103,22 @@ class Database:
         self._breaker = CircuitBreaker()
         self._connector = PrimaryConnector(dsn, Timelines(timeline_file))
         self._pinned = True
+        self._session = _SESSION
+        self._was_admitted = False  # PostgreSQL has accepted a connection
 
     def for_handlers(self) -> Database:
         """The same database with a second pool, for handlers, which may hold a connection as long as they like."""
         other = Database(self.dsn, application="mainspring handlers", command_timeout=None, revive=self._revive)
         other._breaker, other._connector = self._breaker, self._connector  # one knowledge of what is up
         other._pinned = False  # their statements find the tables of the application by the search path of their role
+        other._session = {}
+        return other
+
+    def for_thread(self) -> Database:
+        """The same database for the event loop of another thread. It does not restart an embedded server."""
+        other = Database(self.dsn, application=f"{self._application} watchdog", command_timeout=self._command_timeout)
+        other._connector = self._connector.for_thread()
+        other._was_admitted = True
         return other
 
     async def connect(self, *, hash_joins: bool = False, timeout: float | None = None) -> Connection:
@@ -109,7 +135,7 @@ class Database:
 
     async def _connect_or_revive(self, settings: dict[str, str], timeout: float | None, *, direct: bool) -> Connection:
         try:
-            return await self._connector.connect(settings, timeout, direct=direct, pinned=self._pinned)
+            return await self._open(settings, timeout, direct=direct)
         except StoreUnavailable:
             if self._revive is None:
                 raise
@@ -118,7 +144,18 @@ class Database:
                 await asyncio.to_thread(self._revive)
             except EmbeddedUnavailable as error:
                 raise StoreUnavailable(error.message) from error
-        return await self._connector.connect(settings, timeout, direct=direct, pinned=self._pinned)
+        return await self._open(settings, timeout, direct=direct)
+
+    async def _open(self, settings: dict[str, str], timeout: float | None, *, direct: bool) -> Connection:
+        try:
+            conn = await self._connector.connect(settings, self._session, timeout, direct=direct, pinned=self._pinned)
+        except AccessDenied as error:
+            if not self._was_admitted:
+                raise
+            # It was accepted before. While passwords or pg_hba.conf change, a running server waits.
+            raise StoreUnavailable(error.message) from error
+        self._was_admitted = True
+        return conn
 
     @property
     def behind_pooler(self) -> bool:

@@ -3,6 +3,8 @@
     UNAVAILABLE   PostgreSQL does not answer, or not now: StoreUnavailable, and the caller tries again
     SAME_SESSION  of those, the ones after which the connection is as good as before
 
+The only list of transient errors: a loop (loops.py) retries on StoreUnavailable and ends on any other error.
+
 Next: store/postgres/database.py
 """
 
@@ -17,7 +19,10 @@ from mainspring.errors import AccessDenied, JobNotFound, MainspringError, StoreU
 
 SAME_SESSION = (
     asyncpg.exceptions.InsufficientResourcesError,  # disk or memory is full: it recovers without a new connection
-    asyncpg.exceptions.TransactionRollbackError,  # a deadlock was broken: repeat
+    asyncpg.exceptions.TransactionRollbackError,  # a deadlock was broken, or a serialization failed: repeat
+    asyncpg.exceptions.LockNotAvailableError,  # a lock was not free within lock_timeout
+    asyncpg.exceptions.ObjectInUseError,  # another session has the object open
+    asyncpg.exceptions.InvalidCachedStatementError,  # a migration changed a table; the driver prepares it anew
 )
 
 UNAVAILABLE = (
@@ -30,6 +35,7 @@ UNAVAILABLE = (
     asyncpg.exceptions.OperatorInterventionError,
     asyncpg.exceptions.PostgresSystemError,  # the operating system refuses PostgreSQL something, such as a write
     asyncpg.exceptions.IdleInTransactionSessionTimeoutError,  # this process was stopped inside a transaction
+    asyncpg.exceptions.TransactionTimeoutError,  # PostgreSQL 17 ended a transaction that took too long, and its session
     asyncpg.exceptions.ReadOnlySQLTransactionError,  # the primary became a standby: reconnecting finds the new one
 )
 
@@ -50,6 +56,8 @@ def translate(error: BaseException) -> MainspringError | None:
             return StoreUnavailable(f"PostgreSQL's disk is full ({first_line(error)}); make room, then work goes on")
         case asyncpg.exceptions.ReadOnlySQLTransactionError():
             return StoreUnavailable(f"PostgreSQL is read-only here ({first_line(error)}); try again, it may fail over")
+        case asyncpg.exceptions.LockNotAvailableError() | asyncpg.exceptions.ObjectInUseError():
+            return StoreUnavailable(f"another session of PostgreSQL holds a lock ({first_line(error)}); try again")
         case _:
             return StoreUnavailable(f"PostgreSQL does not answer ({described(error)})")
 

@@ -9,10 +9,14 @@ Next:          store/postgres/reconnect.py
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from mainspring.errors import StoreUnavailable
@@ -21,23 +25,40 @@ from mainspring.store.postgres.connection import Connection
 log = logging.getLogger("mainspring")
 
 
+class _Origin(NamedTuple):
+    system: str
+    timeline: int
+    loop: asyncio.AbstractEventLoop | None
+
+
 class Timelines:
-    """The highest timeline seen, by system; `file` keeps it across restarts."""
+    """The highest timeline seen, by system; `file` keeps it across restarts. Threads share it."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
+        self._lock = threading.Lock()
         self._seen = _read(file)
-        self._connections: WeakKeyDictionary[Connection, tuple[str, int]] = WeakKeyDictionary()
+        self._connections: WeakKeyDictionary[Connection, _Origin] = WeakKeyDictionary()
 
     def admit(self, conn: Connection, where: str, system: str, timeline: int) -> None:
         """Note the timeline of a new connection; StoreUnavailable if a newer one was seen."""
+        with self._lock:
+            self._admit(conn, where, system, timeline)
+
+    def _admit(self, conn: Connection, where: str, system: str, timeline: int) -> None:
+        loop = _running_loop()
         before = self._seen.get(system, 0)
         if timeline > before:
             self._seen[system] = timeline
             self._save()
             for other, known in list(self._connections.items()):
-                if known[0] == system and known[1] < timeline:
-                    other.terminate()  # it is to the old primary: there are two primaries now
+                if known.system == system and known.timeline < timeline:
+                    # It is to the old primary: there are two primaries now.
+                    if known.loop is None or known.loop is loop:
+                        other.terminate()
+                    else:
+                        with suppress(RuntimeError):  # its loop has ended
+                            known.loop.call_soon_threadsafe(other.terminate)
             if before:
                 log.warning("PostgreSQL failed over to %s, from timeline %d to %d", where, before, timeline)
         newest = self._seen[system]
@@ -46,7 +67,7 @@ class Timelines:
                 f"PostgreSQL at {where} is on timeline {timeline}, and {newest} has been seen: the old primary is "
                 f"back; stop it or let it follow the new one{self._way_out()}"
             )
-        self._connections[conn] = (system, timeline)
+        self._connections[conn] = _Origin(system, timeline, loop)
 
     def _way_out(self) -> str:
         return "" if self._file is None else f" (was it restored from a copy on purpose? Then remove {self._file})"
@@ -67,6 +88,13 @@ class Timelines:
             draft.replace(self._file)
         except OSError as error:
             log.warning("PostgreSQL's timeline could not be noted (%s); a restart will not know it", error)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _read(file: Path | None) -> dict[str, int]:

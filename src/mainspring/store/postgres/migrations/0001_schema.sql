@@ -1008,7 +1008,9 @@ create table mainspring.agent (
     round_trip   real,                           -- seconds, of a heartbeat
     ack_time     real,                           -- seconds until it acknowledges a dispatch
     reliability  real,                           -- share of dispatches that arrived at the first try
-    lead         real                            -- seconds before its time that a task is armed on it
+    lead         real,                           -- seconds before its time that a task is armed on it
+    blocked      integer     not null default 0, -- how often its event loop was blocked for more than a second
+    blocked_seconds real     not null default 0
 ) with (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000
@@ -1074,7 +1076,9 @@ create table mainspring.server (
     dispatched   bigint      not null default 0,   -- tasks that it claimed for agents
     recorded     bigint      not null default 0,   -- ends of tasks that it wrote
     scanned_at   timestamptz,                      -- last scan of its planner
-    scan_seconds real                              -- duration of that scan
+    scan_seconds real,                             -- duration of that scan
+    blocked      integer     not null default 0,   -- how often its event loop was blocked for more than a second
+    blocked_seconds real     not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- Slices of the schedules and tasks, each owned by one server at a time, under an epoch.

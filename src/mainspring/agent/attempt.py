@@ -99,6 +99,7 @@ class AttemptFailed(Exception):
         labels: tuple[str, ...] = (),
         final: bool = False,
         retry_after: float | None = None,  # seconds, in place of the delay of the job's retry policy
+        exit_code: int | None = None,  # of a command; negative: the signal that ended it
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -106,6 +107,7 @@ class AttemptFailed(Exception):
         self.labels = (code, *labels)
         self.final = final
         self.retry_after = retry_after
+        self.exit_code = exit_code
 
 
 class Executor(Protocol):

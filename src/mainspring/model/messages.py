@@ -84,6 +84,7 @@ class Ending(AttemptId, array_like=True, gc=False):
     retry_after: float | None = None  # asked by the handler
     snooze: float | None = None  # run again later; costs no attempt
     final: bool = False  # the handler asks for no retry
+    exit_code: int | None = None  # of a command that failed; negative: the signal that ended it
 
 
 class Finished(Struct, tag="finished"):

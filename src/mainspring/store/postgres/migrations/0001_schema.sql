@@ -180,6 +180,7 @@ create table mainspring.task_history (
     priority        smallint    not null,
     attempt         smallint    not null,
     crashes         smallint    not null,
+    exit_code       integer,                         -- of a command that failed; negative: the signal that ended it
     args            jsonb       not null,
     checkpoint      jsonb,
     progress        jsonb,
@@ -220,6 +221,7 @@ create table mainspring.attempt (
     finished_at timestamptz not null,
     recorded_at timestamptz not null,
     run_at      timestamptz not null,
+    exit_code   integer,
     error_code  text,
     error       text
 ) partition by range (recorded_at);

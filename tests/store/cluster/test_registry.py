@@ -116,6 +116,28 @@ async def test_the_listing_shows_who_lives_and_who_was_lost_within_the_hour(conn
         await registry.listing(conn, "nobody")
 
 
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "update mainspring.agent set disconnected_at = mainspring.now()",
+        "update mainspring.server set lease_until = mainspring.now()",
+        "update mainspring.server set status = 'stopped'",
+        "update mainspring.agent set heard_at = mainspring.now() - interval '5 min'",
+    ],
+)
+async def test_an_agent_without_a_connection_says_so_while_its_lease_runs(conn: Connection, gone: str) -> None:
+    session, server = await connect(conn, "alpha"), await add_server(conn, "east")
+    await conn.execute("update mainspring.agent set server = $1, heard_at = mainspring.now()", server)
+    await registry.drain(conn, "alpha")
+    assert [view.status for view in await registry.listing(conn)] == ["draining"]
+    await conn.execute(gone)
+    assert [view.status for view in await registry.listing(conn)] == ["disconnected"]
+    assert await registry.loaded(conn) == [], "it takes no task"
+    assert [known.session for known in await registry.living(conn)] == [session], "its lease runs"
+    await conn.execute("update mainspring.agent set lease_until = mainspring.now()")
+    assert [view.status for view in await registry.listing(conn)] == ["lost"]
+
+
 # ── draining ────────────────────────────────────────────────────────────────────────────────────
 
 

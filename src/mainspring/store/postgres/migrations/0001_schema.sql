@@ -883,6 +883,7 @@ create table mainspring.agent (
     connected_at timestamptz not null default mainspring.now(),
     lease_until  timestamptz not null,
     ended_at     timestamptz,
+    disconnected_at timestamptz,                 -- its connection has closed, and its lease still covers what it holds
 
     -- From its last heartbeat, as of the last renewal.
     heard_at     timestamptz,

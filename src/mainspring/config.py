@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import socket
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -36,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     dsn: str | None = None
     data_directory: str | None = None  # of the embedded PostgreSQL
-    agent_name: str = ""
+    agent_name: str = ""  # of an agent; the name of the host, with a number from the second agent there on
     labels: dict[str, str] = {}  # of the agent, for jobs that require them; as text: gpu=a100,zone=b
     offers: dict[str, float] = {}  # amounts that jobs may need; as text: gpu=2,memory_gb=64
     slots: int = 100  # attempts that run at once
@@ -93,8 +92,7 @@ def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str
     if "data_directory" in chosen and "dsn" not in chosen:
         given.pop("dsn", None)  # a directory asks for the embedded PostgreSQL in it
     given |= chosen
-    settings = _convert(given)
-    return settings if settings.agent_name else msgspec.structs.replace(settings, agent_name=socket.gethostname())
+    return _convert(given)
 
 
 _warned: set[str] = set()  # once per process

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mainspring import App, Job, StoreUnavailable, ValidationError, testing
 from mainspring.compose import local
+from mainspring.store.cluster import registry
 from mainspring.store.postgres.database import Database
 
 
@@ -370,6 +373,23 @@ async def test_a_thread_that_waits_is_told_when_the_application_closes(app: App,
             await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="the application closed"):
         await waiting
+
+
+async def test_two_workers_of_a_host_have_agents_with_different_names(dsn: str, tmp_path: Path) -> None:
+    def make(**settings: Any) -> App:
+        return App("test", dsn=dsn, data_directory=str(tmp_path), poll=0.1, stop_patience=0.2, **settings)
+
+    def name(app: App) -> str:
+        assert app.engine is not None
+        return app.engine.agent.name
+
+    host = socket.gethostname()
+    async with make().running() as first, make().running() as second, make(agent_name="own").running() as third:
+        assert [name(app) for app in (first, second, third)] == [host, f"{host}-2", "own"]
+        async with first.database.acquire() as conn:
+            assert {view.name for view in await registry.listing(conn)} == {host, f"{host}-2", "own"}
+    async with make().running() as again:
+        assert name(again) == host
 
 
 # ── handles ─────────────────────────────────────────────────────────────────────────────────────────

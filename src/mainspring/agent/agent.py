@@ -72,6 +72,7 @@ class Agent:
             self._lease_expired,
             self.failures,
         )
+        self.name = hello.name
         self.credential: str | None = None
         self._connection: ServerConnection | None = None
         self.closing = False  # do not reconnect

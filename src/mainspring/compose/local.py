@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from mainspring.agent.agent import Agent, Connect
 from mainspring.agent.attempt import Attempt, Executor, Transactions
@@ -137,7 +138,7 @@ def make_server(
     settings: Settings, database: Database, identity: Identity, app: str | None, providers: Mapping[str, Provider]
 ) -> Server:
     host = socket.gethostname() or "unknown"
-    name = settings.server_name or (host if identity.number == 1 else f"{host}-{identity.number}")
+    name = settings.server_name or identity.name_on(host)
     return Server(
         database,
         ServerInfo(identity.id, name, VERSION, host, None, app, process_identity()),
@@ -157,9 +158,17 @@ def make_server(
     )
 
 
-def make_agent(settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect) -> Agent:
+def agent_identity_of(settings: Settings) -> Identity:
+    """Tells agents of one host apart that have no name. An agent with a name takes no number."""
+    return Identity(uuid4()) if settings.agent_name else Identity.of(data_directory(settings), "agent")
+
+
+def make_agent(
+    settings: Settings, identity: Identity, labels: dict[str, str], executors: Executors, connect: Connect
+) -> Agent:
     host = socket.gethostname() or "unknown"
-    hello = Hello(settings.agent_name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
+    name = settings.agent_name or identity.name_on(host)
+    hello = Hello(name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
     wall = (lambda: time.time() + settings.clock_offset) if settings.clock_offset else time.time
     return Agent(connect, hello=hello, executors=executors.by_kind, hold_until=executors.hold_until, wall=wall)
 
@@ -215,7 +224,8 @@ class Engine:
         self.server = make_server(settings, database, self._identity, labels.get("app"), providers)
         self._settings = settings
         self._executors = Executors(settings, database, handlers)
-        self.agent = make_agent(settings, labels, self._executors, self._dial)
+        self._agent_identity = agent_identity_of(settings)
+        self.agent = make_agent(settings, self._agent_identity, labels, self._executors, self._dial)
         self._group = asyncio.TaskGroup()
         self._sessions: asyncio.Task[None] | None = None
 
@@ -275,6 +285,7 @@ class Engine:
             self._sessions.cancel()  # it has ended by now, unless a handler does not stop
             await asyncio.wait([self._sessions])
         await self._executors.close()
+        self._agent_identity.close()
         self._identity.close()
 
 

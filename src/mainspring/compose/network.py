@@ -18,6 +18,7 @@ from mainspring.agent.executors.python import Handler
 from mainspring.compose.local import (
     Executors,
     Settings,
+    agent_identity_of,
     ended_by,
     identity_of,
     make_agent,
@@ -91,7 +92,8 @@ class RemoteAgent:
         self.database = None if settings.dsn is None else Database(settings.dsn)
         self._executors = Executors(settings, self.database, handlers)
         connector = Connector(server_urls(settings.server), settings.token, agent_tls(settings))
-        self.agent = make_agent(settings, labels, self._executors, connector)
+        self._identity = agent_identity_of(settings)
+        self.agent = make_agent(settings, self._identity, labels, self._executors, connector)
         self._without_database = without_database()
         self._running: asyncio.Task[None]
 
@@ -127,6 +129,7 @@ class RemoteAgent:
         await self._executors.close()
         if self.database is not None:
             await self.database.close()
+        self._identity.close()
         self._without_database.__exit__(None, None, None)
 
 

@@ -72,6 +72,7 @@ _LISTS = {"http_allow", "run_as", "allow_commands"}
 _OTHER_VARIABLES = {
     *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "WARM"),
     *("ARGS", "ATTEMPT", "FIRE_AT", "HEALTH_CHECK", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
+    "SCHEDULE",
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")

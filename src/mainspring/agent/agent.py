@@ -71,6 +71,7 @@ class Agent:
             self._confirm,
             self._lease_expired,
             self.failures,
+            hello.name,
         )
         self.name = hello.name
         self.credential: str | None = None

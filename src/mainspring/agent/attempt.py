@@ -45,6 +45,7 @@ class Attempt(Struct, eq=False):
     job: Job
     reports: Reports
     database: str = ""  # its id: task 1 of another database is another task
+    agent: str = ""  # the name of the agent that runs it
     submissions: Submitter | None = None
     transactions: Transactions | None = None
     prepared: Any = None  # set by Executor.prepare, read by Executor.run

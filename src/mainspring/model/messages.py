@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from mainspring.model.tasks.jobs import Job
+from mainspring.model.tasks.jobs import DEFAULT_PRIORITY, Job
 from mainspring.model.tasks.states import TaskState
 
 PROTOCOL = 1
@@ -182,6 +182,8 @@ class Armed(AttemptId, array_like=True, gc=False):
     plan_time: float | None = None  # of its schedule
     scope: str | None = None
     daemon: bool = False  # a replica: an agent that stops does not wait for it
+    priority: int = DEFAULT_PRIORITY
+    schedule: str | None = None  # the name of the schedule that made it
 
 
 class Dispatch(Struct, tag="dispatch"):

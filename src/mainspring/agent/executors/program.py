@@ -57,6 +57,8 @@ def program_of(attempt: Attempt, command: Command) -> Program:
         "MAINSPRING_IDEMPOTENCY_KEY": attempt.idempotency_key,
         "MAINSPRING_FIRE_AT": datetime.fromtimestamp(armed.fire_at, UTC).isoformat(),
     }
+    if armed.schedule is not None:
+        ours["MAINSPRING_SCHEDULE"] = armed.schedule
     if armed.plan_time is not None:
         ours["MAINSPRING_PLAN_TIME"] = datetime.fromtimestamp(armed.plan_time, UTC).isoformat()
         ours["MAINSPRING_SCOPE"] = armed.scope or ""

@@ -43,6 +43,7 @@ class Runner:
         confirm: Callable[[], Awaitable[None]],
         lease_expired: Callable[[], bool] = lambda: False,
         failures: Failures | None = None,
+        agent: str = "",  # its name
     ) -> None:
         self._workers = Workers(slots, self._run, lease_expired)
         self._clock = clock
@@ -55,6 +56,7 @@ class Runner:
         self._held: dict[int, Attempt] = {}  # by task
         self._tokens = TokenFilter()
         self.database = ""  # the id of the servers' database, from the first welcome on
+        self.agent = agent
         self.draining = False
         self.empty = asyncio.Event()
         self.empty.set()
@@ -77,7 +79,7 @@ class Runner:
         if job is None:
             self._outbox.ended(endings.unknown_job(armed, self._clock.now()))
             return
-        attempt = Attempt(armed, job, self._outbox, self.database, self._outbox.submissions)
+        attempt = Attempt(armed, job, self._outbox, self.database, self.agent, self._outbox.submissions)
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return

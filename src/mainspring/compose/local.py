@@ -122,12 +122,13 @@ class Timetable(Protocol):
 async def register(
     database: Database, definitions: Mapping[str, Definition], app: str, version: int, timetable: Timetable
 ) -> None:
-    """Write what an application defines to the database: jobs, calendars, schedules."""
+    """Write what an application defines to the database: jobs, calendars, schedules; as they are at the call."""
+    definitions, calendars, schedules = dict(definitions), dict(timetable.calendars), list(timetable.all.values())
     async with database.acquire() as conn:
-        await synchronise.put_calendars(conn, timetable.calendars)
+        await synchronise.put_calendars(conn, calendars)
         async with conn.transaction():
             await jobs.register(conn, definitions)
-            await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
+            await synchronise.synchronise(conn, app, version, schedules)
 
 
 def identity_of(settings: Settings) -> Identity:

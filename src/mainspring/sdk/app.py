@@ -56,13 +56,13 @@ class App:
         self.name = check_name(name, field="name")
         self.version = define.check_version(version)
         self.prefix = define.check_prefix(prefix)
-        self.schedules = Schedules()
+        self._lifecycle = Lifecycle(self.settings, self._register)
+        self.schedules = Schedules(self.changed)
         self.failure_hooks: list[FailureHook] = []
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
         self.definitions: dict[str, Definition] = {}
         self.handlers: dict[str, Handler] = {}
         self.jobs: dict[str, Job[..., Any]] = {}
-        self._lifecycle = Lifecycle(self.settings, self._register)
         self._engine: local.Engine | None = None
         self._runs = False  # set before the engine is there
         self._sync = SyncBridge(self._lifecycle)
@@ -165,6 +165,10 @@ class App:
     def settings(self, **overrides: Any) -> local.Settings:
         """The settings in force: `overrides`, else what the application was made with, else the environment."""
         return local.load({**self._overrides, **overrides})
+
+    def changed(self) -> None:
+        """More is defined. If the application is open, that is registered soon, and before its next submission."""
+        self._lifecycle.changed()
 
     async def _register(self, database: Database) -> None:
         await local.register(database, self.definitions, self.name, self.version, self.schedules)
@@ -269,6 +273,8 @@ class App:
 
     async def submit(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
         """Insert through the caller's connection, or through the application's, and wake its dispatcher."""
+        if self._lifecycle.is_stale:
+            await self._lifecycle.register_more()
         if conn is not None:
             return await submit(conn, submission)
         if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:
@@ -287,6 +293,8 @@ class App:
         return ids
 
     def submit_sync(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
+        if conn is not None and self._lifecycle.is_stale:
+            self.call_sync("enqueue", self._lifecycle.register_more)
         if conn is not None:
             return submit_sync(conn, submission)
         if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:

@@ -160,8 +160,9 @@ class Job(Submitter[P, R]):
         """A further schedule of this job, under another name: `report.schedule("report-eu", cron=…)`."""
         schedules = self._app.schedules
         name = self._app.full_name(name)
-        schedules.add(name, self.name, when, args or {}, self._check)
-        schedules.check_limits(name, self.name, self._app.definitions[self.name])
+        planned = schedules.plan(name, self.name, when, {} if args is None else args, self._check)
+        schedules.check_limits(planned, self._app.definitions[self.name])
+        schedules.add(planned)
 
     def task(self, id: int) -> Task[R]:
         """A handle on a task of this job, by its number."""

@@ -117,7 +117,7 @@ def define_schedule(
             scopes=() if callable(given) else check_scopes(given),
             provider=provider,
             catch_up=_choice(options, "catch_up", "latest", get_args(CatchUp)),
-            window=seconds(options.get("window", 86400.0), field="window", at_least=1.0),
+            window=seconds(options.get("window", 86400.0), field="window"),
             max_per_tick=_count(options, "max_per_tick", 100, MAX_PER_TICK) or 100,
             misfire_after=_optional_seconds(options, "misfire_after"),
             overlap=_choice(options, "overlap", "allow", get_args(Overlap)),

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from mainspring import config
+from mainspring.compose.local import make_server
 from mainspring.config import Settings, load
 from mainspring.errors import ValidationError
+from mainspring.server.cluster.identity import Identity
+from mainspring.store.cluster.settings import put_strategy
+from mainspring.store.postgres.database import Connection, Database
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +29,18 @@ def test_without_anything_the_defaults_hold() -> None:
     assert settings.dsn is None
     assert (settings.slots, settings.lease, settings.lead) == (100, 15.0, 5.0)
     assert settings.agent_name == "", "compose names it: hosts may have several"
+
+
+async def test_the_placement_of_the_file_counts_until_the_cluster_has_one(
+    tmp_path: Path, database: Database, conn: Connection
+) -> None:
+    (tmp_path / "mainspring.toml").write_text('placement = "least_tasks"\n')
+    server = make_server(load(environment={}), database, Identity(uuid4()), None, {})
+    await server.catalogue.refresh()
+    assert server.catalogue.strategy == "least_tasks"
+    await put_strategy(conn, "resources")
+    await server.catalogue.refresh()
+    assert server.catalogue.strategy == "resources"
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
@@ -93,6 +110,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"run_as": 5}, "run_as"),
     ({"allow_commands": [5]}, "allow_commands"),
     ({"agent_name": "a\tb"}, "agent_name"),
+    ({"placement": "luck"}, "placement"),
     ({"agent_name": "a" * 201}, "agent_name"),
     ({"server_name": " a"}, "server_name"),
     ({"labels": "zone=a\x07"}, "labels"),

@@ -21,7 +21,8 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import ValidationError
-from mainspring.model.placement.define_placement import check_amounts, parse_amounts
+from mainspring.model.placement.define_placement import check_amounts, check_strategy, parse_amounts
+from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.words.durations import seconds
 from mainspring.model.words.names import check_name, check_text
@@ -43,6 +44,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     http_allow: tuple[str, ...] = ()  # HTTP jobs may call these beside public addresses: 10.0.0.0/8,shop.example
     run_as: tuple[str, ...] = ()  # users that commands may run as; as text: alice,backup
     allow_commands: tuple[str, ...] = ()  # commands that may run: names or paths, with wildcards; empty: all
+    placement: str = DEFAULT_STRATEGY  # for jobs that name none, unless `mainspring agents strategy` has set one
     poll: float = 0.5
     lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
     lead_min: float = 1.0
@@ -152,6 +154,7 @@ def _convert(given: dict[str, Any]) -> Settings:
     if "\x00" in (settings.data_directory or ""):
         raise ValidationError("data_directory: holds a NUL character", field="data_directory")
     _check_names(settings)
+    check_strategy(settings.placement, field="placement")
     Allowed(settings.http_allow)  # refuses what is neither a network nor a host
     for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
         for name, bound in bounds.items():

@@ -155,6 +155,7 @@ def make_server(
         keep_succeeded=timedelta(seconds=settings.keep_succeeded),
         keep_failed=timedelta(seconds=settings.keep_failed),
         skew_limit=settings.skew_limit,
+        placement=settings.placement,
         providers=providers,
     )
 

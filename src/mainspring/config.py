@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.placement.define_placement import check_amounts, check_strategy, parse_amounts
 from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.tasks.addresses import Allowed
@@ -148,7 +148,7 @@ def _convert(given: dict[str, Any]) -> Settings:
         name = path.partition("`")[0].partition("[")[0]
         wanted = {"Expected `int`": "a whole number", "Expected `float`": "a number"}.get(reason.partition(",")[0])
         advice = f"give {wanted}" if wanted else f"it does not fit ({reason})"
-        raise ValidationError(f"{name}: {given.get(name)!r}; {advice}", field=name) from None
+        raise ValidationError(f"{name}: {shown(given.get(name))}; {advice}", field=name) from None
     if settings.dsn is not None and not check_text(settings.dsn, field="dsn"):
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
     if "\x00" in (settings.data_directory or ""):
@@ -176,5 +176,5 @@ def _check_names(settings: Settings) -> None:
 def _pairs(text: str, field: str, example: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(name and equals and value for name, equals, value in pairs):
-        raise ValidationError(f"{field}: {text!r}; write {example}", field=field)
+        raise ValidationError(f"{field}: {shown(text)}; write {example}", field=field)
     return {name: value for name, _, value in pairs}

@@ -23,6 +23,31 @@ Next: model/tasks/states.py
 
 from __future__ import annotations
 
+import reprlib
+
+MAX_MESSAGE = 2000  # characters of an error's message
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 10
+_REPR.maxlevel = 4
+
+
+def shown(value: object) -> str:
+    """What a caller gave, for an error: its repr, cut short. Never fails, whatever the value is."""
+    try:
+        return _REPR.repr(value).encode(errors="backslashreplace").decode()
+    except Exception:  # its own repr fails, or it is an integer with too many digits to print
+        return f"<{type(value).__name__}>"
+
+
+def shortened(message: str) -> str:
+    """A message with its middle left out, if it is long: its end says what to do."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    half = MAX_MESSAGE // 2 - 20
+    return f"{message[:half]} … {len(message) - 2 * half:,} characters … {message[-half:]}"
+
 
 class MainspringError(Exception):
     """Root of the tree. `code` is stable and for programs, the message is for people."""
@@ -30,8 +55,8 @@ class MainspringError(Exception):
     code = "error"
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = shortened(message)
+        super().__init__(self.message)
         self.field = field
 
 

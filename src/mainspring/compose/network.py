@@ -25,7 +25,7 @@ from mainspring.compose.local import (
     make_server,
     without_database,
 )
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
@@ -140,7 +140,7 @@ def address(text: str) -> tuple[str, int]:
     if port.isdecimal() and int(port) > 65535:
         raise ValidationError(f"listen: there is no port {port}; 0 to 65535", field="listen")
     if not colon or not host or not port.isdecimal():
-        raise ValidationError(f"listen: {text!r}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
+        raise ValidationError(f"listen: {shown(text)}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
     return host, int(port)
 
 

@@ -17,7 +17,7 @@ import msgspec
 from mainspring.agent.executors.python import Handler
 from mainspring.agent.run.hooks import FailureHook
 from mainspring.compose import local
-from mainspring.errors import JobNotFound, ValidationError
+from mainspring.errors import JobNotFound, ValidationError, shown
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
@@ -134,10 +134,11 @@ class App:
 
     def __getitem__(self, name: str) -> Job[..., Any]:
         """A job by its name, with or without the application's prefix."""
-        job = self.jobs.get(f"{self.prefix}{name}") or self.jobs.get(name)
+        is_text = isinstance(name, str)
+        job = (self.jobs.get(f"{self.prefix}{name}") or self.jobs.get(name)) if is_text else None
         if job is None:
             known = ", ".join(sorted(self.jobs)) or "none yet"
-            raise JobNotFound(f"this application has no job {name!r}; it has: {known}", field="job")
+            raise JobNotFound(f"this application has no job {shown(name)}; it has: {known}", field="job")
         return job
 
     def on_failure(self, hook: Hook) -> Hook:
@@ -146,7 +147,9 @@ class App:
         It may be async. What it raises is logged; the attempt and its report do not wait for it.
         """
         if not callable(hook):
-            raise ValidationError(f"{hook!r} is not a function; @app.on_failure goes above a def", field="on_failure")
+            raise ValidationError(
+                f"{shown(hook)} is not a function; @app.on_failure goes above a def", field="on_failure"
+            )
         self.failure_hooks.append(hook)
         return hook
 
@@ -156,7 +159,7 @@ class App:
         For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
         """
         if not isasyncgenfunction(resource):
-            raise ValidationError(f"{resource!r} is not an `async def` with a `yield`", field="while_open")
+            raise ValidationError(f"{shown(resource)} is not an `async def` with a `yield`", field="while_open")
         self._lifecycle.resources.append(asynccontextmanager(resource))
         return resource
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.agent.executors.python import Handler
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.tasks.define_job import define
 from mainspring.model.tasks.jobs import Definition, Python, Run
 from mainspring.model.words.names import check_name
@@ -45,7 +45,7 @@ class Decorator:
 def add_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
     """A job that runs a function of the application."""
     if not inspect.isfunction(function):
-        raise ValidationError(f"{function!r} is not a function; @app.job goes above a def", field="handler")
+        raise ValidationError(f"{shown(function)} is not a function; @app.job goes above a def", field="handler")
     name = app.full_name(function.__name__ if name is None else name)
     if function.__doc__ and "description" not in options:
         options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
@@ -81,7 +81,9 @@ def _add(
     """Add what is checked: a definition that is refused leaves nothing behind."""
     name = job.name
     if name in app.definitions:
-        raise ValidationError(f"a job named {name!r} is defined already; give one of them another name", field="name")
+        raise ValidationError(
+            f"a job named {shown(name)} is defined already; give one of them another name", field="name"
+        )
     if planned is not None:
         app.schedules.check_limits(planned, definition)
     if handler is not None:
@@ -94,15 +96,15 @@ def _add(
 
 def check_prefix(prefix: object) -> str:
     """Visible characters such as "shop.", or none."""
-    if prefix == "":
-        return ""
     if not isinstance(prefix, str) or prefix != prefix.lstrip():
-        raise ValidationError(f'prefix: {prefix!r}; give text such as "shop."', field="prefix")
+        raise ValidationError(f'prefix: {shown(prefix)}; give text such as "shop."', field="prefix")
+    if not prefix:
+        return ""
     check_name(f"{prefix}x", field="prefix")
     return prefix
 
 
 def check_version(version: object) -> int:
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
-        raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
+        raise ValidationError(f"version: {shown(version)}; give a number from 0 to 2147483647", field="version")
     return version

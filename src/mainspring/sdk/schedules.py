@@ -6,12 +6,14 @@ Next: store/schedules/synchronise.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, cast
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.daemons.daemons import limits_of_a_daemon
-from mainspring.model.schedules.define_schedule import When, define_schedule, has_schedule
-from mainspring.model.schedules.excluded_days import check_excluded
+from mainspring.model.schedules.define_schedule import When, check_scopes, define_schedule, has_schedule
+from mainspring.model.schedules.excluded_days import MAX_DAYS, check_excluded
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.define_job import Options
 from mainspring.model.tasks.jobs import Definition
@@ -61,12 +63,16 @@ class Schedules:
         if name in self.all:
             raise ValidationError(f"a schedule named {name!r} is defined already; give it another name", field="name")
         if not isinstance(args, Mapping):
-            raise ValidationError(f"args: {args!r}; give a dict of named arguments", field="args")
-        scopes = when.get("scopes")
-        provider = scopes if callable(scopes) else None
-        shown = None if provider is None else getattr(provider, "__name__", "provider")  # the lookup is by schedule
+            raise ValidationError(f"args: {shown(args)}; give a dict of named arguments", field="args")
+        scopes = when.get("scopes", ())
+        if not callable(scopes):
+            scopes = check_scopes(scopes)
+            when = {**when, "scopes": scopes} if "scopes" in when else when
         args = check(args, has_scopes=bool(scopes))
-        return Planned(define_schedule(name, job, when, args=args, provider=shown), provider)
+        if not callable(scopes):
+            return Planned(define_schedule(name, job, when, args=args), None)
+        provider = getattr(scopes, "__name__", "provider")  # only shown: the lookup is by the schedule's name
+        return Planned(define_schedule(name, job, when, args=args, provider=provider), scopes)
 
     def check_limits(self, planned: Planned, definition: Definition) -> None:
         """A daemon runs as many tasks as it has replicas, so its job has no limits."""
@@ -82,6 +88,17 @@ class Schedules:
 
     def calendar(self, name: str, days: Iterable[Any]) -> None:
         if isinstance(days, str) or not isinstance(days, Iterable):
-            raise ValidationError(f"days: {days!r}; give a list of days such as ['2026-12-25', 'sun']", field="days")
-        self.calendars[check_name(name, field="name")] = tuple(check_excluded(str(day), field="days") for day in days)
+            example = "['2026-12-25', 'sun']"
+            raise ValidationError(f"days: {shown(days)}; give a list of days such as {example}", field="days")
+        found = [_day(day) for day in islice(days, MAX_DAYS + 1)]  # may be endless
+        if len(found) > MAX_DAYS:
+            raise ValidationError(f"days: more than {MAX_DAYS:,}; name weekdays, or days of every year", field="days")
+        self.calendars[check_name(name, field="name")] = tuple(found)
         self._changed()
+
+
+def _day(given: object) -> str:
+    """A day of a calendar: text, or a date."""
+    if isinstance(given, date) and not isinstance(given, datetime):
+        given = given.isoformat()
+    return check_excluded(given, field="days")

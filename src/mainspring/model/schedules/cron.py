@@ -17,7 +17,7 @@ from typing import get_args
 from cronsim import CronSim, CronSimError
 from cronsim.explain import Day, Expression, Field, Sequence
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.cron_grammar import NEAREST, resolve
 from mainspring.model.schedules.schedules import Fold, Gap
 from mainspring.model.words.zones import Change, change_around, change_at, check_zone, offsets_of
@@ -45,9 +45,9 @@ class Cron:
         field: str = "cron",
     ) -> None:
         if gap not in get_args(Gap):
-            raise ValidationError(f"gap: {gap!r}; use {', '.join(get_args(Gap))}", field="gap")
+            raise ValidationError(f"gap: {shown(gap)}; use {', '.join(get_args(Gap))}", field="gap")
         if fold not in get_args(Fold):
-            raise ValidationError(f"fold: {fold!r}; use {', '.join(get_args(Fold))}", field="fold")
+            raise ValidationError(f"fold: {shown(fold)}; use {', '.join(get_args(Fold))}", field="fold")
         text, self._spread = resolve(expression, seed=seed, field=field)
         self._zone = check_zone(zone)
         try:
@@ -62,8 +62,8 @@ class Cron:
             if self._next_local(_CHECKED_FROM.replace(tzinfo=None)) is None:
                 raise _never(expression, field)
             raise ValidationError(
-                f"{field}: {expression!r} never fires in {zone}: the clocks leave that time out whenever it comes; "
-                'write another time, or a fixed one with gap="shift"',
+                f"{field}: {shown(expression)} never fires in {zone}: the clocks leave that time out whenever it "
+                'comes; write another time, or a fixed one with gap="shift"',
                 field=field,
             )
 
@@ -217,7 +217,7 @@ class _Expression(Expression):
 
 def _never(expression: str, field: str) -> ValidationError:
     return ValidationError(
-        f"{field}: day of month: {expression!r} never fires, for no month has such a day; "
+        f"{field}: day of month: {shown(expression)} never fires, for no month has such a day; "
         "write a date that exists, or L for the last day of the month",
         field=field,
     )

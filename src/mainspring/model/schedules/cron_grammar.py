@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.schedules import stable_hash
 
 MAX_LENGTH = 500
@@ -96,7 +96,7 @@ def resolve(expression: object, *, seed: str, field: str = "cron") -> tuple[str,
 
 def _split(expression: object) -> list[str]:
     if not isinstance(expression, str):
-        raise _Refused(f"{expression!r} is not text; write {_FORM}")
+        raise _Refused(f"{shown(expression)} is not text; write {_FORM}")
     if len(expression) > MAX_LENGTH:
         raise _Refused(f"{len(expression):,} characters; write at most {MAX_LENGTH}")
     for character in expression:

@@ -78,8 +78,22 @@ _OTHER_VARIABLES = {
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")
-_AT_LEAST = {"slots": 1, "threads": 1, "poll": 0.01, "lease": 1.0, "keep_succeeded": 86400.0, "keep_failed": 86400.0}
-_AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lead_max": 3600.0, "lease": 3600.0}
+_YEARS = 10 * 365 * 86400.0
+# The least and the most of each number; durations are bounded where they are read, too.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "slots": (1, 100_000),
+    "threads": (1, 1000),
+    "poll": (0.01, 60.0),
+    "lead": (0.0, 3600.0),
+    "lead_min": (0.0, 3600.0),
+    "lead_max": (0.0, 3600.0),
+    "lead_latency_factor": (0.0, 1000.0),
+    "lead_load_factor": (0.0, 1000.0),
+    "lease": (1.0, 3600.0),
+    "clock_offset": (-_YEARS, _YEARS),
+    "keep_succeeded": (86400.0, _YEARS),
+    "keep_failed": (86400.0, _YEARS),
+}
 
 
 def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None) -> Settings:
@@ -120,7 +134,7 @@ def _from_file(environment: Mapping[str, str]) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # among them what is no TOML, and no text
         raise ValidationError(f"config: {path} cannot be read: {error}", field="config") from None
 
 
@@ -134,6 +148,8 @@ def _convert(given: dict[str, Any]) -> Settings:
         given[name] = seconds(given[name], field=name)
     if isinstance(given.get("labels"), str):
         given["labels"] = _pairs(given["labels"], "labels", "gpu=a100,zone=b")
+    if not isinstance(given.get("labels", {}), Mapping):
+        raise ValidationError(f"labels: {shown(given['labels'])}; write gpu=a100,zone=b", field="labels")
     for name in _LISTS & given.keys():
         if isinstance(given[name], str):
             given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
@@ -143,25 +159,35 @@ def _convert(given: dict[str, Any]) -> Settings:
         given["offers"] = check_amounts(given["offers"], field="offers")
     try:
         settings = msgspec.convert(given, Settings, strict=False)
-    except msgspec.ValidationError as error:
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         reason, _, path = str(error).partition(" - at `$.")
         name = path.partition("`")[0].partition("[")[0]
         wanted = {"Expected `int`": "a whole number", "Expected `float`": "a number"}.get(reason.partition(",")[0])
         advice = f"give {wanted}" if wanted else f"it does not fit ({reason})"
-        raise ValidationError(f"{name}: {shown(given.get(name))}; {advice}", field=name) from None
-    if settings.dsn is not None and not check_text(settings.dsn, field="dsn"):
+        said = f"{name}: {shown(given.get(name))}" if name else "settings: cannot be read"  # they hold secrets
+        raise ValidationError(f"{said}; {advice}", field=name or None) from None
+    _check_texts(settings)
+    if settings.dsn == "":
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
-    if "\x00" in (settings.data_directory or ""):
-        raise ValidationError("data_directory: holds a NUL character", field="data_directory")
     _check_names(settings)
     check_strategy(settings.placement, field="placement")
     Allowed(settings.http_allow)  # refuses what is neither a network nor a host
-    for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
-        for name, bound in bounds.items():
-            if wrong(float(getattr(settings, name)), float(bound)):
-                unit = " s" if name in _DURATIONS else ""
-                raise ValidationError(f"{name}: {getattr(settings, name):g}{unit}; {word} {bound:g}{unit}", field=name)
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:  # NaN is not
+            unit = " s" if name in _DURATIONS else ""
+            bound = f"at least {least:g}{unit}" if value < least else f"at most {most:g}{unit}"
+            raise ValidationError(f"{name}: {shown(value)}{unit}; {bound}", field=name)
     return settings
+
+
+def _check_texts(settings: Settings) -> None:
+    """No text of a setting has a NUL or is no text at all: the system would refuse it where it is used."""
+    for name in Settings.__struct_fields__:
+        value = getattr(settings, name)
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str):
+                check_text(text, field=name)
 
 
 def _check_names(settings: Settings) -> None:

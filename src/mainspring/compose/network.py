@@ -137,9 +137,10 @@ def address(text: str) -> tuple[str, int]:
     """HOST:PORT; the host may be an IPv6 address in brackets."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if port.isdecimal() and int(port) > 65535:
+    is_number = port.isascii() and port.isdecimal()
+    if is_number and (len(port) > 5 or int(port) > 65535):
         raise ValidationError(f"listen: there is no port {port}; 0 to 65535", field="listen")
-    if not colon or not host or not port.isdecimal():
+    if not colon or not host or not is_number:
         raise ValidationError(f"listen: {shown(text)}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
     return host, int(port)
 

@@ -273,3 +273,29 @@ def test_what_click_refuses_is_told_in_plain_words(offline: Cli, arguments: tupl
     outcome = offline(*arguments)
     assert outcome.code == 2
     assert outcome.err.startswith(f"mainspring: {told}")
+
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (LONG,),
+        ("task", LONG),
+        ("stats", f"--{LONG}"),
+        ("task", "list", "--state", LONG),
+        ("task", "show", LONG),
+        ("task", "submit", LONG),
+        ("task", "submit", "x", "--args", LONG),
+        ("schedule", "preview", LONG),
+        ("agents", "strategy", LONG),
+        ("up", LONG),
+        ("stats", "--dsn", LONG),
+    ],
+    ids=lambda line: " ".join(line)[:30],
+)
+def test_long_input_is_not_echoed(offline: Cli, line: tuple[str, ...]) -> None:
+    outcome = offline(*line)
+    assert outcome.code == 2
+    assert len(outcome.err) < 2500

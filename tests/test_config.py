@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
-import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from mainspring import config
+from mainspring.agent.connection.connector import server_urls
+from mainspring.compose.local import make_server
+from mainspring.compose.network import address
 from mainspring.config import Settings, load
 from mainspring.errors import ValidationError
+from mainspring.server.cluster.identity import Identity
+from mainspring.store.cluster.settings import put_strategy
+from mainspring.store.postgres.database import Connection, Database
+from tests.sdk.test_wrong_types import refuse_all
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +33,19 @@ def test_without_anything_the_defaults_hold() -> None:
     settings = load(environment={})
     assert settings.dsn is None
     assert (settings.slots, settings.lease, settings.lead) == (100, 15.0, 5.0)
-    assert settings.agent_name == socket.gethostname()
+    assert settings.agent_name == "", "compose names it: hosts may have several"
+
+
+async def test_the_placement_of_the_file_counts_until_the_cluster_has_one(
+    tmp_path: Path, database: Database, conn: Connection
+) -> None:
+    (tmp_path / "mainspring.toml").write_text('placement = "least_tasks"\n')
+    server = make_server(load(environment={}), database, Identity(uuid4()), None, {})
+    await server.catalogue.refresh()
+    assert server.catalogue.strategy == "least_tasks"
+    await put_strategy(conn, "resources")
+    await server.catalogue.refresh()
+    assert server.catalogue.strategy == "resources"
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
@@ -94,6 +115,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"run_as": 5}, "run_as"),
     ({"allow_commands": [5]}, "allow_commands"),
     ({"agent_name": "a\tb"}, "agent_name"),
+    ({"placement": "luck"}, "placement"),
     ({"agent_name": "a" * 201}, "agent_name"),
     ({"server_name": " a"}, "server_name"),
     ({"labels": "zone=a\x07"}, "labels"),
@@ -198,3 +220,66 @@ def test_a_token_in_one_form_overrides_the_other_form_from_further_away(tmp_path
     assert (found.token, found.token_file) == (None, "/tmp/token")
     with pytest.raises(ValidationError, match="give one of them"):
         load({"token_file": "/tmp/token", "token": "ms_flag"}, environment=environment)
+
+
+# ── values of every wrong kind ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", Settings.__struct_fields__)
+def test_a_setting_of_a_wrong_kind_is_refused_by_name(name: str) -> None:
+    def given(value: Any) -> None:
+        if value is not None:
+            load({name: value}, environment={})
+
+    assert refuse_all(given) > 10
+
+
+@pytest.mark.parametrize("name", Settings.__struct_fields__)
+def test_a_variable_with_anything_in_it_is_a_setting_or_an_error_of_ours(name: str) -> None:
+    texts = ["nan", "inf", "-inf", "1e999", "9" * 5000, "-1", "[", "{}", "a=b=c", ",", "a\0b", "\ud800", "x" * 100_000]
+    for text in [*texts, "10.0.0.0/99", "\u0661", "0x10", "1_0", "true", "null"]:
+        with suppress(ValidationError):
+            settings = load(environment={f"MAINSPRING_{name.upper()}": text})
+            value = getattr(settings, name)
+            assert not isinstance(value, float) or math.isfinite(value)
+            assert not isinstance(value, str) or "\0" not in value
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"clock_offset": "inf"}, "clock_offset: inf; at most 3.1536e+08"),
+        ({"lead_load_factor": float("nan")}, "lead_load_factor: nan; at most 1000"),
+        ({"lead_latency_factor": -1}, "lead_latency_factor: -1.0; at least 0"),
+        ({"slots": 10**400}, "slots: "),
+        ({"token": "a\0b"}, "token: holds a NUL character"),
+        ({"run_as": ["a\0b"]}, "run_as: holds a NUL character"),
+        ({"tls_cert": "x\0"}, "tls_cert: holds a NUL character"),
+    ],
+)
+def test_a_number_or_text_that_nothing_can_use_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        load(given, environment={})
+    assert refused.value.message.startswith(message)
+    assert len(refused.value.message) < 300
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 10_000, "slots = inf", "clock_offset = nan", 'token = "a\\u0000b"'])
+def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mainspring.toml").write_text(text)
+    with pytest.raises(ValidationError):
+        load(environment={})
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:" + "9" * 5000, "x:\u0661", ":", "x:-1", "\ud800:1"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        address(load({"listen": text}, environment={}).listen)
+
+
+@pytest.mark.parametrize(
+    "text", ["ws://[", "ws://x:99999", "ws://x:\u0661", "ws://", ",", "ftp://x", "x" * 100_000 + " y://"]
+)
+def test_a_server_that_is_no_url_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        server_urls(text)

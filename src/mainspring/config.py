@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import socket
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -21,8 +20,9 @@ from typing import Any
 
 import msgspec
 
-from mainspring.errors import ValidationError
-from mainspring.model.placement.define_placement import check_amounts, parse_amounts
+from mainspring.errors import ValidationError, shown
+from mainspring.model.placement.define_placement import check_amounts, check_strategy, parse_amounts
+from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.words.durations import seconds
 from mainspring.model.words.names import check_name, check_text
@@ -36,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     dsn: str | None = None
     data_directory: str | None = None  # of the embedded PostgreSQL
-    agent_name: str = ""
+    agent_name: str = ""  # of an agent; the name of the host, with a number from the second agent there on
     labels: dict[str, str] = {}  # of the agent, for jobs that require them; as text: gpu=a100,zone=b
     offers: dict[str, float] = {}  # amounts that jobs may need; as text: gpu=2,memory_gb=64
     slots: int = 100  # attempts that run at once
@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run_as: tuple[str, ...] = ()  # users that commands may run as; as text: alice,backup
     allow_commands: tuple[str, ...] = ()  # commands that may run: names or paths, with wildcards; empty: all
     allow_env: tuple[str, ...] = ()  # variables that jobs may set where allow_commands is set, with wildcards
+    placement: str = DEFAULT_STRATEGY  # for jobs that name none, unless `mainspring agents strategy` has set one
     poll: float = 0.5
     lead: float = 5.0  # how long before its time a task is armed; more for an agent that is slow or busy
     lead_min: float = 1.0
@@ -86,20 +87,27 @@ _LISTS = {"http_allow", "run_as", "allow_commands", "allow_env"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
     *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "WARM"),
-    *("ARGS", "ATTEMPT", "FIRE_AT", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCOPE", "TASK_ID"),
+    *("ARGS", "ATTEMPT", "FIRE_AT", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCHEDULE", "SCOPE", "TASK_ID"),
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.
 _FOREIGN = re.compile(r"(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)|(TEST|TORTURE|BENCH)_.*")
-_AT_LEAST = {
-    "slots": 1,
-    "threads": 1,
-    "poll": 0.01,
-    "lease": 1.0,
-    "block_limit": 1.0,
-    "keep_succeeded": 86400.0,
-    "keep_failed": 86400.0,
+_YEARS = 10 * 365 * 86400.0
+# The least and the most of each number; durations are bounded where they are read, too.
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "slots": (1, 100_000),
+    "threads": (1, 1000),
+    "poll": (0.01, 60.0),
+    "lead": (0.0, 3600.0),
+    "lead_min": (0.0, 3600.0),
+    "lead_max": (0.0, 3600.0),
+    "lead_latency_factor": (0.0, 1000.0),
+    "lead_load_factor": (0.0, 1000.0),
+    "lease": (1.0, 3600.0),
+    "block_limit": (1.0, _YEARS),
+    "clock_offset": (-_YEARS, _YEARS),
+    "keep_succeeded": (86400.0, _YEARS),
+    "keep_failed": (86400.0, _YEARS),
 }
-_AT_MOST = {"slots": 100_000, "threads": 1000, "poll": 60.0, "lead": 3600.0, "lead_max": 3600.0, "lease": 3600.0}
 
 
 def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str, str] | None = None) -> Settings:
@@ -111,8 +119,7 @@ def load(overrides: Mapping[str, Any] | None = None, *, environment: Mapping[str
     chosen = {name: value for name, value in (overrides or {}).items() if value is not None}
     if "data_directory" in chosen and "dsn" not in chosen:
         given.pop("dsn", None)  # a directory asks for the embedded PostgreSQL in it
-    settings = _convert(_over(given, chosen))
-    return settings if settings.agent_name else msgspec.structs.replace(settings, agent_name=socket.gethostname())
+    return _convert(_over(given, chosen))
 
 
 def _over(given: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +151,7 @@ def _from_file(environment: Mapping[str, str]) -> dict[str, Any]:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # among them what is no TOML, and no text
         raise ValidationError(f"config: {path} cannot be read: {error}", field="config") from None
 
 
@@ -158,6 +165,8 @@ def _convert(given: dict[str, Any]) -> Settings:
         given[name] = seconds(given[name], field=name)
     if isinstance(given.get("labels"), str):
         given["labels"] = _pairs(given["labels"], "labels", "gpu=a100,zone=b")
+    if not isinstance(given.get("labels", {}), Mapping):
+        raise ValidationError(f"labels: {shown(given['labels'])}; write gpu=a100,zone=b", field="labels")
     for name in _LISTS & given.keys():
         if isinstance(given[name], str):
             given[name] = [part.strip() for part in given[name].split(",") if part.strip()]
@@ -167,26 +176,37 @@ def _convert(given: dict[str, Any]) -> Settings:
         given["offers"] = check_amounts(given["offers"], field="offers")
     try:
         settings = msgspec.convert(given, Settings, strict=False)
-    except msgspec.ValidationError as error:
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         reason, _, path = str(error).partition(" - at `$.")
         name = path.partition("`")[0].partition("[")[0]
         wanted = {"Expected `int`": "a whole number", "Expected `float`": "a number"}.get(reason.partition(",")[0])
         advice = f"give {wanted}" if wanted else f"it does not fit ({reason})"
-        raise ValidationError(f"{name}: {given.get(name)!r}; {advice}", field=name) from None
-    if settings.dsn is not None and not check_text(settings.dsn, field="dsn"):
+        said = f"{name}: {shown(given.get(name))}" if name else "settings: cannot be read"  # they hold secrets
+        raise ValidationError(f"{said}; {advice}", field=name or None) from None
+    _check_texts(settings)
+    if settings.dsn == "":
         raise ValidationError("dsn: is empty; write postgresql://user:password@host:5432/database", field="dsn")
     if settings.token is not None and settings.token_file is not None:
         raise ValidationError("token, token_file: give one of them", field="token_file")
-    if "\x00" in (settings.data_directory or ""):
-        raise ValidationError("data_directory: holds a NUL character", field="data_directory")
     _check_names(settings)
+    check_strategy(settings.placement, field="placement")
     Allowed(settings.http_allow)  # refuses what is neither a network nor a host
-    for bounds, wrong, word in ((_AT_LEAST, float.__lt__, "at least"), (_AT_MOST, float.__gt__, "at most")):
-        for name, bound in bounds.items():
-            if wrong(float(getattr(settings, name)), float(bound)):
-                unit = " s" if name in _DURATIONS else ""
-                raise ValidationError(f"{name}: {getattr(settings, name):g}{unit}; {word} {bound:g}{unit}", field=name)
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:  # NaN is not
+            unit = " s" if name in _DURATIONS else ""
+            bound = f"at least {least:g}{unit}" if value < least else f"at most {most:g}{unit}"
+            raise ValidationError(f"{name}: {shown(value)}{unit}; {bound}", field=name)
     return settings
+
+
+def _check_texts(settings: Settings) -> None:
+    """No text of a setting has a NUL or is no text at all: the system would refuse it where it is used."""
+    for name in Settings.__struct_fields__:
+        value = getattr(settings, name)
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str):
+                check_text(text, field=name)
 
 
 def _check_names(settings: Settings) -> None:
@@ -201,5 +221,5 @@ def _check_names(settings: Settings) -> None:
 def _pairs(text: str, field: str, example: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(name and equals and value for name, equals, value in pairs):
-        raise ValidationError(f"{field}: {text!r}; write {example}", field=field)
+        raise ValidationError(f"{field}: {shown(text)}; write {example}", field=field)
     return {name: value for name, _, value in pairs}

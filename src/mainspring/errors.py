@@ -23,7 +23,30 @@ Next: model/tasks/states.py
 
 from __future__ import annotations
 
-MAX_MESSAGE = 2000  # characters
+import reprlib
+
+MAX_MESSAGE = 2000  # characters of an error's message
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 100
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 10
+_REPR.maxlevel = 4
+
+
+def shown(value: object) -> str:
+    """What a caller gave, for an error: its repr, cut short. Never fails, whatever the value is."""
+    try:
+        return _REPR.repr(value).encode(errors="backslashreplace").decode()
+    except Exception:  # its own repr fails, or it is an integer with too many digits to print
+        return f"<{type(value).__name__}>"
+
+
+def shortened(message: str) -> str:
+    """A message with its middle left out, if it is long: its end says what to do."""
+    if len(message) <= MAX_MESSAGE:
+        return message
+    half = MAX_MESSAGE // 2 - 20
+    return f"{message[:half]} … {len(message) - 2 * half:,} characters … {message[-half:]}"
 
 
 class MainspringError(Exception):
@@ -35,18 +58,9 @@ class MainspringError(Exception):
     code = "error"
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
-        message = shortened(message)
-        super().__init__(message)
-        self.message = message
+        self.message = shortened(message)
+        super().__init__(self.message)
         self.field = field
-
-
-def shortened(message: str) -> str:
-    """At most MAX_MESSAGE characters, the beginning and the end."""
-    half = MAX_MESSAGE // 2
-    if len(message) <= MAX_MESSAGE:
-        return message
-    return f"{message[:half]} … {len(message) - 2 * half:,} characters left out … {message[-half:]}"
 
 
 def from_code(code: str, message: str, field: str | None) -> MainspringError:

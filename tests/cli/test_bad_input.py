@@ -48,7 +48,7 @@ SCHEDULES: list[tuple[str, ...]] = [
     (*EVERY, "--calendar", ""),
     (*EVERY, "--scope", "a\x00b"),
     (*EVERY, "--catch-up", "some"),
-    (*EVERY, "--window", "0"),
+    (*EVERY, "--window", "soon"),
     (*EVERY, "--max-per-tick", "31536000"),
     (*EVERY, "--misfire-after", "0"),
     (*EVERY, "--overlap", "never"),

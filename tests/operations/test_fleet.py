@@ -31,8 +31,9 @@ async def test_an_agent_that_was_never_there_is_not_found(conn: Connection) -> N
 
 
 async def test_the_strategy_is_kept(conn: Connection) -> None:
-    assert await fleet.strategy(conn) != "least_tasks"
+    assert await fleet.strategy(conn) == "round_robin"
+    assert await fleet.strategy(conn, "resources") == "resources"
     await fleet.set_strategy(conn, "least_tasks")
-    assert await fleet.strategy(conn) == "least_tasks"
+    assert await fleet.strategy(conn, "resources") == "least_tasks"
     with pytest.raises(ValidationError):
         await fleet.set_strategy(conn, "luck")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import App, TaskFailed, WaitTimeout
+from mainspring.store.tasks import tasks
 
 
 async def test_a_warm_script_runs_at_its_instant_with_its_arguments(dsn: str, tmp_path: Path) -> None:
@@ -43,6 +44,22 @@ async def test_a_warm_script_that_is_cancelled_before_its_instant_never_runs(dsn
         with pytest.raises(TaskFailed, match="cancelled"):
             await task.result(timeout=30)
     assert not (tmp_path / "ran").exists()
+
+
+async def test_a_failed_command_has_its_exit_code_as_a_number(dsn: str) -> None:
+    app = App(dsn=dsn)
+    jobs = {
+        app.command("three", "exit 3", shell=True, retries=1, retry_delay="10ms"): 3,
+        app.command("killed", "kill -9 $$", shell=True): -9,
+    }
+    async with app.running():
+        for job, exit_code in jobs.items():
+            task = await job.enqueue()
+            with pytest.raises(TaskFailed):
+                await task.result(timeout=30)
+            assert (await task.status()).exit_code == exit_code
+            async with app.database.acquire() as conn:
+                assert {attempt.exit_code for attempt in await tasks.attempts(conn, task.id)} == {exit_code}
 
 
 async def test_limits_and_lists_of_the_settings_hold(dsn: str) -> None:

@@ -19,6 +19,36 @@ async def in_state(task: Task[Any], state: str) -> None:
     await eventually(there)
 
 
+async def test_a_handler_knows_its_schedule_its_priority_and_its_agent(app: App, tmp_path: Path) -> None:
+    seen: list[tuple[str | None, int, str]] = []
+
+    @app.job(priority="low")
+    async def look() -> None:
+        task = current_task()
+        seen.append((task.schedule, task.priority, task.agent))
+
+    command = app.command(
+        "print", f"echo $MAINSPRING_SCHEDULE > {tmp_path}/seen; mv {tmp_path}/seen {tmp_path}/told", shell=True
+    )
+
+    async def all_ran() -> bool:
+        return len(seen) == 4 and (tmp_path / "told").exists()
+
+    look.schedule("often", every="200ms", max_runs=1)
+    command.schedule("print often", every="200ms", max_runs=1)
+    async with app.running():
+        for submitter in (look, look.using(priority="critical"), look.using(delay="10ms")):
+            await (await submitter.enqueue()).result(timeout=10)
+        await eventually(all_ran)
+    assert sorted(seen, key=str) == [
+        ("often", 2, "tester"),
+        (None, 2, "tester"),
+        (None, 2, "tester"),
+        (None, 9, "tester"),
+    ]
+    assert (tmp_path / "told").read_text() == "print often\n"
+
+
 def stubborn(app: App, ready: Path) -> Any:
     """A command that notes each TERM and goes on, with a grace that no test waits for."""
     script = f"trap 'echo TERM >> {ready}' TERM; echo ready >> {ready}; while :; do sleep 600; done"

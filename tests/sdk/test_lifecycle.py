@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mainspring import App, Job, StoreUnavailable, ValidationError, testing
+from mainspring import App, Conflict, Job, StoreUnavailable, ValidationError, testing
 from mainspring.compose import local
+from mainspring.store.cluster import registry
 from mainspring.store.postgres.database import Database
+from tests.conftest import eventually
 
 
 @pytest.fixture
@@ -370,6 +374,94 @@ async def test_a_thread_that_waits_is_told_when_the_application_closes(app: App,
             await asyncio.sleep(0)
     with pytest.raises(StoreUnavailable, match="the application closed"):
         await waiting
+
+
+async def test_two_workers_of_a_host_have_agents_with_different_names(dsn: str, tmp_path: Path) -> None:
+    def make(**settings: Any) -> App:
+        return App("test", dsn=dsn, data_directory=str(tmp_path), poll=0.1, stop_patience=0.2, **settings)
+
+    def name(app: App) -> str:
+        assert app.engine is not None
+        return app.engine.agent.name
+
+    host = socket.gethostname()
+    async with make().running() as first, make().running() as second, make(agent_name="own").running() as third:
+        assert [name(app) for app in (first, second, third)] == [host, f"{host}-2", "own"]
+        async with first.database.acquire() as conn:
+            assert {view.name for view in await registry.listing(conn)} == {host, f"{host}-2", "own"}
+    async with make().running() as again:
+        assert name(again) == host
+
+
+# ── what is defined while it is open ────────────────────────────────────────────────────────────
+
+
+async def test_a_job_defined_while_the_application_runs_is_known_at_once(app: App, dsn: str) -> None:
+    async with app.running():
+
+        @app.job
+        async def late(value: int) -> int:
+            return value
+
+        assert await (await late.enqueue(1)).result(timeout=10) == 1
+        again = app.command("again", ["true"])
+        conn = await Database(dsn).connect()
+        try:
+            task = await again.using(conn=conn).enqueue()  # a connection of the caller's
+        finally:
+            await conn.close()
+        assert await task.result(timeout=10) == {"exit_code": 0}
+        in_thread = app.command("in a thread", ["true"])
+        await asyncio.to_thread(in_thread.enqueue_sync)
+
+
+async def test_a_schedule_defined_while_the_application_runs_fires(app: App) -> None:
+    fired = asyncio.Event()
+    async with app.running():
+
+        @app.job
+        async def late() -> None:
+            fired.set()
+
+        late.schedule("often", every="100ms")
+        await asyncio.wait_for(fired.wait(), 10)
+
+
+async def test_a_definition_from_a_thread_or_while_it_opens_is_registered_too(app: App, dsn: str) -> None:
+    @app.while_open
+    async def define() -> AsyncIterator[None]:
+        await app.command("while it opens", ["true"]).enqueue()
+        yield
+
+    async with app:
+        await asyncio.to_thread(app.command, "in a thread", ["true"])
+
+        async def registered() -> bool:
+            async with app.database.acquire() as conn:
+                names = {row["name"] for row in await conn.fetch("select name from mainspring.job")}
+            return names == {"while it opens", "in a thread"}
+
+        await eventually(registered)
+
+
+async def test_a_refused_definition_leaves_nothing_behind(app: App) -> None:
+    async with app:
+        for options in ({"every": "1h", "retries": -1}, {"daemon": True, "max_running": 1}):
+            with pytest.raises(ValidationError):
+                app.command("bad", ["true"], **options)
+        assert (app.jobs, app.schedules.all) == ({}, {})
+        await app.command("good", ["true"]).enqueue()
+
+
+async def test_what_cannot_be_registered_is_said_to_whoever_submits_it(app: App, dsn: str) -> None:
+    other = App("other", dsn=dsn)
+    taken = other.command("taken", ["true"], every="1h")
+    async with other, app:
+        await taken.enqueue()
+        ours = app.command("ours", ["true"])
+        ours.schedule("taken", every="1h")
+        with pytest.raises(Conflict, match="belongs to the application 'other'"):
+            await ours.enqueue()
 
 
 # ── handles ─────────────────────────────────────────────────────────────────────────────────────────

@@ -80,7 +80,9 @@ class Agent:
             self._confirm,
             self._lease_expired,
             self.failures,
+            hello.name,
         )
+        self.name = hello.name
         self.credential: str | None = None
         self._connection: ServerConnection | None = None
         self.closing = False  # do not reconnect

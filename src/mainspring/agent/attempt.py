@@ -46,6 +46,7 @@ class Attempt(Struct, eq=False):
     job: Job
     reports: Reports
     database: str = ""  # its id: task 1 of another database is another task
+    agent: str = ""  # the name of the agent that runs it
     submissions: Submitter | None = None
     transactions: Transactions | None = None
     prepared: Any = None  # set by Executor.prepare, read by Executor.run
@@ -100,6 +101,7 @@ class AttemptFailed(Exception):
         labels: tuple[str, ...] = (),
         final: bool = False,
         retry_after: float | None = None,  # seconds, in place of the delay of the job's retry policy
+        exit_code: int | None = None,  # of a command; negative: the signal that ended it
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -107,6 +109,7 @@ class AttemptFailed(Exception):
         self.labels = (code, *labels)
         self.final = final
         self.retry_after = retry_after
+        self.exit_code = exit_code
 
 
 class Exhausted(Exception):

@@ -60,7 +60,7 @@ class Fail(Control):
 
 
 class CurrentTask:
-    """The running task. `id`, `job`, `attempt` (from 1), `args`, `idempotency_key` say which."""
+    """The running task. `id`, `job`, `attempt` (from 1), `args`, `idempotency_key` say which; `agent` says where."""
 
     __slots__ = ("_attempt",)
 
@@ -87,6 +87,21 @@ class CurrentTask:
     @property
     def attempt(self) -> int:
         return self._attempt.armed.attempt
+
+    @property
+    def priority(self) -> int:
+        """0 to 9: 2 is low, 5 normal, 7 high, 9 critical."""
+        return self._attempt.armed.priority
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that runs it."""
+        return self._attempt.agent
+
+    @property
+    def schedule(self) -> str | None:
+        """The name of the schedule that created this task; None without a schedule."""
+        return self._attempt.armed.schedule
 
     @property
     def idempotency_key(self) -> str:

@@ -42,6 +42,11 @@ class Problem(NamedTuple):
 
 def explain(error: BaseException) -> Problem:
     """The problem behind an error of the tree, of click or of the system. Any other exception is a bug."""
+    problem = _problem(error)
+    return problem._replace(message=errors.shortened(problem.message))  # of click and the system too: they echo input
+
+
+def _problem(error: BaseException) -> Problem:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if getattr(error, "sqlstate", None) == "42501":  # such as a server with the role of a viewer

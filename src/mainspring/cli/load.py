@@ -9,7 +9,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
-from mainspring.errors import MainspringError, ValidationError
+from mainspring.errors import MainspringError, ValidationError, shown
 from mainspring.sdk.app import App
 
 
@@ -23,7 +23,7 @@ def load_app(name: str) -> App:
     """The App of this name. Errors say what to do."""
     module_name, sign, attribute = name.partition(":")
     if not sign or not attribute or not all(part.isidentifier() for part in module_name.split(".")):
-        raise ValidationError(f"app: {name!r} is not MODULE:ATTRIBUTE; write it as in shop.jobs:app", field="app")
+        raise ValidationError(f"app: {shown(name)} is not MODULE:ATTRIBUTE; write it as in shop.jobs:app", field="app")
     module = _import(module_name)
     try:
         found: Any = getattr(module, attribute)

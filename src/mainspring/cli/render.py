@@ -104,6 +104,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "draining": {"fg": "yellow"},
     "dead": {"fg": "red"},
     "silent": {"fg": "red", "bold": True},
+    "disconnected": {"fg": "red"},
     "unowned": {"fg": "red", "bold": True},
 }
 

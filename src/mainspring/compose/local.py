@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from mainspring.agent.agent import Agent, Connect
 from mainspring.agent.attempt import Attempt, Executor, Transactions
@@ -124,18 +125,19 @@ class Timetable(Protocol):
 async def register(
     database: Database, definitions: Mapping[str, Definition], app: str, version: int, timetable: Timetable
 ) -> None:
-    """Write what an application defines to the database: jobs, calendars, schedules.
+    """Write what an application defines to the database: jobs, calendars, schedules; as they are at the call.
 
     A role that may not, such as a producer's, uses what is there: another process of the application has defined it.
     """
+    definitions, calendars, schedules = dict(definitions), dict(timetable.calendars), list(timetable.all.values())
     async with database.acquire() as conn:
         if not await jobs.may_register(conn):
             log.info("this role of PostgreSQL may not define jobs and schedules; it uses those that are there")
             return
-        await synchronise.put_calendars(conn, timetable.calendars)
+        await synchronise.put_calendars(conn, calendars)
         async with conn.transaction():
             await jobs.register(conn, definitions)
-            await synchronise.synchronise(conn, app, version, list(timetable.all.values()))
+            await synchronise.synchronise(conn, app, version, schedules)
 
 
 def identity_of(settings: Settings) -> Identity:
@@ -146,7 +148,7 @@ def make_server(
     settings: Settings, database: Database, identity: Identity, app: str | None, providers: Mapping[str, Provider]
 ) -> Server:
     host = socket.gethostname() or "unknown"
-    name = settings.server_name or (host if identity.number == 1 else f"{host}-{identity.number}")
+    name = settings.server_name or identity.name_on(host)
     return Server(
         database,
         ServerInfo(identity.id, name, VERSION, host, None, app, process_identity()),
@@ -162,17 +164,29 @@ def make_server(
         keep_succeeded=timedelta(seconds=settings.keep_succeeded),
         keep_failed=timedelta(seconds=settings.keep_failed),
         skew_limit=settings.skew_limit,
+        placement=settings.placement,
         providers=providers,
         wall=_wall(settings),
     )
 
 
+def agent_identity_of(settings: Settings) -> Identity:
+    """Tells agents of one host apart that have no name. An agent with a name takes no number."""
+    return Identity(uuid4()) if settings.agent_name else Identity.of(data_directory(settings), "agent")
+
+
 def make_agent(
-    settings: Settings, labels: dict[str, str], executors: Executors, connect: Connect, clock: Clock | None = None
+    settings: Settings,
+    identity: Identity,
+    labels: dict[str, str],
+    executors: Executors,
+    connect: Connect,
+    clock: Clock | None = None,
 ) -> Agent:
     """`clock` is that of a server in the same process."""
     host = socket.gethostname() or "unknown"
-    hello = Hello(settings.agent_name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
+    name = settings.agent_name or identity.name_on(host)
+    hello = Hello(name, settings.slots, labels, offers=settings.offers, version=VERSION, host=host)
     return Agent(
         connect,
         hello=hello,
@@ -241,7 +255,8 @@ class Engine:
         self.server = make_server(settings, database, self._identity, labels.get("app"), providers)
         self._settings = settings
         self._executors = Executors(settings, database, handlers)
-        self.agent = make_agent(settings, labels, self._executors, self._dial, self.server.clock)
+        self._agent_identity = agent_identity_of(settings)
+        self.agent = make_agent(settings, self._agent_identity, labels, self._executors, self._dial, self.server.clock)
         self.server.server_lease.tally.blockages = self.agent.blockages  # one loop
         self._watchdog = Watchdog(
             [
@@ -319,6 +334,7 @@ class Engine:
             await asyncio.wait([self._sessions])
         await self._executors.close()
         await self._watchdog.stop()
+        self._agent_identity.close()
         self._identity.close()
 
 

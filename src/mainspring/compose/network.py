@@ -21,13 +21,14 @@ from mainspring.agent.executors.python import Handler
 from mainspring.compose.local import (
     Executors,
     Settings,
+    agent_identity_of,
     ended_by,
     identity_of,
     make_agent,
     make_server,
     without_database,
 )
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.agents.keep import BlockedEndpoint
 from mainspring.server.agents.lease_keeper import LeaseKeeper
@@ -110,7 +111,8 @@ class RemoteAgent:
         self.database = None if settings.dsn is None else Database(settings.dsn)
         self._executors = Executors(settings, self.database, handlers)
         connector = Connector(urls, token, agent_tls(settings))
-        self.agent = make_agent(settings, labels, self._executors, connector)
+        self._identity = agent_identity_of(settings)
+        self.agent = make_agent(settings, self._identity, labels, self._executors, connector)
         self.agent.session_keeper = SessionKeeper(self.agent, connector.beside, blocked=False)
         self._watchdog = Watchdog(
             [SessionKeeper(self.agent, connector.beside)],
@@ -157,6 +159,7 @@ class RemoteAgent:
         await self._watchdog.stop()
         if self.database is not None:
             await self.database.close()
+        self._identity.close()
         self._without_database.__exit__(None, None, None)
 
 
@@ -201,10 +204,11 @@ def address(text: str) -> tuple[str, int]:
     """HOST:PORT; the host may be an IPv6 address in brackets."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if port.isdecimal() and int(port) > 65535:
+    is_number = port.isascii() and port.isdecimal()
+    if is_number and (len(port) > 5 or int(port) > 65535):
         raise ValidationError(f"listen: there is no port {port}; 0 to 65535", field="listen")
-    if not colon or not host or not port.isdecimal():
-        raise ValidationError(f"listen: {text!r}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
+    if not colon or not host or not is_number:
+        raise ValidationError(f"listen: {shown(text)}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
     return host, int(port)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta, Struct
 
-from mainspring.model.tasks.jobs import Job
+from mainspring.model.tasks.jobs import DEFAULT_PRIORITY, Job
 from mainspring.model.tasks.states import TaskState
 
 PROTOCOL = 1
@@ -107,6 +107,7 @@ class Ending(AttemptId, array_like=True, gc=False):
     retry_after: float | None = None  # asked by the handler
     snooze: float | None = None  # run again later; costs no attempt
     final: bool = False  # the handler asks for no retry
+    exit_code: int | None = None  # of a command that failed; negative: the signal that ended it
 
 
 class Finished(Struct, tag="finished"):
@@ -206,6 +207,8 @@ class Armed(AttemptId, array_like=True, gc=False):
     plan_time: float | None = None  # of its schedule
     scope: str | None = None
     daemon: bool = False  # a replica: an agent that stops does not wait for it
+    priority: int = DEFAULT_PRIORITY
+    schedule: str | None = None  # the name of the schedule that made it
 
 
 class Dispatch(Struct, tag="dispatch"):

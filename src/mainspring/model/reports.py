@@ -60,7 +60,7 @@ def bad_report(ending: Ending, reason: object) -> Ending:
     return replace(
         ending, state=TaskState.FAILED, started_at=0.0, finished_at=0.0, result=None, code="bad_report",
         error=error.encode(errors="replace").decode()[:LONGEST_REASON], labels=("bad_report",),
-        retry_after=None, snooze=None, final=True,
+        retry_after=None, snooze=None, final=True, exit_code=None,
     )  # fmt: skip
 
 

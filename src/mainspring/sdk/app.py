@@ -17,7 +17,7 @@ import msgspec
 from mainspring.agent.executors.python import Handler
 from mainspring.agent.run.hooks import FailureHook
 from mainspring.compose import local
-from mainspring.errors import JobNotFound, ValidationError
+from mainspring.errors import JobNotFound, ValidationError, shown
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
@@ -56,13 +56,13 @@ class App:
         self.name = check_name(name, field="name")
         self.version = define.check_version(version)
         self.prefix = define.check_prefix(prefix)
-        self.schedules = Schedules()
+        self._lifecycle = Lifecycle(self.settings, self._register)
+        self.schedules = Schedules(self.changed)
         self.failure_hooks: list[FailureHook] = []
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
         self.definitions: dict[str, Definition] = {}
         self.handlers: dict[str, Handler] = {}
         self.jobs: dict[str, Job[..., Any]] = {}
-        self._lifecycle = Lifecycle(self.settings, self._register)
         self._engine: local.Engine | None = None
         self._runs = False  # set before the engine is there
         self._sync = SyncBridge(self._lifecycle)
@@ -134,10 +134,11 @@ class App:
 
     def __getitem__(self, name: str) -> Job[..., Any]:
         """A job by its name, with or without the application's prefix."""
-        job = self.jobs.get(f"{self.prefix}{name}") or self.jobs.get(name)
+        is_text = isinstance(name, str)
+        job = (self.jobs.get(f"{self.prefix}{name}") or self.jobs.get(name)) if is_text else None
         if job is None:
             known = ", ".join(sorted(self.jobs)) or "none yet"
-            raise JobNotFound(f"this application has no job {name!r}; it has: {known}", field="job")
+            raise JobNotFound(f"this application has no job {shown(name)}; it has: {known}", field="job")
         return job
 
     def on_failure(self, hook: Hook) -> Hook:
@@ -146,7 +147,9 @@ class App:
         It may be async. What it raises is logged; the attempt and its report do not wait for it.
         """
         if not callable(hook):
-            raise ValidationError(f"{hook!r} is not a function; @app.on_failure goes above a def", field="on_failure")
+            raise ValidationError(
+                f"{shown(hook)} is not a function; @app.on_failure goes above a def", field="on_failure"
+            )
         self.failure_hooks.append(hook)
         return hook
 
@@ -156,7 +159,7 @@ class App:
         For what handlers and routes need, such as an engine on `app.dsn`: in a worker, a web server, a test alike.
         """
         if not isasyncgenfunction(resource):
-            raise ValidationError(f"{resource!r} is not an `async def` with a `yield`", field="while_open")
+            raise ValidationError(f"{shown(resource)} is not an `async def` with a `yield`", field="while_open")
         self._lifecycle.resources.append(asynccontextmanager(resource))
         return resource
 
@@ -165,6 +168,10 @@ class App:
     def settings(self, **overrides: Any) -> local.Settings:
         """The settings in force: `overrides`, else what the application was made with, else the environment."""
         return local.load({**self._overrides, **overrides})
+
+    def changed(self) -> None:
+        """More is defined. If the application is open, that is registered soon, and before its next submission."""
+        self._lifecycle.changed()
 
     async def _register(self, database: Database) -> None:
         await local.register(database, self.definitions, self.name, self.version, self.schedules)
@@ -269,6 +276,8 @@ class App:
 
     async def submit(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
         """Insert through the caller's connection, or through the application's, and wake its dispatcher."""
+        if self._lifecycle.is_stale:
+            await self._lifecycle.register_more()
         if conn is not None:
             return await submit(conn, submission)
         if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:
@@ -287,6 +296,8 @@ class App:
         return ids
 
     def submit_sync(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
+        if conn is not None and self._lifecycle.is_stale:
+            self.call_sync("enqueue", self._lifecycle.register_more)
         if conn is not None:
             return submit_sync(conn, submission)
         if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:

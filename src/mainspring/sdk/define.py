@@ -13,12 +13,12 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.agent.executors.python import Handler
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.tasks.define_job import define
 from mainspring.model.tasks.jobs import Definition, Python, Run
 from mainspring.model.words.names import check_name
 from mainspring.sdk.job import Job, bind_command, check_command
-from mainspring.sdk.schedules import JobOptions
+from mainspring.sdk.schedules import JobOptions, Planned
 from mainspring.sdk.signature import Signature, encode_result
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ class Decorator:
 def add_handler(app: App, function: Callable[..., Any], name: str | None, options: Any) -> Job[..., Any]:
     """A job that runs a function of the application."""
     if not inspect.isfunction(function):
-        raise ValidationError(f"{function!r} is not a function; @app.job goes above a def", field="handler")
+        raise ValidationError(f"{shown(function)} is not a function; @app.job goes above a def", field="handler")
     name = app.full_name(function.__name__ if name is None else name)
     if function.__doc__ and "description" not in options:
         options = {**options, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
     signature = Signature(name, function)
-    options = app.schedules.take(name, options, signature.check)
+    options, planned = app.schedules.take(name, options, signature.check)
     definition = define(Python(name, signature.takes), options, requires={"app": app.name})
     if definition.placement.sticky is not None:
         signature.check_parameter(definition.placement.sticky, field="sticky")
@@ -62,39 +62,49 @@ def add_handler(app: App, function: Callable[..., Any], name: str | None, option
     # The result of a broadcast is a report on its runs, whatever the handler returns.
     decode = msgspec.json.decode if definition.placement.broadcast else signature.decode_result
     job: Job[..., Any] = Job(app, name, signature.bind, function, decode, signature.check)
-    _add(app, job, definition)
-    app.handlers[name] = Handler(name, function, is_async, signature.decode, encode_result)
+    _add(app, job, definition, planned, Handler(name, function, is_async, signature.decode, encode_result))
     return job
 
 
 def add_call(app: App, name: str, run: Run, options: JobOptions) -> Job[..., Any]:
     """A job that runs a program or calls a URL. Its arguments go by name."""
     name = app.full_name(name)
-    policies = app.schedules.take(name, options, check_command)
+    policies, planned = app.schedules.take(name, options, check_command)
     job: Job[..., Any] = Job(app, name, bind_command, None, msgspec.json.decode, check_command)
-    _add(app, job, define(run, policies))
+    _add(app, job, define(run, policies), planned)
     return job
 
 
-def _add(app: App, job: Job[..., Any], definition: Definition) -> None:
+def _add(
+    app: App, job: Job[..., Any], definition: Definition, planned: Planned | None, handler: Handler | None = None
+) -> None:
+    """Add what is checked: a definition that is refused leaves nothing behind."""
     name = job.name
     if name in app.definitions:
-        raise ValidationError(f"a job named {name!r} is defined already; give one of them another name", field="name")
-    app.schedules.check_limits(name, name, definition)
+        raise ValidationError(
+            f"a job named {shown(name)} is defined already; give one of them another name", field="name"
+        )
+    if planned is not None:
+        app.schedules.check_limits(planned, definition)
+    if handler is not None:
+        app.handlers[name] = handler
     app.definitions[name], app.jobs[name] = definition, job
+    if planned is not None:
+        app.schedules.add(planned)
+    app.changed()
 
 
 def check_prefix(prefix: object) -> str:
     """Visible characters such as "shop.", or none."""
-    if prefix == "":
-        return ""
     if not isinstance(prefix, str) or prefix != prefix.lstrip():
-        raise ValidationError(f'prefix: {prefix!r}; give text such as "shop."', field="prefix")
+        raise ValidationError(f'prefix: {shown(prefix)}; give text such as "shop."', field="prefix")
+    if not prefix:
+        return ""
     check_name(f"{prefix}x", field="prefix")
     return prefix
 
 
 def check_version(version: object) -> int:
     if not isinstance(version, int) or isinstance(version, bool) or not 0 <= version < 2**31:
-        raise ValidationError(f"version: {version!r}; give a number from 0 to 2147483647", field="version")
+        raise ValidationError(f"version: {shown(version)}; give a number from 0 to 2147483647", field="version")
     return version

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.limits.limits import check_concurrency_key
 from mainspring.model.schedules.define_schedule import When
 from mainspring.model.tasks.define_job import priority_level
@@ -24,6 +25,8 @@ from mainspring.store.tasks.enqueue import BulkSubmission, Submission, check_con
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
+
+MAX_CALLS = 1_000_000  # tasks in one statement; what gives them may be endless
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,7 +126,11 @@ class Submitter(Generic[P, R]):
         using = self._using
         if using.key is not None or using.after is not None:
             raise ValidationError("key, after: belong to a single task; use enqueue()", field="key")
-        args = [self._bind_item(number, call) for number, call in enumerate(calls)]
+        if not isinstance(calls, Iterable) or isinstance(calls, (str, bytes)):
+            raise ValidationError(f"calls: {shown(calls)}; give a list of calls", field="calls")
+        args = [self._bind_item(number, call) for number, call in enumerate(islice(calls, MAX_CALLS + 1))]
+        if len(args) > MAX_CALLS:
+            raise ValidationError(f"calls: more than {MAX_CALLS:,}; submit them in several parts", field="calls")
         return BulkSubmission(self.name, args, using.priority, using.run_at, using.delay, using.concurrency_key)
 
     def _handles(self, ids: Sequence[int]) -> list[Task[R]]:
@@ -160,8 +167,9 @@ class Job(Submitter[P, R]):
         """A further schedule of this job, under another name: `report.schedule("report-eu", cron=…)`."""
         schedules = self._app.schedules
         name = self._app.full_name(name)
-        schedules.add(name, self.name, when, args or {}, self._check)
-        schedules.check_limits(name, self.name, self._app.definitions[self.name])
+        planned = schedules.plan(name, self.name, when, {} if args is None else args, self._check)
+        schedules.check_limits(planned, self._app.definitions[self.name])
+        schedules.add(planned)
 
     def task(self, id: int) -> Task[R]:
         """A handle on a task of this job, by its number."""
@@ -226,7 +234,7 @@ def _task_ids(after: Any) -> list[int]:
         return [check_task_id(task.id if isinstance(task, Task) else task, field="after") for task in given]
     except ValidationError:
         raise ValidationError(
-            f"after: {after!r} is not a task, nor a list of tasks or their numbers", field="after"
+            f"after: {shown(after)} is not a task, nor a list of tasks or their numbers", field="after"
         ) from None
 
 

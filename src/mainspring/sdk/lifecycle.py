@@ -3,20 +3,26 @@
 Opens are counted: `async with app:` inside another one, or inside `app.running()`, shares what is open, and the last
 close closes it. A running engine holds it separately, so that one `close()` too many cannot close its database.
 The first submission opens it without a count: the next close closes it, or the end of its event loop.
+What the application defines while it is open is registered soon, and before its next submission.
 Next: compose/local.py
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from mainspring.compose import local
-from mainspring.errors import ValidationError
+from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.operations.waiting import Waiting
 from mainspring.store.postgres.database import Database
+
+log = logging.getLogger("mainspring")
+
+RETRY_AFTER = 1.0  # seconds, if PostgreSQL does not answer a registration
 
 Resource = Callable[[], AbstractAsyncContextManager[Any]]
 
@@ -38,6 +44,10 @@ class Lifecycle:
         self._stack: AsyncExitStack | None = None
         self._opens = 0
         self._holds = 0
+        self._changes = 0  # of what the application defines
+        self._registered = 0  # of them
+        self._owns_jobs = False  # it registers; on an agent's database its servers do
+        self._registering: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._lock_loop: asyncio.AbstractEventLoop | None = None
 
@@ -71,10 +81,54 @@ class Lifecycle:
         """Open until the block ends on the database of an agent, if it has one. Nothing is registered."""
         async with self._changing(), AsyncExitStack() as stack:
             self.loop = asyncio.get_running_loop()
+            self._owns_jobs = False
             await self._take(stack, database)
             self._holds += 1
         async with self._release_at_end():
             yield
+
+    # ── what is defined while it is open ────────────────────────────────────────────────────────
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is open and its database lacks something that the application has defined since."""
+        return self._registered != self._changes and self._owns_jobs and self.database is not None
+
+    def changed(self) -> None:
+        """The application has defined more. Called from any thread."""
+        self._changes += 1
+        if self.is_stale and self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._start_registering)
+
+    async def register_more(self) -> None:
+        """Register what was defined since the last registration. Raises what is wrong with it."""
+        self.check_loop()
+        while self.is_stale:
+            await asyncio.shield(self._start_registering())
+
+    def _start_registering(self) -> asyncio.Task[None]:
+        running = self._registering
+        if running is None or running.done() or running.get_loop() is not self.loop:
+            running = self._registering = asyncio.create_task(self._register_now(), name="mainspring register")
+            running.add_done_callback(self._ended_registering)
+        return running
+
+    async def _register_now(self) -> None:
+        if self.database is not None:
+            changes = self._changes
+            await self._register(self.database)
+            self._registered = changes
+
+    def _ended_registering(self, registering: asyncio.Task[None]) -> None:
+        if registering.cancelled() or (error := registering.exception()) is None or not self.is_stale:
+            return
+        log.warning("what the application has defined since it opened is not registered: %s", error)
+        if isinstance(error, StoreUnavailable):
+            registering.get_loop().call_later(RETRY_AFTER, self._retry_registering)
+
+    def _retry_registering(self) -> None:
+        if self.is_stale:
+            self._start_registering()
 
     @asynccontextmanager
     async def _release_at_end(self) -> AsyncIterator[None]:
@@ -133,7 +187,9 @@ class Lifecycle:
             async with AsyncExitStack() as stack:
                 self._settings = self._make_settings(**overrides)
                 database = await stack.enter_async_context(local.open_database(self._settings))
+                self._owns_jobs, changes = True, self._changes
                 await self._register(database)
+                self._registered = changes
                 await self._take(stack, database)
         except BaseException:
             self.loop = loop_before

@@ -14,7 +14,7 @@ import msgspec
 import msgspec.inspect
 from msgspec import UNSET, UnsetType
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.schedules import FILLED
 from mainspring.model.tasks.payload import encode
 from mainspring.sdk.models import HiddenValue, Model, model_of
@@ -57,7 +57,7 @@ class Signature:
                 f"{self._job} arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
             )
             if (foreign := _foreign(msgspec.inspect.type_info(struct))) is not None:
-                raise TypeError(f"{foreign!r} is not JSON, nor a dataclass or another type that can be made of it")
+                raise TypeError(f"{shown(foreign)} is not JSON, nor a dataclass or another type that can be made of it")
             return msgspec.json.Decoder(struct)
         except TypeError as error:
             raise ValidationError(f"{self._job}: its arguments cannot cross JSON: {error}", field="handler") from None
@@ -91,7 +91,7 @@ class Signature:
     def check_parameter(self, name: str, *, field: str) -> None:
         """ValidationError if the handler has no parameter of this name."""
         if name not in self._names and not self._open:
-            raise ValidationError(f"{field}: {self._job}{self._signature} has no parameter {name!r}", field=field)
+            raise ValidationError(f"{field}: {self._job}{self._signature} has no parameter {shown(name)}", field=field)
 
     def defaults(self, names: Iterable[str]) -> dict[str, str]:
         """Parameter → its default as text, of those of `names` that have one."""

@@ -5,14 +5,16 @@ Next: operations/tasks.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
-from mainspring.errors import ResultLost, TaskFailed, ValidationError
+from mainspring.errors import ResultLost, TaskFailed, ValidationError, shown
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.durations import Duration, seconds
 from mainspring.operations import tasks
 from mainspring.store.tasks.tasks import Ended, TaskView
 
@@ -43,7 +45,8 @@ class Task(Generic[R]):
 
         Raises TaskFailed if it did not succeed, WaitTimeout if it goes on after `timeout` seconds.
         """
-        value: R = await self._app.wait_for(self.id, timeout, self._decode or await self._find_decoder())
+        limit = check_timeout(timeout)
+        value: R = await self._app.wait_for(self.id, limit, self._decode or await self._find_decoder())
         return value
 
     async def _find_decoder(self) -> Decode:
@@ -59,6 +62,8 @@ class Task(Generic[R]):
 
     async def cancel(self, *, kill: bool = False) -> None:
         """End the task: at once if no agent runs it, else by a request to its agent; with `kill` it gets no grace."""
+        if not isinstance(kill, bool):
+            raise ValidationError(f"kill: {shown(kill)}; give True or False", field="kill")
         await self._app.control(partial(tasks.cancel, kill=kill), self.id)
 
     async def pause(self) -> None:
@@ -130,7 +135,16 @@ def result_of(task: int, ended: Ended, decode: Decode) -> Any:
         ) from error
 
 
+def check_timeout(timeout: object) -> float | None:
+    """Seconds to wait for; None, or infinity: as long as it takes. What is past is 0: a caller's deadline is over."""
+    if timeout is None or (isinstance(timeout, float) and timeout == math.inf):
+        return None
+    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout < 0:
+        return 0.0
+    return seconds(cast(Duration, timeout), field="timeout")
+
+
 def check_task_id(id: object, *, field: str) -> int:
     if not isinstance(id, int) or isinstance(id, bool) or not 0 < id < 2**63:
-        raise ValidationError(f"{field}: {id!r} is not the number of a task", field=field)
+        raise ValidationError(f"{field}: {shown(id)} is not the number of a task", field=field)
     return id

@@ -16,6 +16,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.loops import retried, run_all, run_every
 from mainspring.model.messages import Ending
 from mainspring.model.placement.lead import Lead
+from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
@@ -66,6 +67,7 @@ class Server:
         keep_succeeded: timedelta,
         keep_failed: timedelta,
         skew_limit: float = DEFAULT_LIMIT,
+        placement: str = DEFAULT_STRATEGY,
         providers: Mapping[str, Provider] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -74,7 +76,7 @@ class Server:
         self._poll = poll
         self._lease = lease
         self.clock_loop = ClockLoop(database, self.clock, skew_limit)
-        self.catalogue = Catalogue(database)
+        self.catalogue = Catalogue(database, placement)
         self.recorder = Recorder(database, self.catalogue)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
         self.membership = Membership(database, server_lease, newcomer, lease, lambda: len(self.gateway.sessions))

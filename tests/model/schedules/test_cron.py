@@ -6,10 +6,11 @@ import json
 import os
 import sys
 import time
+from calendar import monthrange
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,13 @@ def test_the_end_of_the_calendar_is_the_end() -> None:
         ("0 9 * * THU", "At 09:00 on Thursday"),
         ("0 9 13 * FRI", "At 09:00 on the 13th day of month or on Friday"),
         ("0 9 1,15 * 5L", "At 09:00 on the first and the 15th day of month or on the last Friday of the month"),
+        ("0 9 15W * *", "At 09:00 on the weekday nearest the 15th day of the month"),
+        (
+            "0 9 1W,LW 3 ?",
+            "At 09:00 on the weekday nearest the 1st day of the month and the last weekday of the month in March",
+        ),
+        ("0 9 3W * MON", "At 09:00 on the weekday nearest the 3rd day of the month or on Monday"),
+        ("0 9 ? * MON", "At 09:00 on Monday"),
         ("0 9 */2 * FRI", "At 09:00 on every second day of month if it's on Friday"),
     ],
 )
@@ -227,3 +235,52 @@ def test_threads_may_share_a_cron() -> None:
             assert list(threads.map(cron.after, moments)) == expected
     finally:
         sys.setswitchinterval(interval)
+
+
+# ── 15W and ? ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("day", range(1, 32))
+def test_the_nearest_weekday_is_the_nearest_of_its_month_in_every_month_of_28_years(day: int) -> None:
+    """28 years: each date falls on each day of the week, in leap years too."""
+    expected = []
+    for year, month in product(range(2024, 2052), range(1, 13)):
+        last = monthrange(year, month)[1]
+        if day <= last:
+            weekdays = [date(year, month, one) for one in range(1, last + 1) if date(year, month, one).weekday() < 5]
+            expected.append(min(weekdays, key=lambda one: abs(one.day - day)))
+    found = fires(Cron(f"0 9 {day}W * *", "UTC"), datetime(2023, 12, 31, 23, tzinfo=UTC), len(expected))
+    assert [one.date() for one in found] == expected
+    assert {(one.hour, one.minute) for one in found} == {(9, 0)}
+
+
+@pytest.mark.parametrize(
+    ("expression", "days"),
+    [
+        ("0 9 15W 2,8 *", "2026-02-16 2026-08-14"),  # a Sunday, a Saturday
+        ("0 9 1W 8 *", "2026-08-03"),  # a Saturday: not July
+        ("0 9 31W 5 *", "2026-05-29"),  # a Sunday: not June
+        ("0 9 30W 2,4 *", "2026-04-30"),  # February has none
+        ("0 9 1W,LW 8 *", "2026-08-03 2026-08-31"),
+        ("0 9 14,15W 8 *", "2026-08-14"),  # once
+        ("0 9 15W 6 SUN#1", "2026-06-07 2026-06-15"),  # either, as in any cron
+        ("0 9 15W 8 */5", "2026-08-14"),  # a weekday that begins with * must match too, and this is a Friday
+        ("0 9 ? 6 MON#2", "2026-06-08"),
+        ("0 0 9 8 6 ?", "2026-06-08"),
+        ("0 9 15w jun ?", "2026-06-15"),
+    ],
+)
+def test_a_nearest_weekday_is_one_term_among_others(expression: str, days: str) -> None:
+    cron, found = Cron(expression, "Europe/Paris"), []
+    at = cron.after(datetime(2026, 1, 1, tzinfo=UTC))
+    while at is not None and at.year == 2026:
+        found.append(at.date().isoformat())
+        at = cron.after(at)
+    assert " ".join(found) == days
+
+
+def test_a_nearest_weekday_that_the_clocks_skip_is_shifted_like_any_fixed_time() -> None:
+    cron = Cron("30 2 29W 3 *", "Europe/Paris")  # 2027: Monday the 29th; the clocks change on Sunday the 28th
+    assert cron.after(datetime(2027, 1, 1, tzinfo=UTC)) == datetime(2027, 3, 29, 0, 30, tzinfo=UTC)
+    apia = Cron("0 9 30W 12 *", "Pacific/Apia")  # Friday, 30 December 2011 did not exist
+    assert apia.after(datetime(2011, 12, 1, tzinfo=UTC)) == datetime(2011, 12, 30, 10, tzinfo=UTC)

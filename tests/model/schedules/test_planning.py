@@ -158,6 +158,7 @@ LATE: list[tuple[str, dict[str, Any], dict[float, Reason | None]]] = [
     ("all", {"window": 104.9}, {0: "misfire", 60: "misfire", 120: "misfire", 180: None}),
     ("all", {"window": 170.0}, {0: "misfire", 60: None, 120: None, 180: None}),
     ("all", {"window": 1.0}, {0: "misfire", 60: "misfire", 120: "misfire", 180: None}),
+    ("all", {"window": 0.0}, {0: "misfire", 60: "misfire", 120: "misfire", 180: None}),
     ("skip", {"misfire_after": 105.0}, {0: "misfire", 60: "misfire", 120: None, 180: None}),
     ("latest", {"misfire_after": 105.0}, {0: "misfire", 60: "misfire", 120: "coalesced", 180: None}),
     ("latest", {"misfire_after": 5.0}, {0: "misfire", 60: "misfire", 120: "misfire", 180: "misfire"}),
@@ -388,7 +389,7 @@ def stories(draw: st.DrawFn) -> Story:
         assert since is not None
         policies = Policies(
             catch_up=draw(st.sampled_from(["skip", "latest", "all"])),
-            window=float(draw(st.sampled_from([1, 20, 1000]))),
+            window=float(draw(st.sampled_from([0, 1, 20, 1000]))),
             max_per_tick=draw(st.sampled_from([1, 2, 100])),
             misfire_after=draw(st.sampled_from([None, 1.0, 8.0, 30.0])),
             delay=float(draw(st.sampled_from([0, 0, 0, 7, 40]))),

@@ -9,7 +9,7 @@ import pytest
 from mainspring.model.limits.limits import Rate
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.jobs import Placement
-from mainspring.model.tasks.waits import Known, Limited, able_names, why, why_limited
+from mainspring.model.tasks.waits import Known, Limited, Retried, able_names, until_retry, why, why_limited
 
 
 def agent(name: str, *, slots: int = 10, due: int = 0, draining: bool = False, **facts: Any) -> Known:
@@ -128,6 +128,21 @@ def test_a_task_at_a_gate_says_which_limit_it_waits_for(limited: Limited, code: 
     wait = why_limited(limited)
     assert wait is not None
     assert (wait.code, wait.reason, wait.is_unrunnable) == (code, reason, False)
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (Retried(8.0, 1, 2, error="exit code 3"), "retry in 8.0 s, attempt 2 of 3, after: exit code 3"),
+        (Retried(600.0, 3, 2), "retry in 10 min, attempt 4"),  # its agents crashed, which a schedule outlives
+        (Retried(9000.0, 0, 3, error="snoozed"), "retry in 2.5 h, attempt 1 of 4, after: snoozed"),
+        (Retried(1.5, 7, 3, daemon=True, error="exit code 1\nmore"), "starts again in 1.5 s, after: exit code 1"),
+        (Retried(1.0, 1, 1, error="x" * 100_000), f"retry in 1.0 s, attempt 2 of 2, after: {'x' * 200}"),
+    ],
+)
+def test_a_task_that_failed_says_when_it_runs_again(task: Retried, reason: str) -> None:
+    wait = until_retry(task)
+    assert (wait.code, wait.reason, wait.is_unrunnable) == ("retry", reason, False)
 
 
 @pytest.mark.parametrize(

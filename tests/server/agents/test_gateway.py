@@ -383,6 +383,17 @@ async def test_a_claim_for_an_agent_that_has_gone_comes_back(conn: Connection, s
     assert server.gateway.holds == 0
 
 
+async def test_a_connection_that_closes_ends_the_session_or_marks_it_while_it_holds_tasks(
+    conn: Connection, server: Server
+) -> None:
+    idle, busy = await Agent(server).join(), await Agent(server).join()
+    await arm(conn, server, busy, 1)
+    await idle.leave()
+    await busy.leave()
+    rows = await conn.fetch("select ended_at, disconnected_at from mainspring.agent order by session")
+    assert [(row["ended_at"] is None, row["disconnected_at"] is None) for row in rows] == [(False, True), (True, False)]
+
+
 # ── cancel, lease, compact, close ───────────────────────────────────────────────────────────────
 
 

@@ -26,6 +26,13 @@ def test_servers_that_share_a_directory_have_ids_of_their_own(tmp_path: Path) ->
     third.close()
 
 
+def test_agents_are_numbered_apart_from_servers(tmp_path: Path) -> None:
+    server, first, second = Identity.of(tmp_path), Identity.of(tmp_path, "agent"), Identity.of(tmp_path, "agent")
+    assert [one.name_on("web") for one in (server, first, second)] == ["web", "web", "web-2"]
+    for one in (server, first, second):
+        one.close()
+
+
 def test_the_id_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
     code = "import sys, os; from pathlib import Path; from mainspring.server.cluster.identity import Identity; "
     code += "print(Identity.of(Path(sys.argv[1])).id, flush=True); os.kill(os.getpid(), 9)"

@@ -102,6 +102,17 @@ async def test_what_had_started_costs_an_attempt_and_counts_as_a_crash(conn: Con
     assert await rescue.gone(conn) == [], "buried"
 
 
+async def test_the_log_says_once_how_many_tasks_of_an_agent_were_rescued(
+    conn: Connection, rescuer: Rescuer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.server.recovery.rescuer.BATCH", 2)
+    await dies_with(conn, *["job"] * 5)
+    while await rescuer.step():
+        pass
+    [line] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("rescued")]
+    assert line.startswith("rescued 5 tasks of agent agent, session ")
+
+
 async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(
     conn: Connection, rescuer: Rescuer
 ) -> None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.cluster import OWNER
+from tests.cluster import OWNER, add_server, lead, own
 
 from mainspring.errors import NotFound
+from mainspring.model.messages import Ending
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Placement, Python
+from mainspring.model.tasks.retry import Retry
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import registry, settings
 from mainspring.store.limits import waits
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs
+from mainspring.store.tasks import claims, jobs, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -33,6 +38,12 @@ async def connect(conn: Connection, name: str, *, lease: str = "1 min", slots: i
         lease,
     )
     return session
+
+
+async def serve_all(conn: Connection) -> None:
+    """The owner of all segments lives."""
+    lease = "mainspring.now() + interval '1 min'"
+    await conn.execute(f"update mainspring.server set status = 'active', lease_until = {lease} where id = $1", OWNER)
 
 
 async def claim(conn: Connection, session: int, job: str, count: int) -> None:
@@ -105,6 +116,28 @@ async def test_the_listing_shows_who_lives_and_who_was_lost_within_the_hour(conn
         await registry.listing(conn, "nobody")
 
 
+@pytest.mark.parametrize(
+    "gone",
+    [
+        "update mainspring.agent set disconnected_at = mainspring.now()",
+        "update mainspring.server set lease_until = mainspring.now()",
+        "update mainspring.server set status = 'stopped'",
+        "update mainspring.agent set heard_at = mainspring.now() - interval '5 min'",
+    ],
+)
+async def test_an_agent_without_a_connection_says_so_while_its_lease_runs(conn: Connection, gone: str) -> None:
+    session, server = await connect(conn, "alpha"), await add_server(conn, "east")
+    await conn.execute("update mainspring.agent set server = $1, heard_at = mainspring.now()", server)
+    await registry.drain(conn, "alpha")
+    assert [view.status for view in await registry.listing(conn)] == ["draining"]
+    await conn.execute(gone)
+    assert [view.status for view in await registry.listing(conn)] == ["disconnected"]
+    assert await registry.loaded(conn) == [], "it takes no task"
+    assert [known.session for known in await registry.living(conn)] == [session], "its lease runs"
+    await conn.execute("update mainspring.agent set lease_until = mainspring.now()")
+    assert [view.status for view in await registry.listing(conn)] == ["lost"]
+
+
 # ── draining ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -148,6 +181,7 @@ async def test_servers_are_told_of_a_drain_and_of_a_strategy(dsn: str, conn: Con
 
 
 async def test_due_tasks_say_what_they_wait_for(conn: Connection) -> None:
+    await serve_all(conn)
     await jobs.register(
         conn, {"job": Definition(Python("job")), "train": Definition(Python("x"), requires={"gpu": "a100"})}
     )
@@ -163,7 +197,35 @@ async def test_due_tasks_say_what_they_wait_for(conn: Connection) -> None:
     assert (await waits.waits(conn, [last]))[last].code == "all_busy"
 
 
+async def test_a_due_task_without_a_server_for_its_segment_says_so(conn: Connection) -> None:
+    await jobs.register(conn, {"job": Definition(Python("job"))})
+    await connect(conn, "alpha")
+    [task] = await enqueue(conn, "job")
+    east, west = await add_server(conn, "east"), await add_server(conn, "west", lease="-1 s")
+    await lead(conn, east)
+    await own(conn, west, [task % 100])
+    wait = (await waits.waits(conn, [task]))[task]
+    problem = "the owner, west, is silent, and the leader, east, has assigned no other yet"
+    assert (wait.code, wait.what) == ("no_owner", f"no server serves segment {task % 100}: {problem}")
+    await own(conn, east, [task % 100])
+    assert await waits.waits(conn, [task]) == {}
+
+
+async def test_a_failed_task_says_when_and_why_it_runs_again(conn: Connection) -> None:
+    await jobs.register(conn, {"job": Definition(Python("job"), retry=Retry(retries=2))})
+    [task] = await enqueue(conn, "job")
+    await conn.execute("update mainspring.task set state = 3, token = 5, session = 1, attempt = 1 where id = $1", task)
+    failed = Ending(task, 5, 1, 1, TaskState.FAILED, 1.0, 2.0, code="exit_code", error="exit code 3\n\nmore of it")
+    await transitions.retry(conn, [Again(failed, 8.0, costs=True)])
+    wait = (await waits.waits(conn, [task]))[task]
+    assert (wait.code, wait.is_unrunnable) == ("retry", False)
+    assert re.fullmatch(r"retry in [78]\.\d s, attempt 2 of 3, after: exit code 3", wait.what)
+    await conn.execute("update mainspring.task set run_at = mainspring.now() where id = $1", task)
+    assert (await waits.waits(conn, [task]))[task].code == "no_agents"
+
+
 async def test_what_is_armed_ahead_does_not_make_an_agent_busy(conn: Connection) -> None:
+    await serve_all(conn)
     await jobs.register(conn, {"job": Definition(Python("job"))})
     alpha = await connect(conn, "alpha", slots=1)
     await enqueue(conn, "job", 5, delay="1 h")

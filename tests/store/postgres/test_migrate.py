@@ -133,6 +133,21 @@ async def test_a_program_without_the_last_migration_refuses_the_schema(
     assert await conn.fetchval(_CONTENTS) == contents
 
 
+async def test_a_program_of_the_release_before_starts_on_a_schema_that_allows_it(
+    dsn: str, conn: Connection, folder: Path
+) -> None:
+    last = known()[-1].number
+    add(folder, "second", f"-- What it is for.\n-- runs with programs since migration {last:04}\n{_SECOND}")
+    await migrate(Database(dsn), folder)
+    contents = await conn.fetchval(_CONTENTS)
+    assert await plan(Database(dsn)) == await migrate(Database(dsn)) == []
+    assert await conn.fetchval(_CONTENTS) == contents
+    add(folder, "third", f"-- runs with programs since migration {last + 1:04}\ncreate table mainspring.third ();")
+    await migrate(Database(dsn), folder)
+    with pytest.raises(SchemaMismatch, match=f"at migration {last + 2}, this program knows {last}"):
+        await migrate(Database(dsn))  # of the release before that one
+
+
 async def test_a_migration_that_was_changed_after_the_fact_is_refused(dsn: str, conn: Connection, folder: Path) -> None:
     second = add(folder, "second", _SECOND)
     await migrate(Database(dsn), folder)

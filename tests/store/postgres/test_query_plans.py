@@ -49,12 +49,13 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
     "start": (transitions._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),
     "finish": (
         transitions._FINISH,
-        f"{_MANY}, {_MANY}, {_FLOATS}, {_FLOATS}, {_SMALL}, {_TEXTS}, {_TEXTS}, {_TEXTS}",
+        f"{_MANY}, {_MANY}, {_FLOATS}, {_FLOATS}, {_SMALL}, {_TEXTS}, {_TEXTS}, {_TEXTS}, {_INTEGERS}",
         {BY_NUMBER},
     ),
     "retry": (
         transitions._RETRY,
-        f"{_MANY}, {_MANY}, {_SMALL}, {_FLOATS}, {_FLOATS}, {_TEXTS}, {_TEXTS}, {_FLOATS}, {_INTEGERS}, {_INTEGERS}",
+        f"{_MANY}, {_MANY}, {_SMALL}, {_FLOATS}, {_FLOATS}, {_TEXTS}, {_TEXTS}, {_INTEGERS}, {_FLOATS}, {_INTEGERS}, "
+        f"{_INTEGERS}",
         {BY_NUMBER},
     ),
     "note": (transitions._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from tests.cluster import OWNER
@@ -226,6 +227,33 @@ async def test_attempts_come_in_order_with_the_one_that_runs_last(conn: Connecti
     ]
     await transitions.finish(conn, [Ending(task, 9, 1, 2, TaskState.SUCCEEDED, 1.0, 2.0)])
     assert [(a.number, a.state) for a in await tasks.attempts(conn, task)] == [(1, "timed_out"), (2, "succeeded")]
+
+
+async def test_an_attempt_says_where_it_ran_and_its_exit_code_through_a_retry_and_a_retry_by_hand(
+    conn: Connection, make_task: MakeTask
+) -> None:
+    server = uuid4()
+    await conn.execute(
+        "insert into mainspring.server (id, name, version, status) values ($1, 'east', '1', 'active')", server
+    )
+    first, second = [
+        await agents.begin(conn, agents.AgentInfo(name, 1, {}, server=server), 60.0) for name in ("alpha", "beta")
+    ]
+    task = await make_task(TaskState.RUNNING, token=5, session=first)
+    failed = Ending(task, 5, 1, 1, TaskState.FAILED, 1.0, 2.0, code="exit_code", exit_code=3)
+    await transitions.retry(conn, [Again(failed, 0.0, costs=True)])
+    await conn.execute("update mainspring.task set state = 2, token = 9, session = $2 where id = $1", task, second)
+    await transitions.finish(conn, [Ending(task, 9, 1, 2, TaskState.FAILED, 1.0, 2.0, code="signal", exit_code=-9)])
+    assert (await tasks.get(conn, task)).exit_code == -9
+    wanted = [("alpha", first, "east", server, 3), ("beta", second, "east", server, -9)]
+
+    async def found() -> list[tuple[object, ...]]:
+        return [(a.agent, a.session, a.server, a.server_id, a.exit_code) for a in await tasks.attempts(conn, task)]
+
+    assert await found() == wanted
+    await tasks.run_again(conn, task)
+    assert await found() == wanted
+    assert (await tasks.get(conn, task)).exit_code is None
 
 
 async def test_output_continues_after_a_chunk(conn: Connection) -> None:

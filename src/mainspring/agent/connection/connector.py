@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.client import connect as _connect
 from websockets.exceptions import InvalidMessage, InvalidStatus, WebSocketException
 
-from mainspring.errors import AccessDenied, ValidationError
+from mainspring.errors import AccessDenied, ValidationError, shown
 from mainspring.model.messages import AgentMessage, ServerMessage
 from mainspring.wire.channel import Channel, ChannelBusy, ChannelClosed
 from mainspring.wire.websocket import KEEP, MAX_FRAME, PATH, WebSocketChannel
@@ -39,11 +39,11 @@ def server_urls(text: str) -> list[str]:
     for given in filter(None, (part.strip() for part in text.split(","))):
         try:
             parts = urlsplit(given if "://" in given else f"ws://{given}")
-            scheme, port = _SCHEMES.get(parts.scheme), parts.port
-        except ValueError:
+            scheme, port, is_plain = _SCHEMES.get(parts.scheme), parts.port, not parts.username and not parts.query
+        except ValueError:  # a bracket that is not closed, a port that is no number
             scheme = None
-        if scheme is None or not parts.hostname or parts.username or parts.query:
-            raise ValidationError(f"server: {given!r}; write ws://host:7070, or wss:// with TLS", field="server")
+        if scheme is None or not parts.hostname or not is_plain:
+            raise ValidationError(f"server: {shown(given)}; write ws://host:7070, or wss:// with TLS", field="server")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         urls.append(f"{scheme}://{host}{f':{port}' if port else ''}{PATH}")
     if not urls:

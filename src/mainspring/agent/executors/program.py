@@ -57,6 +57,8 @@ def program_of(attempt: Attempt, command: Command) -> Program:
         "MAINSPRING_IDEMPOTENCY_KEY": attempt.idempotency_key,
         "MAINSPRING_FIRE_AT": datetime.fromtimestamp(armed.fire_at, UTC).isoformat(),
     }
+    if armed.schedule is not None:
+        ours["MAINSPRING_SCHEDULE"] = armed.schedule
     if armed.plan_time is not None:
         ours["MAINSPRING_PLAN_TIME"] = datetime.fromtimestamp(armed.plan_time, UTC).isoformat()
         ours["MAINSPRING_SCOPE"] = armed.scope or ""
@@ -103,14 +105,14 @@ def failure(exit_code: int, stderr: bytes, limits: ProcessLimits) -> AttemptFail
         code, message = "signal", f"killed by {label}"
     if limits.cpu is not None and exit_code in (-signal.SIGXCPU, SHELL_SIGNAL + signal.SIGXCPU):
         reason = f"used up its CPU time of {limits.cpu:g} s ({message}){said}"
-        return AttemptFailed("cpu_limit", reason, labels=(code, label))
+        return AttemptFailed("cpu_limit", reason, labels=(code, label), exit_code=exit_code)
     if limits.memory is not None and _OUT_OF_MEMORY.search(stderr):
         reason = f"ran out of memory, of which it may have {in_words(limits)['memory']} ({message}){said}"
-        return AttemptFailed("memory_limit", reason, labels=(code, label))
+        return AttemptFailed("memory_limit", reason, labels=(code, label), exit_code=exit_code)
     if exit_code < 0 and limits != NO_LIMITS:
         listed = ", ".join(f"{name} {limit}" for name, limit in in_words(limits).items())
         message += f" (its limits: {listed})"
-    return AttemptFailed(code, f"{message}{said}", labels=(label,))
+    return AttemptFailed(code, f"{message}{said}", labels=(label,), exit_code=exit_code)
 
 
 def _signal_name(number: int) -> str:

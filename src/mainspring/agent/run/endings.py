@@ -34,6 +34,7 @@ def ended(
         ending.labels = failure.labels[:MAX_LABELS]
         ending.retry_after = failure.retry_after
         ending.final = failure.final
+        ending.exit_code = failure.exit_code
     return ending
 
 

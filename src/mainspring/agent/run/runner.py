@@ -44,6 +44,7 @@ class Runner:
         confirm: Callable[[], Awaitable[None]],
         lease_expired: Callable[[], bool] = lambda: False,
         failures: Failures | None = None,
+        agent: str = "",  # its name
     ) -> None:
         self._workers = Workers(slots, self._run, lease_expired)
         self._clock = clock
@@ -56,6 +57,7 @@ class Runner:
         self._held: dict[int, Attempt] = {}  # by task
         self._tokens = TokenFilter()
         self.database = ""  # the id of the servers' database, from the first welcome on
+        self.agent = agent
         self.draining = False
         self.empty = asyncio.Event()
         self.empty.set()
@@ -81,7 +83,7 @@ class Runner:
         if not 0.0 <= armed.fire_at < LATEST or not 0.0 <= (armed.plan_time or 0.0) < LATEST:  # NaN as well
             self._outbox.ended(endings.impossible_time(armed, self._clock.now()))
             return
-        attempt = Attempt(armed, job, self._outbox, self.database, self._outbox.submissions)
+        attempt = Attempt(armed, job, self._outbox, self.database, self.agent, self._outbox.submissions)
         if self.draining:
             self._outbox.refused(attempt.armed, "draining")
             return

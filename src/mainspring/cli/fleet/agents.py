@@ -141,14 +141,15 @@ def _confirm(name: str, status: str, changed: bool, what: str) -> None:
 async def strategy(client: Client, name: str | None) -> None:
     """Show or set which agent takes the next task, for jobs that name no placement.
 
-    NAME is round_robin, least_tasks, resources or capability. Servers follow at once.
+    NAME is round_robin, least_tasks, resources or capability. Servers follow at once. Until one is set here, the
+    setting `placement` of each server counts.
     """
     if name is not None:
         from mainspring.model.placement.define_placement import check_strategy
 
         check_strategy(name, field="strategy")
         await client.call(operations.fleet.set_strategy, name)
-    chosen = name or await client.call(operations.fleet.strategy)
+    chosen = name or await client.call(operations.fleet.strategy, client.settings.placement)
     if not print_if_json({"strategy": chosen}):
         click.echo(chosen)
 

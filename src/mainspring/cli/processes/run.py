@@ -34,7 +34,9 @@ def _joined(_context: click.Context, _parameter: click.Parameter, values: tuple[
 agent_options = with_options(
     click.option("--slots", type=Whole(), metavar="N", help="Tasks at the same time; 100."),
     click.option("--threads", type=Whole(), metavar="N", help="Sync handlers at the same time; 32."),
-    click.option("--name", "agent_name", metavar="NAME", help="Name of this agent; the name of the host."),
+    click.option(
+        "--name", "agent_name", metavar="NAME", help="Name of this agent; the host's, with a number for a second one."
+    ),
     click.option(
         "--label", "labels", multiple=True, callback=_joined, metavar="NAME=VALUE", help="For jobs that require it."
     ),
@@ -132,7 +134,7 @@ async def _work(loaded: App | None, overrides: dict[str, Any], *, name: str | No
         assert engine is not None
         signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
         settle_memory()
-        _announce(settings, app, name, overrides)
+        _announce(settings, engine.agent.name, app, name, overrides)
         await signals.asked.wait()  # a bug in the engine cancels this
         running = engine.agent.runner.running
         note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
@@ -153,9 +155,9 @@ def place_of(settings: Settings) -> dict[str, str]:
     return {"data": settings.data_directory or str(default_directory())}
 
 
-def _announce(settings: Settings, app: App, name: str | None, overrides: dict[str, Any]) -> None:
+def _announce(settings: Settings, agent: str, app: App, name: str | None, overrides: dict[str, Any]) -> None:
     place = place_of(settings)
-    print_if_json({"agent": settings.agent_name, "slots": settings.slots, "jobs": list(app.jobs), **place})
+    print_if_json({"agent": agent, "slots": settings.slots, "jobs": list(app.jobs), **place})
     database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
     runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
     where = _where(overrides)
@@ -163,7 +165,7 @@ def _announce(settings: Settings, app: App, name: str | None, overrides: dict[st
         f"""
 Mainspring {__version__} is up.
   database  {database}
-  agent     {settings.agent_name}, {settings.slots} slots, runs {runs}
+  agent     {agent}, {settings.slots} slots, runs {runs}
 
 Submit a first task from another terminal:
   mainspring job create hello{where} -- echo hello

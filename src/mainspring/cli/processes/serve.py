@@ -114,8 +114,9 @@ async def _run_agent(app: App | None, overrides: dict[str, Any], *, without_tls:
         if session is not None:
             signals.hurry = lambda: running.agent.runner.stop_all("shutdown")
             settle_memory()
-            print_if_json({"agent": settings.agent_name, "slots": settings.slots, "session": session})
-            note(f"agent {settings.agent_name} is connected, {settings.slots} slots; Ctrl-C stops")
+            name = running.agent.name
+            print_if_json({"agent": name, "slots": settings.slots, "session": session})
+            note(f"agent {name} is connected, {settings.slots} slots; Ctrl-C stops")
             await running.until(signals.asked)
             note("stopping")
     note("stopped")

@@ -49,7 +49,7 @@ _schedule_options = with_options(
     click.option("--calendar", multiple=True, metavar="NAME", help="Days without plan times; repeatable."),
     click.option("--scope", multiple=True, metavar="SCOPE", help="One task per scope and plan time; repeatable."),
     click.option("--catch-up", metavar="HOW", help="After an outage: latest (default), skip or all."),
-    click.option("--window", metavar="DURATION", help="How far back `all` goes; 1d."),
+    click.option("--window", metavar="DURATION", help="How far back `all` goes; 1d. With 0 only the last runs."),
     click.option("--max-per-tick", type=Whole(), metavar="N", help="Late tasks in a second; 100."),
     click.option("--misfire-after", metavar="DURATION", help="Later than this is skipped."),
     click.option(

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.words.names import check_name
 
 MAX_RUNNING = 10_000
@@ -97,8 +97,8 @@ def define_limits(options: Mapping[str, Any], *, broadcast: bool) -> Limits | No
             "concurrency_limit: counts tasks of one key; give concurrency_key too, or max_running for the whole job",
             field="concurrency_limit",
         )
-    limit = options.get("concurrency_limit", 1)
-    if limit is None and options.get("rate_per") != "key":
+    limit, rate = options.get("concurrency_limit", 1), _rate(options, has_key=key is not None)
+    if limit is None and (rate is None or not rate.per_key):
         raise ValidationError(
             "concurrency_limit: without a limit the key bounds nothing; give a number, or a rate with rate_per='key'",
             field="concurrency_limit",
@@ -108,7 +108,7 @@ def define_limits(options: Mapping[str, Any], *, broadcast: bool) -> Limits | No
         max_running=None if running is None else _count(running, "max_running", MAX_RUNNING),
         key=None if key is None else _template(key),
         key_limit=None if limit is None else _count(limit, "concurrency_limit", MAX_OF_A_KEY),
-        rate=_rate(options, has_key=key is not None),
+        rate=rate,
     )
     return None if limits == Limits() else limits
 
@@ -120,7 +120,7 @@ def check_concurrency_key(key: object) -> str:
 
 def _count(given: object, field: str, most: int) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= most:
-        raise ValidationError(f"{field}: {given!r}; give a number from 1 to {most:,}", field=field)
+        raise ValidationError(f"{field}: {shown(given)}; give a number from 1 to {most:,}", field=field)
     return given
 
 
@@ -128,7 +128,7 @@ def _template(given: object) -> str:
     template = check_concurrency_key(given)
     if "{" in PLACEHOLDER.sub("", template) or "}" in PLACEHOLDER.sub("", template):
         raise ValidationError(
-            f"concurrency_key: {template!r}; a brace belongs around the name of an argument: 'shop:{{shop}}'",
+            f"concurrency_key: {shown(template)}; a brace belongs around the name of an argument: 'shop:{{shop}}'",
             field="concurrency_key",
         )
     return template
@@ -136,8 +136,8 @@ def _template(given: object) -> str:
 
 def _rate(options: Mapping[str, Any], *, has_key: bool) -> Rate | None:
     text, burst, rate_per = options.get("rate"), options.get("burst"), options.get("rate_per", "job")
-    if rate_per not in get_args(RatePer):
-        raise ValidationError(f"rate_per: {rate_per!r}; use job or key", field="rate_per")
+    if not isinstance(rate_per, str) or rate_per not in get_args(RatePer):
+        raise ValidationError(f"rate_per: {shown(rate_per)}; use job or key", field="rate_per")
     if text is None:
         for field in ("burst", "rate_per"):
             if options.get(field) is not None:
@@ -150,7 +150,7 @@ def _rate(options: Mapping[str, Any], *, has_key: bool) -> Rate | None:
     per = _SECONDS[match[2][0]] if match else 1.0
     if not 0 < count <= MAX_RATE * per:
         raise ValidationError(
-            f"rate: {text!r}; write starts per second, minute, hour or day, such as '100/minute'; at most"
+            f"rate: {shown(text)}; write starts per second, minute, hour or day, such as '100/minute'; at most"
             f" {MAX_RATE:,.0f}/second",
             field="rate",
         )

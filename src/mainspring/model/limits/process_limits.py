@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.tasks.jobs import NO_LIMITS, ProcessLimits
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.sizes import Size, size, size_in_words
@@ -22,10 +22,14 @@ def define_process_limits(given: Mapping[str, Size | Duration] | None) -> Proces
     if given is None:
         return NO_LIMITS
     if not isinstance(given, Mapping):
-        raise ValidationError(f"limits: {given!r}; give them as {{'memory': '512MB', 'cpu': '60s'}}", field="limits")
-    unknown = sorted(map(str, given.keys() - set(ProcessLimits.__struct_fields__)))
+        raise ValidationError(
+            f"limits: {shown(given)}; give them as {{'memory': '512MB', 'cpu': '60s'}}", field="limits"
+        )
+    unknown = [name for name in given if name not in ProcessLimits.__struct_fields__]
     if unknown:
-        raise ValidationError(f"limits: {unknown[0]!r} cannot be limited; memory, cpu and files can", field="limits")
+        raise ValidationError(
+            f"limits: {shown(unknown[0])} cannot be limited; memory, cpu and files can", field="limits"
+        )
     memory, cpu, files = given.get("memory"), given.get("cpu"), given.get("files")
     limits = ProcessLimits(
         memory=None if memory is None else size(memory, field="limits", at_least=LEAST_MEMORY),  # type: ignore[arg-type]
@@ -46,8 +50,8 @@ def in_words(limits: ProcessLimits) -> dict[str, str]:
 
 
 def _files(given: object) -> int:
-    text = str(given)
-    is_count = isinstance(given, (int, str)) and text.isascii() and text.isdigit() and len(text) <= 7
-    if not is_count or not LEAST_FILES <= int(text) <= MOST_FILES:
-        raise ValidationError(f"limits: {given!r} files; give {LEAST_FILES} to {MOST_FILES:,}", field="limits")
-    return int(text)
+    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 7:
+        given = int(given)
+    if not isinstance(given, int) or isinstance(given, bool) or not LEAST_FILES <= given <= MOST_FILES:
+        raise ValidationError(f"limits: {shown(given)} files; give {LEAST_FILES} to {MOST_FILES:,}", field="limits")
+    return given

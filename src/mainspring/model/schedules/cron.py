@@ -9,19 +9,25 @@ Next: model/schedules/timing.py
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from calendar import monthrange
+from collections.abc import Generator
+from datetime import UTC, date, datetime, timedelta
 from typing import get_args
 
 from cronsim import CronSim, CronSimError
+from cronsim.explain import Day, Expression, Field, Sequence
 
-from mainspring.errors import ValidationError
-from mainspring.model.schedules.cron_grammar import resolve
+from mainspring.errors import ValidationError, shown
+from mainspring.model.schedules.cron_grammar import NEAREST, resolve
 from mainspring.model.schedules.schedules import Fold, Gap
 from mainspring.model.words.zones import Change, change_around, change_at, check_zone, offsets_of
 
 YEARS = 50  # cronsim's horizon; 29 February on a given weekday is never more than 40 years away
 
 _SECOND = timedelta(seconds=1)
+_FRIDAY = 4
+_NEAREST_DAY = -3  # `nth` of a term such as 15W, for cronsim's words
+_ANY_TIME = datetime(2026, 1, 1)  # the template is copied with another
 _CHECKED_FROM = datetime(2026, 1, 1, tzinfo=UTC)  # any start works: what fires at all fires within YEARS of it
 
 
@@ -39,13 +45,13 @@ class Cron:
         field: str = "cron",
     ) -> None:
         if gap not in get_args(Gap):
-            raise ValidationError(f"gap: {gap!r}; use {', '.join(get_args(Gap))}", field="gap")
+            raise ValidationError(f"gap: {shown(gap)}; use {', '.join(get_args(Gap))}", field="gap")
         if fold not in get_args(Fold):
-            raise ValidationError(f"fold: {fold!r}; use {', '.join(get_args(Fold))}", field="fold")
+            raise ValidationError(f"fold: {shown(fold)}; use {', '.join(get_args(Fold))}", field="fold")
         text, self._spread = resolve(expression, seed=seed, field=field)
         self._zone = check_zone(zone)
         try:
-            self._template = CronSim(text, datetime(2026, 1, 1))
+            self._template = _parse(text)
         except CronSimError:  # the grammar has accepted it: only the date can be wrong
             raise _never(expression, field) from None
         _, minute, hour, *_ = self._template.parts
@@ -56,15 +62,15 @@ class Cron:
             if self._next_local(_CHECKED_FROM.replace(tzinfo=None)) is None:
                 raise _never(expression, field)
             raise ValidationError(
-                f"{field}: {expression!r} never fires in {zone}: the clocks leave that time out whenever it comes; "
-                'write another time, or a fixed one with gap="shift"',
+                f"{field}: {shown(expression)} never fires in {zone}: the clocks leave that time out whenever it "
+                'comes; write another time, or a fixed one with gap="shift"',
                 field=field,
             )
 
     @property
     def words(self) -> str:
         """The expression in English."""
-        words = re.sub(r"\b(\d+)th\b", _ordinal, self._template.explain())
+        words = re.sub(r"\b(\d+)th\b", _ordinal, _Expression(self._template.parts).explain())
         words = words.replace(" and on ", " or on ")  # cronsim says `and`, and either of the two kinds of days matches
         return f"{words} (H resolved from the name)" if self._spread else words
 
@@ -125,15 +131,93 @@ class Cron:
 
     def _next_local(self, local: datetime) -> datetime | None:
         """The first local time after `local` that matches, even if a clock change skips it."""
-        walk = CronSim.__new__(CronSim)  # a copy: parsing again takes ten times as long, copy.copy twice
+        kind = type(self._template)
+        walk = kind.__new__(kind)  # a copy: parsing again takes ten times as long, copy.copy twice
         walk.__dict__.update(self._template.__dict__)
         walk.dt = local
         return next(walk, None)
 
 
+# ── 15W: the weekday nearest the 15th ───────────────────────────────────────────────────────────
+
+
+class _NearestWeekday(CronSim):
+    """With terms such as 15W in the day of the month, which cronsim does not know.
+
+    The weekday, Monday to Friday, is of the same month, as in Quartz: 1W is Monday the 3rd if the 1st is a Saturday. A
+    month without the day has none.
+    """
+
+    nearest: frozenset[int]
+
+    def match_dom(self, d: date) -> bool:
+        return super().match_dom(d) or (d.weekday() <= _FRIDAY and any(_is_nearest(d, day) for day in self.nearest))
+
+
+def _is_nearest(weekday: date, day: int) -> bool:
+    last = monthrange(weekday.year, weekday.month)[1]
+    if day > last:
+        return False
+    wanted = weekday.replace(day=day).weekday()
+    if wanted == _FRIDAY + 1:
+        day += 2 if day == 1 else -1
+    elif wanted == _FRIDAY + 2:
+        day += -2 if day == last else 1
+    return weekday.day == day
+
+
+def _parse(text: str) -> CronSim:
+    parts = text.split()
+    terms = parts[-3].split(",")
+    nearest = frozenset(int(match[1]) for term in terms if (match := NEAREST.fullmatch(term)))
+    if not nearest:
+        return CronSim(text, _ANY_TIME)
+    others = [term for term in terms if not NEAREST.fullmatch(term)]
+    parsed = _NearestWeekday(" ".join([*parts[:-3], ",".join(others) or "1", *parts[-2:]]), _ANY_TIME)
+    parsed.days = parsed.days if others else set()
+    parsed.nearest = nearest
+    parsed.parts[3] = ",".join(terms)
+    return parsed
+
+
+class _Day(Day):
+    """The words for the day of the month, with those for 15W."""
+
+    def __init__(self, value: str) -> None:
+        super().__init__(value)
+        if self._has_nearest:
+            self.single_value = None  # or it would say `on the 15th day`
+
+    @property
+    def _has_nearest(self) -> bool:
+        return any(sequence.nth == _NEAREST_DAY for sequence in self.parsed)
+
+    def parse(self, value: str) -> Generator[Sequence, None, None]:
+        for term in value.split(","):
+            if match := NEAREST.fullmatch(term):
+                yield Sequence(start=int(match[1]), stop=int(match[1]), nth=_NEAREST_DAY)
+            else:
+                yield from super().parse(term)
+
+    def format_nth(self, value: int, nth: int) -> str:
+        if nth == _NEAREST_DAY:
+            return f"the weekday nearest the {value}th day of the month"
+        return super().format_nth(value, nth)
+
+    def format(self) -> str:
+        return Field.format(self) if self._has_nearest else super().format()
+
+
+class _Expression(Expression):
+    def __init__(self, parts: list[str]) -> None:
+        super().__init__([*parts[:3], "*", *parts[4:]])
+        self.day = _Day(parts[3])
+        self.day_and = parts[3].startswith("*") or parts[5].startswith("*")
+
+
 def _never(expression: str, field: str) -> ValidationError:
     return ValidationError(
-        f"{field}: day of month: {expression!r} never fires, for no month has such a day; "
+        f"{field}: day of month: {shown(expression)} never fires, for no month has such a day; "
         "write a date that exists, or L for the last day of the month",
         field=field,
     )

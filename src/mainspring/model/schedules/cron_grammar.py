@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.schedules import stable_hash
 
 MAX_LENGTH = 500
@@ -30,6 +30,7 @@ MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", 
 _ATOM = r"[0-9]+|[A-Z]+"
 _TERM = re.compile(rf"(?P<first>\*|{_ATOM})(?:-(?P<last>{_ATOM}))?(?:/(?P<step>[0-9]+))?")
 _SPREAD = re.compile(rf"H(?:\((?P<first>{_ATOM})-(?P<last>{_ATOM})\))?(?:/(?P<step>[0-9]+))?")
+NEAREST = re.compile("([0-9]+)W")  # the weekday nearest a day of the month
 _FORM = "five fields: minute hour day-of-month month day-of-week, or six with seconds first"
 
 
@@ -80,14 +81,14 @@ _FIELDS = (SECOND, MINUTE, HOUR, DAY, MONTH, WEEKDAY)
 
 
 def resolve(expression: object, *, seed: str, field: str = "cron") -> tuple[str, bool]:
-    """Five or six fields for cronsim, and whether H was used; `seed` determines the values of H."""
+    """Five or six fields, and whether H was used; `seed` determines the values of H.
+
+    cronsim reads them, but for the terms NEAREST of the day of the month.
+    """
     try:
         parts = _split(expression)
         fields = _FIELDS[-len(parts) :]
-        text = " ".join(
-            ",".join(_resolve_term(kind, term, seed) for term in part.split(","))
-            for kind, part in zip(fields, parts, strict=True)
-        )
+        text = " ".join(_resolve_field(kind, part, seed) for kind, part in zip(fields, parts, strict=True))
     except _Refused as refused:
         raise ValidationError(f"{field}: {refused}", field=field) from None
     return text, any(term.startswith("H") for part in parts for term in part.split(","))
@@ -95,12 +96,14 @@ def resolve(expression: object, *, seed: str, field: str = "cron") -> tuple[str,
 
 def _split(expression: object) -> list[str]:
     if not isinstance(expression, str):
-        raise _Refused(f"{expression!r} is not text; write {_FORM}")
+        raise _Refused(f"{shown(expression)} is not text; write {_FORM}")
     if len(expression) > MAX_LENGTH:
         raise _Refused(f"{len(expression):,} characters; write at most {MAX_LENGTH}")
     for character in expression:
         if not (" " <= character <= "~" or character == "\t"):
-            raise _Refused(f"U+{ord(character):04X} is not allowed; write plain digits, letters, spaces and * , - / #")
+            raise _Refused(
+                f"U+{ord(character):04X} is not allowed; write plain digits, letters, spaces and * , - / # ?"
+            )
     text = expression.strip()
     if text.startswith("@"):
         text = _macro(text)
@@ -127,6 +130,14 @@ def _macro(text: str) -> str:
     raise _Refused(f"{name} is not known; write one of {', '.join(MACROS)}")
 
 
+def _resolve_field(kind: _Field, part: str, seed: str) -> str:
+    if "?" in part:  # Quartz's word for any day
+        if part == "?" and kind in (DAY, WEEKDAY):
+            return "*"
+        kind.refuse("? stands alone, for any day of the month or any day of the week; write * here")
+    return ",".join(_resolve_term(kind, term, seed) for term in part.split(","))
+
+
 def _resolve_term(kind: _Field, term: str, seed: str) -> str:
     if spread := _SPREAD.fullmatch(term):
         return _spread(kind, term, spread, seed)
@@ -149,13 +160,13 @@ def _resolve_term(kind: _Field, term: str, seed: str) -> str:
 
 def _special(kind: _Field, term: str) -> str | None:
     """Terms of one field only, and terms of other schedulers, which are refused."""
-    if "?" in term:
-        kind.refuse("? is Quartz's; write *")
     if kind is DAY:
         if term in ("L", "LW"):
             return term
+        if nearest := NEAREST.fullmatch(term):
+            return f"{kind.number(nearest[1])}W"
         if "W" in term:
-            kind.refuse(f"{term}: the nearest weekday is not supported; write a day, or LW for the last weekday")
+            kind.refuse(f"{term} is not a day and W; write 15W for the weekday nearest the 15th, or LW for the last")
         if term.startswith("L"):
             kind.refuse(f"{term}: days counted from the last are not supported; write L, or a day such as 28")
     if kind is WEEKDAY:

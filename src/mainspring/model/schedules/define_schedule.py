@@ -12,7 +12,7 @@ from typing import Any, TypedDict, TypeVar, cast, get_args
 
 import msgspec
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules import phrases
 from mainspring.model.schedules.schedules import CatchUp, Fold, Gap, Kind, Overlap, Policies, Schedule
 from mainspring.model.schedules.timing import timing
@@ -103,7 +103,7 @@ def define_schedule(
         check_name(job, field="job"),
         kind,
         expression,
-        options.get("tz", "UTC"),
+        check_zone(options.get("tz", "UTC")).key,
         Policies(
             gap=_choice(options, "gap", "shift", get_args(Gap)),
             fold=_choice(options, "fold", "first", get_args(Fold)),
@@ -117,7 +117,7 @@ def define_schedule(
             scopes=() if callable(given) else check_scopes(given),
             provider=provider,
             catch_up=_choice(options, "catch_up", "latest", get_args(CatchUp)),
-            window=seconds(options.get("window", 86400.0), field="window", at_least=1.0),
+            window=seconds(options.get("window", 86400.0), field="window"),
             max_per_tick=_count(options, "max_per_tick", 100, MAX_PER_TICK) or 100,
             misfire_after=_optional_seconds(options, "misfire_after"),
             overlap=_choice(options, "overlap", "allow", get_args(Overlap)),
@@ -142,9 +142,11 @@ def with_replicas(options: When) -> When:
     others = {name: value for name, value in options.items() if name not in ("daemon", "replicas")}
     if "replicas" not in options:
         return cast(When, {**others, "daemon": 1})
-    if daemon not in (None, True, replicas):
-        raise ValidationError(f"replicas: {replicas!r}, and daemon says {daemon!r}; give one number", field="replicas")
-    _count(options, "replicas", 1, MAX_REPLICAS)
+    replicas = _count(options, "replicas", 1, MAX_REPLICAS)
+    if daemon is not None and daemon is not True and (not isinstance(daemon, int) or daemon != replicas):
+        raise ValidationError(
+            f"replicas: {replicas}, and daemon says {shown(daemon)}; give one number", field="replicas"
+        )
     return cast(When, {**others, "daemon": replicas})
 
 
@@ -186,7 +188,7 @@ def _kind(options: When) -> tuple[Kind, str]:
     match given[0]:
         case "cron":
             if not isinstance(options["cron"], str):
-                raise ValidationError(f'cron: {options["cron"]!r}; write a text such as "0 9 * * *"', field="cron")
+                raise ValidationError(f'cron: {shown(options["cron"])}; write a text such as "0 9 * * *"', field="cron")
             return "cron", options["cron"]
         case "daily" | "weekly" | "monthly" as phrase:
             return "cron", phrases.PHRASES[phrase](options[phrase])
@@ -201,8 +203,8 @@ def _kind(options: When) -> tuple[Kind, str]:
 
 def _choice(options: When, field: str, default: str, allowed: tuple[str, ...]) -> Any:
     value = options.get(field, default)
-    if value not in allowed:
-        raise ValidationError(f"{field}: {value!r}; use {', '.join(allowed)}", field=field)
+    if not isinstance(value, str) or value not in allowed:
+        raise ValidationError(f"{field}: {shown(value)}; use {', '.join(allowed)}", field=field)
     return value
 
 
@@ -220,7 +222,7 @@ def _count(options: When, field: str, default: int | None, most: int) -> int | N
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ValidationError(f"{field}: {value!r}; give 1 to {most:,}", field=field)
+        raise ValidationError(f"{field}: {shown(value)}; give 1 to {most:,}", field=field)
     return value
 
 
@@ -230,8 +232,8 @@ def _optional_seconds(options: When, field: str) -> float | None:
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ValidationError(f"calendars: {given!r}; give a list of names", field="calendars")
+    if not isinstance(given, (list, tuple, set, frozenset)):
+        raise ValidationError(f"calendars: {shown(given)}; give a list of names", field="calendars")
     return tuple(dict.fromkeys(check_name(name, field="calendars") for name in given))
 
 
@@ -244,7 +246,7 @@ def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:
 def check_scopes(given: Any) -> tuple[str, ...]:
     """Scopes as they are stored: short visible texts, each once."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ValidationError(f"scopes: {given!r}; give a list of texts such as ['eu', 'us']", field="scopes")
+        raise ValidationError(f"scopes: {shown(given)}; give a list of texts such as ['eu', 'us']", field="scopes")
     scopes = [check_name(scope, field="scopes") for scope in islice(given, MAX_SCOPES + 1)]  # may be endless
     if len(scopes) > MAX_SCOPES:
         raise ValidationError(f"scopes: too many of them; at most {MAX_SCOPES}", field="scopes")

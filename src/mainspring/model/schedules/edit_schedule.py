@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.define_schedule import KINDS, OF_DAEMONS, When, define_schedule, with_replicas
 from mainspring.model.schedules.schedules import Policies, Schedule
 
@@ -46,7 +46,7 @@ def edited(schedule: Schedule, edit: Edit) -> Schedule:
     """The schedule with a change; ValidationError names the option that is wrong."""
     unknown = sorted(set(edit.clear) - set(CLEARABLE))
     if unknown:
-        raise ValidationError(f"clear: no option {unknown[0]!r}; there are {', '.join(CLEARABLE)}", field="clear")
+        raise ValidationError(f"clear: no option {shown(unknown[0])}; there are {', '.join(CLEARABLE)}", field="clear")
     both = sorted(set(edit.clear) & edit.options.keys())
     if both:
         raise ValidationError(f"{both[0]}: given and cleared; do one of them", field=both[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 
 MAX_DAYS = 5_000  # in a row; a schedule that is excluded for longer never fires
 
@@ -63,7 +63,7 @@ def _parse(entry: object, field: str) -> _Entry:
             except ValueError:
                 raise ValidationError(f"{field}: there is no {entry}; write a day that exists", field=field) from None
             return day if match[1] else (day.month, day.day)
-    shown = repr(entry[:50] if isinstance(entry, str) else entry)
     raise ValidationError(
-        f"{field}: {shown} is not a day; write 2026-12-25, 12-25 for every year, or a weekday such as sat", field=field
+        f"{field}: {shown(entry)} is not a day; write 2026-12-25, 12-25 for every year, or a weekday such as sat",
+        field=field,
     )

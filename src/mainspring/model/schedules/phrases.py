@@ -11,7 +11,7 @@ from datetime import UTC
 from typing import NoReturn
 from zoneinfo import ZoneInfo
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.schedules.cron import Cron
 from mainspring.model.schedules.cron_grammar import MACROS, MAX_LENGTH, WEEKDAYS
 from mainspring.model.schedules.schedules import Kind
@@ -86,8 +86,7 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
     An instant without an offset is a local time of `zone`.
     """
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_LENGTH:
-        shown = repr(text[:50]) if isinstance(text, str) else repr(text)
-        raise ValidationError(f"{field}: {shown} is not a schedule; {_forms()}", field=field)
+        raise ValidationError(f"{field}: {shown(text)} is not a schedule; {_forms()}", field=field)
     text = text.strip()
     head, _, rest = text.partition(" ")
     match head.lower():
@@ -100,13 +99,13 @@ def parse(text: str, *, field: str = "expression", zone: ZoneInfo = _UTC) -> tup
         case "hourly" if not rest:
             return "cron", MACROS["@hourly"]
     if durations.with_units(text) is not None:
-        raise ValidationError(f'{field}: {text!r} alone is a duration; write "every {text}"', field=field)
+        raise ValidationError(f'{field}: {shown(text)} alone is a duration; write "every {text}"', field=field)
     if _INSTANT.match(text):
         return "once", _instant(text, zone)
     if head.startswith("@") or re.match(r"[0-9*?]|[Hh](?![A-Za-z])", head):
         Cron(text, "UTC", field=field)
         return "cron", " ".join(text.split())
-    raise ValidationError(f"{field}: {text[:50]!r} is not a schedule; {_forms()}", field=field)
+    raise ValidationError(f"{field}: {shown(text[:50])} is not a schedule; {_forms()}", field=field)
 
 
 def period_text(seconds: float) -> str:
@@ -132,14 +131,14 @@ def _refuse(field: str, message: str) -> NoReturn:
 def _split(text: str, field: str) -> tuple[list[str], list[str]]:
     """The words for days, which come first, and those for times of day."""
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
-        _refuse(field, f"{text!r:.50} is not understood")
+        _refuse(field, f"{shown(text)} is not understood")
     words = [word for word in re.split(r"[\s,]+", text.lower()) if word and word not in _SMALL_WORDS]
     clock = [word for word in words if ":" in word]
     days = words[: len(words) - len(clock)]
     if not clock:
-        _refuse(field, f"{text!r} has no time of day")
+        _refuse(field, f"{shown(text)} has no time of day")
     if any(":" in word for word in days):
-        _refuse(field, f"{text!r} has something after its time")
+        _refuse(field, f"{shown(text)} has something after its time")
     return days, clock
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.tasks.jobs import Http
 from mainspring.model.tasks.payload import encode
 from mainspring.model.words.names import check_text
@@ -48,8 +48,8 @@ def http(
 ) -> Http:
     """A request. The body is the text `body` or the value `json`; `expect` has the statuses of success."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method.upper()) or method.upper() == "CONNECT":
-        raise ValidationError(f"method: {method!r}; give one such as GET or POST", field="method")
-    checked = _headers(headers or {})
+        raise ValidationError(f"method: {shown(method)}; give one such as GET or POST", field="method")
+    checked = {} if headers is None else _headers(headers)
     if json is not UNSET:
         if body is not None:
             raise ValidationError("body, json: give one of them, not both", field="body")
@@ -57,7 +57,7 @@ def http(
         if "content-type" not in {name.lower() for name in checked}:
             checked["Content-Type"] = "application/json"
     if not isinstance(redirects, int) or isinstance(redirects, bool) or not 0 <= redirects <= MAX_REDIRECTS:
-        raise ValidationError(f"redirects: {redirects!r}; give 0 to {MAX_REDIRECTS}", field="redirects")
+        raise ValidationError(f"redirects: {shown(redirects)}; give 0 to {MAX_REDIRECTS}", field="redirects")
     return Http(
         method=method.upper(),
         url=check_url(url),
@@ -87,7 +87,7 @@ def check_url(url: object, *, field: str = "url") -> str:
             f"{field}: holds credentials; leave them out and give an Authorization header", field=field
         )
     if host.isascii() and not _ASCII_HOST.fullmatch(host):
-        raise ValidationError(f"{field}: {host!r} is not the name of a host", field=field)
+        raise ValidationError(f"{field}: {shown(host)} is not the name of a host", field=field)
     return text
 
 
@@ -97,7 +97,7 @@ def _headers(given: Mapping[str, str]) -> dict[str, str]:
     checked: dict[str, str] = {}
     for name, value in given.items():
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise ValidationError(f"headers: {name!r} is not the name of a header", field="headers")
+            raise ValidationError(f"headers: {shown(name)} is not the name of a header", field="headers")
         if name.lower() in RESERVED_HEADERS or name.lower().startswith("mainspring-"):
             raise ValidationError(f"headers: {name} is set for you; leave it out", field="headers")
         if name.lower() in {other.lower() for other in checked}:
@@ -122,12 +122,15 @@ def _expect(given: str | int | Sequence[str | int]) -> tuple[str, ...]:
     """Statuses ("204"), classes ("2xx") and ranges ("200-299"); one or several, also separated by commas."""
     items = [given] if isinstance(given, (str, int)) else given
     if not isinstance(items, (list, tuple)):
-        raise ValidationError(f"expect: {given!r}; give statuses such as 204, 2xx or 200-299", field="expect")
+        raise ValidationError(f"expect: {shown(given)}; give statuses such as 204, 2xx or 200-299", field="expect")
+    for item in items:
+        if not isinstance(item, str) and (not isinstance(item, int) or not 100 <= item <= 599):
+            raise ValidationError(f"expect: {shown(item)}; give statuses such as 204, 2xx or 200-299", field="expect")
     words = [word.strip().lower() for item in items for word in str(item).split(",")]
     for word in words:
         first, _, last = word.partition("-")
         if not _STATUS.fullmatch(word) or (last and first > last):
-            raise ValidationError(f"expect: {word!r}; give statuses such as 204, 2xx or 200-299", field="expect")
+            raise ValidationError(f"expect: {shown(word)}; give statuses such as 204, 2xx or 200-299", field="expect")
     return tuple(words)
 
 

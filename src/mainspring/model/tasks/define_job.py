@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypedDict, cast, get_args
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.daemons.define_health import define_health
 from mainspring.model.limits.limits import RatePer, define_limits
 from mainspring.model.limits.process_limits import define_process_limits
@@ -35,6 +35,7 @@ MAX_ARGV = 1000
 MAX_ARGV_BYTES = 128 * 1024  # of one argument: the limit of Linux
 MAX_ENVIRONMENT_BYTES = 1024 * 1024
 MAX_WARM = 100
+MAX_EXIT_CODE = 2**31
 
 _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 _OF_RETRIES = ("backoff", "retry_delay", "max_retry_delay", "retry_on")
@@ -76,9 +77,10 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
     if unknown:
         raise _unknown_option(sorted(unknown)[0])
     delivery = options.get("delivery", "at_least_once")
-    if delivery not in get_args(Delivery):
-        raise ValidationError(f"delivery: {delivery!r}; use {', '.join(get_args(Delivery))}", field="delivery")
-    if delivery == "at_most_once" and options.get("retries"):
+    if not isinstance(delivery, str) or delivery not in get_args(Delivery):
+        raise ValidationError(f"delivery: {shown(delivery)}; use {', '.join(get_args(Delivery))}", field="delivery")
+    retry = _retry(kind_of(run), options)
+    if delivery == "at_most_once" and "retries" in options and retry.retries:
         raise ValidationError("retries: an at_most_once job never runs again; leave retries out", field="retries")
     if delivery == "effectively_once" and not isinstance(run, Python):
         raise ValidationError(
@@ -92,7 +94,7 @@ def define(run: Run, options: Options, *, requires: Mapping[str, str] | None = N
     }
     return Definition(
         run=run,
-        retry=_retry(kind_of(run), options),
+        retry=retry,
         timeout=None if timeout is None else seconds(timeout, field="timeout", at_least=0.001),
         grace=seconds(options.get("grace", 5.0), field="grace"),
         delivery=delivery,
@@ -119,7 +121,7 @@ def _unknown_option(name: str) -> ValidationError:
 def _retry(kind: str, options: Options) -> Retry:
     retries = options.get("retries", DEFAULT_RETRIES[kind])
     if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MAX_RETRIES:
-        raise ValidationError(f"retries: {retries!r}; give 0 to {MAX_RETRIES}", field="retries")
+        raise ValidationError(f"retries: {shown(retries)}; give 0 to {MAX_RETRIES}", field="retries")
     backoff = options.get("backoff", "jitter")
     delays: tuple[float, ...] = ()
     if isinstance(backoff, (list, tuple)):
@@ -130,9 +132,9 @@ def _retry(kind: str, options: Options) -> Retry:
         retries = options.get("retries", len(delays))
     elif "retries" not in options and retries == 0 and (idle := [name for name in _OF_RETRIES if name in options]):
         raise ValidationError(f"{idle[0]}: a {kind} is not retried by itself; give retries too", field=idle[0])
-    elif backoff not in get_args(Backoff):
+    elif not isinstance(backoff, str) or backoff not in get_args(Backoff):
         raise ValidationError(
-            f"backoff: {backoff!r}; use {', '.join(get_args(Backoff))}, or a list of delays", field="backoff"
+            f"backoff: {shown(backoff)}; use {', '.join(get_args(Backoff))}, or a list of delays", field="backoff"
         )
     return Retry(
         retries=retries,
@@ -153,7 +155,7 @@ def _labels(given: Sequence[type[BaseException] | str | int], field: str) -> tup
     for item in given:
         if isinstance(item, type) and issubclass(item, BaseException):
             labels.append(f"{item.__module__}.{item.__qualname__}")
-        elif isinstance(item, int) and not isinstance(item, bool):
+        elif isinstance(item, int) and not isinstance(item, bool) and abs(item) < MAX_EXIT_CODE:
             labels.append(str(item))
         else:
             labels.append(check_name(item, field=field))
@@ -168,7 +170,7 @@ def priority_level(priority: str | int) -> int:
         return priority
     if isinstance(priority, str) and len(priority) == 1 and priority in "0123456789":
         return int(priority)
-    raise ValidationError(f"priority: {priority!r}; use {', '.join(PRIORITIES)}, or 0 to 9", field="priority")
+    raise ValidationError(f"priority: {shown(priority)}; use {', '.join(PRIORITIES)}, or 0 to 9", field="priority")
 
 
 def command(
@@ -185,12 +187,17 @@ def command(
 ) -> Command:
     """A command: a list of arguments, with `shell` one line for /bin/sh, with `python` a script and its arguments."""
     if isinstance(argv, str):
-        if not shell:
+        if shell is False:
             raise ValidationError(
                 "argv: give a list such as ['pg_dump', 'shop']; a line for the shell needs shell=True",
                 field="argv",
             )
         argv = [argv]
+    for name, value in (("shell", shell), ("python", python)):
+        if not isinstance(value, bool):
+            raise ValidationError(f"{name}: {shown(value)}; give True or False", field=name)
+    if not isinstance(argv, (list, tuple)):
+        raise ValidationError(f"argv: {shown(argv)}; give a list such as ['pg_dump', 'shop']", field="argv")
     arguments = tuple(check_text(item, field="argv", limit=MAX_ARGV_BYTES) for item in argv)
     if any(len(item.encode()) >= MAX_ARGV_BYTES for item in arguments):
         raise ValidationError("argv: an argument of 128 kB or more; the system would refuse it", field="argv")
@@ -210,11 +217,13 @@ def command(
 
 
 def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    if env is not None and not isinstance(env, Mapping):
+        raise ValidationError(f"env: {shown(env)}; give variables such as {{'LANG': 'C.UTF-8'}}", field="env")
     environment = dict(env or {})
     for name, value in environment.items():
         check_text(value, field="env", limit=MAX_ARGV_BYTES)
         if not check_text(name, field="env", limit=1000) or "=" in name:
-            raise ValidationError(f"env: {name!r} is not the name of a variable", field="env")
+            raise ValidationError(f"env: {shown(name)} is not the name of a variable", field="env")
         if name.startswith("MAINSPRING_"):
             raise ValidationError(f"env: {name} is reserved; names that begin with MAINSPRING_ are ours", field="env")
     if sum(len(n.encode()) + len(v.encode()) + 2 for n, v in environment.items()) > MAX_ENVIRONMENT_BYTES:
@@ -224,6 +233,8 @@ def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
 
 def _modules(argv: tuple[str, ...], *, shell: bool, python: bool, warm: Sequence[str]) -> tuple[str, ...]:
     """The modules to import before the instant."""
+    if not isinstance(warm, (list, tuple)):
+        raise ValidationError(f"warm: {shown(warm)}; give names of modules such as ['pandas']", field="warm")
     if not python:
         if warm:
             raise ValidationError("warm: only a Python script imports modules; it needs python", field="warm")
@@ -232,8 +243,8 @@ def _modules(argv: tuple[str, ...], *, shell: bool, python: bool, warm: Sequence
         raise ValidationError("python: a script for Python is none for the shell; give one of them", field="python")
     if argv[0].startswith("-") and (argv[0] != "-m" or len(argv) < 2):
         raise ValidationError("argv: with python, give a script and its arguments, or -m and a module", field="argv")
-    if isinstance(warm, str) or not all(isinstance(name, str) and _MODULE.fullmatch(name) for name in warm):
-        raise ValidationError(f"warm: {warm!r}; give names of modules such as ['pandas']", field="warm")
+    if not all(isinstance(name, str) and _MODULE.fullmatch(name) for name in warm):
+        raise ValidationError(f"warm: {shown(warm)}; give names of modules such as ['pandas']", field="warm")
     if len(warm) > MAX_WARM:
         raise ValidationError(f"warm: {len(warm)} modules; at most {MAX_WARM}", field="warm")
     return tuple(warm)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
@@ -33,7 +33,7 @@ def encode(value: Any, what: str) -> str:
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=_foreign)
         _check(plain, what, 1)
         data = msgspec.json.encode(plain)
-    except (TypeError, UnicodeError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValidationError(f"{what}: cannot be written as JSON ({error})", field=what) from None
     text = data.decode()
     if "\\u0000" in text and _NUL.search(text):
@@ -102,7 +102,7 @@ def decode(text: str, what: str) -> Any:
         keys = [key for key, _ in items]
         if len(set(keys)) < len(keys):
             repeated = next(key for key in keys if keys.count(key) > 1)
-            raise ValidationError(f"{what}: the key {repeated!r} appears twice", field=what)
+            raise ValidationError(f"{what}: the key {shown(repeated)} appears twice", field=what)
         return dict(items)
 
     try:

@@ -1,4 +1,4 @@
-"""Waits: why no agent takes a task that is due, in words that say what to do about it.
+"""Waits: why no agent takes a task, in words that say what to do about it.
 
 Next: operations/tasks.py
 """
@@ -13,7 +13,8 @@ from mainspring.model.limits.limits import Rate, plain_key
 from mainspring.model.placement.placement import Requirements, copies, fits
 
 _NAMED = 5  # agents or tasks at most, in a message
-_PASSING = {"all_busy", "concurrency_key", "max_running", "rate"}
+_LONGEST_CAUSE = 200  # characters
+_PASSING = {"all_busy", "concurrency_key", "max_running", "rate", "retry"}
 
 
 class Known(Struct, frozen=True):
@@ -35,8 +36,8 @@ class Known(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """`code` is for programs: no_agents, no_application, no_labels, no_amounts, all_draining, all_busy; or the limit:
-    concurrency_key, max_running, rate."""
+    """`code` is for programs: no_agents, no_application, no_labels, no_amounts, all_draining, all_busy; the limit:
+    concurrency_key, max_running, rate; no_owner, if no server serves its segment; retry, until its next attempt."""
 
     code: str
     what: str  # in a few words
@@ -103,6 +104,41 @@ def why_limited(task: Limited) -> Wait | None:
     if task.rate is not None and task.next_in is not None and task.next_in > 0:
         return Wait("rate", f"rate {task.rate.in_words}: next in {task.next_in:.1f} s")
     return None
+
+
+class Retried(Struct, frozen=True):
+    """A task whose next attempt is not due yet, and how its last one ended."""
+
+    next_in: float  # seconds
+    attempts: int  # so far
+    retries: int  # of its job
+    daemon: bool = False
+    error: str | None = None  # of the last attempt
+
+
+def until_retry(task: Retried) -> Wait:
+    """When the next attempt is due, and which one it is."""
+    verb, number, most = "starts again" if task.daemon else "retry", task.attempts + 1, task.retries + 1
+    of_most = f" of {most}" if number <= most else ""  # more than its retries: it crashed, or was rescued
+    which = "" if task.daemon else f", attempt {number}{of_most}"
+    after = (task.error or "").partition("\n")[0]
+    cause = f", after: {after[:_LONGEST_CAUSE]}" if after else ""
+    return Wait("retry", f"{verb} in {_duration(task.next_in)}{which}{cause}")
+
+
+def no_owner(segment: int, problem: str) -> Wait:
+    """No server plans and dispatches the tasks of this segment."""
+    return Wait("no_owner", f"no server serves segment {segment}: {problem}", "see `mainspring segments`")
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.1f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _in_use(agent: Known, needs: Mapping[str, float]) -> str:

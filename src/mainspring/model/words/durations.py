@@ -9,7 +9,7 @@ import math
 import re
 from datetime import timedelta
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 
 Duration = float | int | str | timedelta
 
@@ -54,7 +54,7 @@ def _parse(value: Duration, field: str) -> float:
         if (parsed := with_units(value)) is not None:
             return parsed
     raise ValidationError(
-        f'{field}: {value!r} is not a duration; write seconds (90), or text such as "250ms", "1h30m", "5 minutes"',
+        f'{field}: {shown(value)} is not a duration; write seconds (90), or text such as "250ms", "1h30m", "5 minutes"',
         field=field,
     )
 

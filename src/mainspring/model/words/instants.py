@@ -8,17 +8,17 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from zoneinfo import ZoneInfo
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 from mainspring.model.words.zones import change_around
 
 
 def check_instant(instant: datetime, *, field: str) -> datetime:
     """Refuse a datetime without an offset, or out of range."""
     if not isinstance(instant, datetime):
-        raise ValidationError(f"{field}: {instant!r} is not a datetime", field=field)
+        raise ValidationError(f"{field}: {shown(instant)} is not a datetime", field=field)
     if instant.tzinfo is None:
         raise ValidationError(
-            f"{field}: {instant!r} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)", field=field
+            f"{field}: {shown(instant)} has no offset; write datetime(…, tzinfo=UTC) or datetime.now(UTC)", field=field
         )
     return _check_year(instant, field)
 
@@ -35,7 +35,7 @@ def parse_instant(text: str, *, field: str, zone: ZoneInfo | None = None) -> dat
     if instant.tzinfo is None:
         if zone is None:
             raise ValidationError(
-                f"{field}: {text[:100]!r} has no offset; write 2026-11-15T09:00:00+01:00 or …Z", field=field
+                f"{field}: {shown(text[:100])} has no offset; write 2026-11-15T09:00:00+01:00 or …Z", field=field
             )
         instant = in_zone(instant, zone, field=field)
     return instant
@@ -47,7 +47,7 @@ def parse_time(text: str, *, field: str) -> datetime:
         instant = datetime.fromisoformat(text)
     except ValueError:
         raise ValidationError(
-            f"{field}: {text[:100]!r} is not an instant; write 2026-11-15T09:00:00+01:00 or …Z", field=field
+            f"{field}: {shown(text[:100])} is not an instant; write 2026-11-15T09:00:00+01:00 or …Z", field=field
         ) from None
     return _check_year(instant, field)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 
 MAX_NAME = 200
 
@@ -18,7 +18,9 @@ _REFUSED = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 def check_name(name: object, *, field: str) -> str:
     """A name of 1 to 200 visible characters."""
     if not isinstance(name, str) or not name.strip() or name != name.strip():
-        raise ValidationError(f"{field}: {name!r} is not a name; give 1 to {MAX_NAME} visible characters", field=field)
+        raise ValidationError(
+            f"{field}: {shown(name)} is not a name; give 1 to {MAX_NAME} visible characters", field=field
+        )
     if len(name) > MAX_NAME:
         raise ValidationError(f"{field}: {len(name)} characters; at most {MAX_NAME}", field=field)
     for character in name:
@@ -33,7 +35,7 @@ def check_name(name: object, *, field: str) -> str:
 def check_text(text: object, *, field: str, limit: int = 10_000) -> str:
     """Free text that PostgreSQL can hold."""
     if not isinstance(text, str):
-        raise ValidationError(f"{field}: {text!r} is not text", field=field)
+        raise ValidationError(f"{field}: {shown(text)} is not text", field=field)
     if len(text) > limit:
         raise ValidationError(f"{field}: {len(text):,} characters; at most {limit:,}", field=field)
     if "\x00" in text:

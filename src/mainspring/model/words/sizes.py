@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 
 Size = int | str
 
@@ -23,11 +23,12 @@ def size(value: Size, *, field: str, at_least: int = 1) -> int:
     parsed = _parse(value)
     if parsed is None:
         raise ValidationError(
-            f'{field}: {value!r} is not a size; write bytes (1048576), or text such as "512MB", "1.5GB"', field=field
+            f'{field}: {shown(value)} is not a size; write bytes (1048576), or text such as "512MB", "1.5GB"',
+            field=field,
         )
     if not at_least <= parsed <= MAX_BYTES:
         least, most = size_in_words(at_least), size_in_words(MAX_BYTES)
-        raise ValidationError(f"{field}: {value!r} is out of range; give between {least} and {most}", field=field)
+        raise ValidationError(f"{field}: {shown(value)} is out of range; give between {least} and {most}", field=field)
     return parsed
 
 

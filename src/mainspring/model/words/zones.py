@@ -12,7 +12,7 @@ from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from mainspring.errors import ValidationError
+from mainspring.errors import ValidationError, shown
 
 _SECOND = timedelta(seconds=1)
 
@@ -41,14 +41,17 @@ class Change(NamedTuple):
 
 def check_zone(name: object, *, field: str = "tz") -> ZoneInfo:
     """The timezone of an IANA name, in its exact spelling."""
-    if isinstance(name, str) and name in _names():
+    if not isinstance(name, str):
+        raise ValidationError(
+            f"{field}: {shown(name)} is not an IANA timezone; write a name such as Europe/Paris or UTC", field=field
+        )
+    if name in _names():
         return ZoneInfo(name)
     if name == "localtime":
         raise ValidationError(f"{field}: localtime differs by host; write a name such as Europe/Paris", field=field)
-    close = _close(name) if isinstance(name, str) else []
+    close = _close(name)
     advice = f"did you mean {' or '.join(close)}?" if close else "write a name such as Europe/Paris or UTC"
-    shown = repr(name[:100] if isinstance(name, str) else name)
-    raise ValidationError(f"{field}: {shown} is not an IANA timezone; {advice}", field=field)
+    raise ValidationError(f"{field}: {shown(name)} is not an IANA timezone; {advice}", field=field)
 
 
 def zone_or_utc(name: str | None) -> ZoneInfo:

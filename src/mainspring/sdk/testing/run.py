@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Any
 
 from mainspring.compose import local
-from mainspring.errors import ValidationError, WaitTimeout
+from mainspring.errors import ValidationError, WaitTimeout, shown
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.sdk.app import App
 from mainspring.store.postgres.database import Database
@@ -54,6 +54,7 @@ class Run:
 
     async def until_idle(self, timeout: float = 30.0) -> None:
         """Wait until nothing is due and nothing runs. Use `advance` to get to what is due later."""
+        timeout = seconds(timeout, field="timeout")
         try:
             async with asyncio.timeout(timeout):
                 while await self._busy():
@@ -82,6 +83,8 @@ async def database() -> AsyncIterator[str]:
 @asynccontextmanager
 async def running(app: App, **settings: Any) -> AsyncIterator[Run]:
     """Run an application on a new database until the block ends."""
+    if not isinstance(app, App):
+        raise ValidationError(f"app: {shown(app)} is not a mainspring.App", field="app")
     if app.loop is not None:
         raise ValidationError("the application is open already, on a database of its own; close it first", field="app")
     async with database() as dsn, app.running(dsn=dsn, **settings):

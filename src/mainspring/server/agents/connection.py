@@ -173,10 +173,13 @@ class AgentConnections:
         if was_here and not session.is_local:
             kept = f"; it may reconnect within its lease for {len(session.held)} attempts" if session.held else ""
             log.info("the connection of agent %s has closed%s", session.name, kept)
-        if was_here and not session.held:
+        if was_here:
             with suppress(StoreUnavailable):
                 async with self._dedicated as conn:
-                    await agents.leave(conn, [session.id])
+                    if session.held:
+                        await agents.disconnect(conn, session.id)
+                    else:
+                        await agents.leave(conn, [session.id])
 
     async def _listen(self, session: AgentSession) -> None:
         while True:

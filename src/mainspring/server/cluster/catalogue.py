@@ -18,8 +18,9 @@ log = logging.getLogger("mainspring")
 
 
 class Catalogue:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, strategy: str = DEFAULT_STRATEGY) -> None:
         self._database = database
+        self._default_strategy = strategy  # while the cluster has none
         self.jobs: dict[int, Job] = {}
         self._by_name: dict[str, Job] = {}
         self._unreadable: dict[str, str] = {}  # by name, why: logged once
@@ -27,7 +28,7 @@ class Catalogue:
         self.broadcast_pools: dict[int, Requirements] = {}  # whose tasks are expanded instead
         self._gates: dict[int, int] = {}  # gated pool → the pool that its tasks move to
         self.needs: dict[int, dict[str, float]] = {}  # by job, for the jobs that need any amounts
-        self.strategy = DEFAULT_STRATEGY  # of placement, for jobs that name none
+        self.strategy = strategy  # of placement, for jobs that name none
         self.wake = asyncio.Event()
 
     async def refresh(self) -> int:
@@ -36,7 +37,7 @@ class Catalogue:
             readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)
             self._gates = await jobs.gates(conn)
-            self.strategy = await settings.strategy(conn)
+            self.strategy = await settings.strategy(conn, self._default_strategy)
         self.jobs = {job.id: job for job in readable}
         for name in unreadable.keys() - self._unreadable.keys():
             log.error("job %r cannot be read, and its tasks do not run: %s", name, unreadable[name])

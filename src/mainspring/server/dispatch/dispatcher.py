@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from mainspring.model.messages import Armed
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors, Released
+from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
@@ -234,7 +235,9 @@ class Dispatcher:
                 id, batch = await submit_and_claim(conn, submission, job.id, job.pool, session, self._server_lease.id)
             if batch is None:  # its job has changed, or no segment is left; its NOTIFY wakes the dispatchers
                 return id
-            armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
+            priority = job.definition.priority if submission.priority is None else priority_level(submission.priority)
+            token = batch * claims.BATCH_TOKENS
+            armed = Armed(id, token, job.id, 1, self._clock.now(), submission.args, priority=priority)
             await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
         return id
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -82,6 +83,7 @@ class Rescuer:
         self._unplannable: set[int] = set()  # tokens of recalled tasks whose plan time cannot be planned again
         self._unwritable: dict[int, _Unwritable] = {}  # by task
         self._skipped: dict[int, float] = {}  # sessions with nothing but unwritable tasks, until when (boot time)
+        self._rescued: Counter[int] = Counter()  # tasks by session, until the session has none left
         self._searched_at = 0.0  # for deadlines, in boot time
         self._last_session = 0  # that was searched
 
@@ -109,11 +111,19 @@ class Rescuer:
         replanned = await self._replan_recalled(conn, session)
         holder = (await rescue.holders(conn, [session])).get(session)
         found, moved = await self._move(conn, partial(self._held, session), partial(self._after_crash, holder))
+        self._rescued[session] += replanned + moved
         if found < BATCH:
             await rescue.forget(conn, session)
+            self._log_rescued(session, holder)
         if not found:
             self._skip(session)
         return replanned + moved
+
+    def _log_rescued(self, session: int, holder: Holder | None) -> None:
+        """One line for each session, however many batches its tasks were."""
+        if count := self._rescued.pop(session, 0):
+            agent = "an unknown agent" if holder is None else f"agent {holder.name}"
+            log.warning("rescued %d %s of %s, session %d", count, "task" if count == 1 else "tasks", agent, session)
 
     async def _held(self, session: int, conn: Connection) -> list[Held]:
         held = await rescue.held(conn, session, BATCH, self._backing_off())

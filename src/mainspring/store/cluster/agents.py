@@ -157,6 +157,14 @@ async def leave(conn: Connection, sessions: Sequence[int]) -> None:
     )
 
 
+async def disconnect(conn: Connection, session: int) -> None:
+    """Note that a session which holds tasks has lost its connection. The agent may reconnect within its lease."""
+    await conn.execute(
+        "update mainspring.agent set disconnected_at = mainspring.now() where session = $1 and ended_at is null",
+        session,
+    )
+
+
 async def end(conn: Connection, sessions: Sequence[int]) -> None:
     """Expire their leases now, so that their tasks are rescued."""
     await conn.execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,7 @@ from mainspring.store.postgres.rows import views
 
 SHORT = 8  # characters of an id that people read and type
 _AT_LEAST = 4  # characters of an id that identify a server
+_SERVING = ("active", "draining")
 
 # A server whose lease has expired does nothing any more, even before the leader declares it dead.
 STATUS = """
@@ -233,6 +235,20 @@ _SEGMENTS = f"""
 """
 
 
+_OWNERS = f"""
+    select g.id, g.owner, s.name as owner_name, {STATUS} as owner_status
+      from mainspring.segment g left join mainspring.server s on s.id = g.owner
+     where g.id = any($1::smallint[])
+"""
+
+
+async def unserved(conn: Connection, segments: Iterable[int]) -> dict[int, str]:
+    """Those of these segments that no server serves, and why."""
+    rows = [row for row in await conn.fetch(_OWNERS, list(segments)) if row["owner_status"] not in _SERVING]
+    cluster = await summary(conn) if rows else None
+    return {row["id"]: problem for row in rows if cluster and (problem := _problem(row, cluster))}
+
+
 async def segments(conn: Connection) -> list[SegmentView]:
     """All segments, by id."""
     rows = await conn.fetch(_SEGMENTS)
@@ -241,7 +257,7 @@ async def segments(conn: Connection) -> list[SegmentView]:
 
 
 def _problem(row: Any, cluster: Summary) -> str | None:
-    if row["owner_status"] in ("active", "draining"):
+    if row["owner_status"] in _SERVING:
         return None
     if not cluster.servers.get("active"):
         return "no server is active; start one with `mainspring server`, `worker` or `up`"

@@ -21,9 +21,19 @@ from mainspring.store.postgres.rows import readable, views
 
 _LIVES = "(a.ended_at is null and a.successor is null and a.lease_until > (select mainspring.now()))"
 
+# Its connection has closed, its server `s` is gone, or it has been silent for two thirds of its lease: a session that
+# answers is renewed, and heard, several times within that.
+_IS_DISCONNECTED = """
+    (a.disconnected_at is not null or s.status not in ('active', 'draining')
+     or s.lease_until <= (select mainspring.now())
+     or (select mainspring.now()) - a.heard_at > (a.lease_until - a.heard_at) * 2 / 3)
+"""
+
 _LIVING = f"""
-    select a.session, a.name, a.slots, a.labels, a.offers, d.name is not null as draining, a.lead
+    select a.session, a.name, a.slots, a.labels, a.offers, d.name is not null as draining, a.lead,
+           coalesce({_IS_DISCONNECTED}, false) as disconnected
       from mainspring.agent a left join mainspring.draining d on d.name = a.name
+      left join mainspring.server s on s.id = a.server
      where {_LIVES}
      order by a.session
 """
@@ -66,8 +76,9 @@ async def _with_load(conn: Connection, rows: Iterable[Any]) -> list[dict[str, An
 
 
 async def loaded(conn: Connection) -> list[Known]:
-    """All agents with a lease, with their load."""
-    return views(Known, await _with_load(conn, await conn.fetch(_LIVING)), json=("labels", "offers"))
+    """All agents with a lease and a connection, with their load."""
+    rows = [row for row in await conn.fetch(_LIVING) if not row["disconnected"]]
+    return views(Known, await _with_load(conn, rows), json=("labels", "offers"))
 
 
 # ── draining ────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +127,7 @@ class AgentView(msgspec.Struct, frozen=True):
 
     name: str
     session: int
-    status: str  # active, draining, stopped, lost
+    status: str  # active, draining, disconnected (its lease still runs), stopped, lost
     draining_since: datetime | None
     slots: int
     holds: int
@@ -146,7 +157,8 @@ _LISTING = f"""
     select a.name, a.session, d.since as draining_since, a.slots, a.labels, a.offers, a.cpu, a.memory, a.skew,
            a.round_trip, a.ack_time, a.reliability, a.lead, a.connected_at, a.heard_at, a.lease_until, a.host,
            a.version, s.name as server, a.server as server_id,
-           case when {_LIVES} then case when d.name is null then 'active' else 'draining' end
+           case when {_LIVES} then case when {_IS_DISCONNECTED} then 'disconnected'
+                                        when d.name is null then 'active' else 'draining' end
                 when a.ended_at < a.lease_until then 'stopped' else 'lost' end as status
       from mainspring.agent a
       left join mainspring.draining d on d.name = a.name

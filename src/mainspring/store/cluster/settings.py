@@ -33,11 +33,11 @@ async def database_id(conn: Connection) -> UUID:
     return found
 
 
-async def strategy(conn: Connection) -> str:
-    """The placement strategy; the default if none is set, or one that this version does not know."""
+async def strategy(conn: Connection, default: str = DEFAULT_STRATEGY) -> str:
+    """The placement strategy of the cluster; `default` if none is set, or one that this version does not know."""
     value = await conn.fetchval("select value from mainspring.setting where name = $1", _STRATEGY)
-    name = DEFAULT_STRATEGY if value is None else msgspec.json.decode(value)
-    return name if isinstance(name, str) and name in STRATEGIES else DEFAULT_STRATEGY
+    name = default if value is None else msgspec.json.decode(value)
+    return name if isinstance(name, str) and name in STRATEGIES else default
 
 
 async def put_strategy(conn: Connection, name: str) -> None:

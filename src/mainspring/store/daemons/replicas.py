@@ -106,8 +106,8 @@ _LIVES = f"""
 _AGAIN = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
-                             $6::text[], $7::text[], $8::float8[], $9::smallint[], $10::smallint[])
-                   as given(id, token, state, started, finished, code, error, delay, failures, crashes)
+                             $6::text[], $7::text[], $8::integer[], $9::float8[], $10::smallint[], $11::smallint[])
+                   as given(id, token, state, started, finished, code, error, exit_code, delay, failures, crashes)
     ), was as materialized (
         select given.*, t.session, t.attempt, t.run_at
           from given join mainspring.task t on t.id = any (array[given.id])

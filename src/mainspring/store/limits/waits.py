@@ -1,6 +1,6 @@
-"""Waits: why tasks that are due have not been claimed: no agent for them, or a limit of their job.
+"""Waits: why tasks have not been claimed: no agent or server for them, a limit of their job, or the time of a retry.
 
-Reads   mainspring.task, the live agents (store/cluster/registry.py)
+Reads   mainspring.task, mainspring.attempt, the live agents (store/cluster/registry.py)
 Next:   model/tasks/waits.py
 """
 
@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mainspring.model.placement.placement import Requirements, decode
-from mainspring.model.tasks.pools import DAEMON, IS_PARKED
+from mainspring.model.placement.segments import SEGMENTS
+from mainspring.model.tasks.pools import DAEMON, IS_DAEMON, IS_NOT_DAEMON, IS_PARKED
+from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import PENDING
-from mainspring.model.tasks.waits import Limited, Wait, why, why_limited
+from mainspring.model.tasks.waits import Limited, Retried, Wait, no_owner, until_retry, why, why_limited
+from mainspring.store.cluster.cluster_views import unserved
 from mainspring.store.cluster.registry import loaded
 from mainspring.store.limits.release import LIMITS
 from mainspring.store.postgres.connection import is_producer
@@ -22,7 +25,8 @@ from mainspring.store.postgres.rows import views
 COUNTED = 1000  # waiting tasks of one pool at most
 
 _UNCLAIMED = f"""
-    select t.id, p.requirements
+    select t.id, p.requirements,
+           t.{IS_NOT_DAEMON} and not p.requirements ? '@broadcast' as needs_owner      -- any server places the others
       from mainspring.task t join mainspring.job j on j.id = t.job_id
       join mainspring.pool p on p.id = case t.pool when {DAEMON} then j.pool else t.pool end
        and p.target is null                             -- a gated task waits for its limits: see below
@@ -48,8 +52,25 @@ _LIMITED = f"""
 """
 
 
+# A broadcast's run in a blocked pool waits alike.
+_RETRIED = f"""
+    select t.id, date_part('epoch', t.run_at - mainspring.now()) as next_in, t.attempt as attempts,
+           coalesce((j.definition->'retry'->>'retries')::integer, {Retry().retries}) as retries,
+           t.{IS_DAEMON} as daemon, last.error
+      from mainspring.task t left join mainspring.job j on j.id = t.job_id
+     cross join lateral (
+         select coalesce(a.error, a.error_code) as error from mainspring.attempt a
+          where a.task_id = t.id and a.error_code is distinct from 'stale_attempt' order by a.token desc limit 1
+     ) last
+     where t.id = any($1::bigint[]) and t.state = {PENDING:d} and t.run_at > mainspring.now()
+"""
+
+
 async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
-    """Of those of `tasks` that are due and not claimed: what they wait for. A producer may not know it."""
+    """What those of `tasks` that are due and not claimed wait for; and when failed ones are due again.
+
+    A producer may not know it.
+    """
     if is_producer(conn):
         return {}
     rows = await conn.fetch(_UNCLAIMED, tasks)
@@ -59,7 +80,17 @@ async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
     limited = await conn.fetch(_LIMITED, tasks)
     for row, task in zip(limited, views(Limited, limited, json=("rate",)), strict=True):
         found[row["id"]] = why_limited(task)
+    by_owner = {row["id"] for row in rows if row["needs_owner"]} | {row["id"] for row in limited}
+    found |= await _unserved(conn, [id for id in by_owner if found[id] is None])
+    retried = await conn.fetch(_RETRIED, tasks)
+    found |= {row["id"]: until_retry(task) for row, task in zip(retried, views(Retried, retried), strict=True)}
     return {task: wait for task, wait in found.items() if wait is not None}
+
+
+async def _unserved(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
+    """Those of `tasks` that no server dispatches: they could start, but for that."""
+    problems = await unserved(conn, {task % SEGMENTS for task in tasks}) if tasks else {}
+    return {task: no_owner(segment, problems[segment]) for task in tasks if (segment := task % SEGMENTS) in problems}
 
 
 class WaitingPool(NamedTuple):

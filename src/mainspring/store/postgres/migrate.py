@@ -2,6 +2,9 @@
 
 The first file is the whole schema; later ones change what a release has made. The lock belongs to the session, so
 closing the connection frees it: a cancelled migration leaves no lock behind.
+
+During a rollout, programs of the release before run on the new schema, and may be started on it again. A migration that
+allows that has the line `-- runs with programs since migration 0001` (the newest that such a program knows).
 Next: store/tasks/jobs.py
 """
 
@@ -25,6 +28,7 @@ PATIENCE = 3600.0  # seconds, for each migration
 LOCK_PATIENCE = 10.0  # seconds, for another process that migrates
 LOCK = 0x6D61696E  # "main"; held to change the schema as a whole
 FOLDER = resources.files("mainspring.store.postgres").joinpath("migrations")
+_OLDEST = re.compile(r"^-- runs with programs since migration (\d{4})$", re.MULTILINE)
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 
 _BOOTSTRAP = """
@@ -33,6 +37,7 @@ _BOOTSTRAP = """
         number     integer     primary key,
         name       text        not null,
         checksum   text        not null,
+        oldest     integer,        -- the newest migration that a program must know to run on this one; null: this one
         applied_at timestamptz not null default clock_timestamp()
     );
 """
@@ -47,6 +52,12 @@ class Migration:
     @property
     def checksum(self) -> str:
         return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def oldest(self) -> int:
+        """The newest migration that a program must know to run on the schema that this one makes."""
+        match = _OLDEST.search(self.sql)
+        return self.number if match is None else int(match[1])
 
 
 def known(folder: Traversable = FOLDER) -> list[Migration]:
@@ -129,10 +140,11 @@ async def _migrate(conn: Connection, folder: Traversable) -> list[Migration]:
                 await conn.execute(_BOOTSTRAP)
                 await conn.execute(migration.sql, timeout=PATIENCE)
                 await conn.execute(
-                    "insert into mainspring.migration (number, name, checksum) values ($1, $2, $3)",
+                    "insert into mainspring.migration (number, name, checksum, oldest) values ($1, $2, $3, $4)",
                     migration.number,
                     migration.name,
                     migration.checksum,
+                    migration.oldest,
                 )
                 await roles.grant_again(conn)
         return missing
@@ -168,15 +180,15 @@ async def _lock(conn: Connection) -> None:
 
 
 async def _missing(conn: Connection, folder: Traversable) -> list[Migration]:
-    """Migrations not applied yet; SchemaMismatch if the schema is newer than this program, or a migration differs."""
+    """Migrations not applied yet; SchemaMismatch if this program cannot run on the schema, or a migration differs."""
     exists = await conn.fetchval("select to_regclass('mainspring.migration') is not null")
-    rows = await conn.fetch("select number, name, checksum from mainspring.migration") if exists else []
+    rows = await conn.fetch("select * from mainspring.migration") if exists else []
     applied = {row["number"]: row for row in rows}
     ours = known(folder)
-    newest = max(applied, default=0)
-    if newest > ours[-1].number:
+    last = ours[-1].number
+    if any((row["oldest"] or number) > last for number, row in applied.items() if number > last):
         raise SchemaMismatch(
-            f"the schema is at migration {newest}, this program knows {ours[-1].number}; "
+            f"the schema is at migration {max(applied)}, this program knows {last}; "
             "it was left untouched. Upgrade mainspring."
         )
     for migration in ours:

@@ -24,9 +24,11 @@ BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more f
 
 ARMED_COLUMNS = f"""
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
-    date_part('epoch', t.plan_time) as plan_time, t.scope, t.{IS_DAEMON} as daemon
+    date_part('epoch', t.plan_time) as plan_time, t.scope, t.{IS_DAEMON} as daemon, t.priority,
+    case when t.schedule_id is not null then (select s.name from mainspring.schedule s where s.id = t.schedule_id) end
+        as schedule                              -- `case`: a task without a schedule costs no look-up
 """
-COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
+COLUMNS = f"{ARMED_COLUMNS}, t.session"
 
 # How every claim ends. `placed` has the rows, each with its session and its turn. They are noted under one batch
 # number, which their tokens begin with. The state in the last WHERE lets one claimer have each row. A locked row keeps
@@ -89,16 +91,19 @@ class Claim(NamedTuple):
 
 def as_armed(row: Any) -> Armed:
     """An attempt from a row that begins with ARMED_COLUMNS."""
-    id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, *_ = row
-    return Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon)
+    id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, schedule, *_ = row
+    return Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule)
 
 
 def as_claim(rows: Sequence[Any]) -> Claim:
     """A claim from rows with COLUMNS."""
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
-    for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, session, priority in rows:
-        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon)
+    for row in rows:
+        id, token, job, attempt, run_at, args, checkpoint, crashes, at, scope, daemon, priority, schedule, session = row
+        armed = Armed(
+            id, token, job, attempt, run_at, args, checkpoint, crashes > 0, at, scope, daemon, priority, schedule
+        )
         if session in tasks:
             tasks[session].append(armed)
         else:

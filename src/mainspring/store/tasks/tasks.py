@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -59,6 +60,7 @@ class TaskView(msgspec.Struct, frozen=True):
     concurrency_key: str | None = None
     result_due: bool = False  # completed by transaction(); its handler has not returned yet
     unreadable: list[str] = []  # fields that hold what no program here can read, and why
+    exit_code: int | None = None  # of a command that failed; negative: the signal that ended it
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -71,6 +73,10 @@ class AttemptView(msgspec.Struct, frozen=True):
     lateness_ms: float | None
     error_code: str | None
     error: str | None
+    exit_code: int | None = None  # as in TaskView
+    session: int | None = None  # of the agent
+    server: str | None = None  # that the session was connected to
+    server_id: UUID | None = None
 
 
 _LIVE = """
@@ -79,7 +85,7 @@ _LIVE = """
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
            null::text as error_code, null::text as error, t.key, s.name as schedule, s.timezone,
            nullif(t.scope, '') as scope, t.plan_time, t.paused_at, t.parent_id as parent, t.target as only_on,
-           t.concurrency_key, t.session, false as result_due
+           t.concurrency_key, t.session, false as result_due, null::integer as exit_code
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -88,7 +94,7 @@ _FINISHED = """
            t.started_at, t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
            s.name as schedule, s.timezone, nullif(t.scope, '') as scope, t.plan_time, null::timestamptz as paused_at,
            t.parent_id as parent, t.target as only_on, t.concurrency_key, t.session,
-           coalesce(t.result_due, false) as result_due
+           coalesce(t.result_due, false) as result_due, t.exit_code
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -181,18 +187,19 @@ async def listing(
 
 
 _ATTEMPTS = f"""
-    select a.number, a.token, a.state, agent.name as agent, a.started_at, a.finished_at, a.run_at, a.error_code, a.error
-      from mainspring.attempt a left join mainspring.agent on agent.session = a.session
-     where a.task_id = $1
-    union all
-    select h.attempt, h.token, h.state, agent.name, h.started_at, h.finished_at, h.run_at, h.error_code, h.error
-      from mainspring.task_history h left join mainspring.agent on agent.session = h.session
-     where h.id = $1 and h.token is not null and h.session is not null    -- a broadcast itself has no attempts
-    union all
-    select t.attempt, t.token, t.state, agent.name, t.started_at, null, t.run_at, null, null
-      from mainspring.task t left join mainspring.agent on agent.session = t.session
-     where t.id = $1 and t.{IS_ACTIVE} and t.session is not null
-     order by token
+    select found.*, a.name as agent, a.server as server_id, s.name as server
+      from (select number, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code
+              from mainspring.attempt where task_id = $1
+            union all
+            select attempt, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code
+              from mainspring.task_history
+             where id = $1 and token is not null and session is not null    -- a broadcast itself has no attempts
+            union all
+            select attempt, token, state, session, started_at, null, run_at, null, null, null
+              from mainspring.task where id = $1 and {IS_ACTIVE} and session is not null) found
+      left join mainspring.agent a using (session)
+      left join mainspring.server s on s.id = a.server
+     order by found.token
 """
 
 
@@ -249,8 +256,10 @@ _RUN_AGAIN = f"""
          limit 1
     ), kept as (
         insert into mainspring.attempt
-            (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
-        select id, token, attempt, session, state, started_at, finished_at, mainspring.now(), run_at, error_code, error
+            (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error,
+             exit_code)
+        select id, token, attempt, session, state, started_at, finished_at, mainspring.now(), run_at, error_code, error,
+               exit_code
           from given where token is not null and session is not null
     ), removed as (
         delete from mainspring.task_history h using given

@@ -16,7 +16,7 @@ The life of a task ends here, as a row of mainspring.task_history. If it had slo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from mainspring.model.messages import Chunk, Ending, Note, Start
 from mainspring.model.tasks.pools import IS_NOT_DAEMON, unblocked
@@ -25,6 +25,8 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.connection import SEARCH_PATH
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
+
+V = TypeVar("V")
 
 _START = f"""
     with given as (select * from unnest($1::bigint[], $2::bigint[], $3::float8[]) as given(id, token, at))
@@ -47,8 +49,8 @@ async def start(conn: Connection, starts: Sequence[Start]) -> None:
 _FINISH_BUT_FOR = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::float8[], $5::smallint[],
-                             $6::text[], $7::text[], $8::text[])
-                   as given(id, token, started, finished, state, result, code, error)
+                             $6::text[], $7::text[], $8::text[], $9::integer[])
+                   as given(id, token, started, finished, state, result, code, error, exit_code)
     ), ended as (
         delete from mainspring.task t using given
          where t.id = any (array[given.id]) and t.token = given.token and t.{FAIL.leaves}
@@ -59,17 +61,17 @@ _FINISH_BUT_FOR = f"""
                   coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
                   t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
                   coalesce(given.state, {TaskState.SUCCEEDED:d}) as state, t.priority, t.attempt, t.crashes, t.args,
-                  t.checkpoint, t.progress, given.result::jsonb as result, given.code, given.error, t.key,
-                  t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target, t.concurrency_key, t.key_given,
-                  t.submitted_by
+                  t.checkpoint, t.progress, given.result::jsonb as result, given.code, given.error, given.exit_code,
+                  t.key, t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target, t.concurrency_key,
+                  t.key_given, t.submitted_by
     )
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
-         state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, key,
+         state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, exit_code, key,
          schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by, result_due)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
-           job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, key,
-           schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by,
+           job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, exit_code,
+           key, schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by,
            {{result_due}}
       from ended
 """
@@ -94,11 +96,12 @@ async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -
         _unless_all_null([e.result for e in endings]),
         _unless_all_null([e.code for e in endings]),
         _unless_all_null([e.error for e in endings]),
+        _unless_all_null([e.exit_code for e in endings]),
     )
     return affected(tag)
 
 
-def _unless_all_null(values: list[str | None]) -> list[str | None]:
+def _unless_all_null(values: list[V]) -> list[V]:
     return values if any(values) else []
 
 
@@ -154,9 +157,10 @@ def asking_agents(update: str) -> str:
 # The attempts in `moved`, which did not end their task. The first arrays are those of `attempt_columns`.
 INTO_ATTEMPTS = """
     insert into mainspring.attempt
-        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error)
+        (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error,
+         exit_code)
     select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
-           run_at, code, error
+           run_at, code, error, exit_code
       from moved
 """
 
@@ -164,8 +168,8 @@ INTO_ATTEMPTS = """
 _RETRY = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
-                             $6::text[], $7::text[], $8::float8[], $9::integer[], $10::integer[])
-                   as given(id, token, state, started, finished, code, error, delay, cost, crash)
+                             $6::text[], $7::text[], $8::integer[], $9::float8[], $10::integer[], $11::integer[])
+                   as given(id, token, state, started, finished, code, error, exit_code, delay, cost, crash)
     ), was as materialized (
         select given.*, t.session, t.attempt, t.run_at,
                case when t.key_slot is not null then t.concurrency_key end as freed
@@ -203,6 +207,7 @@ def attempt_columns(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
         [e.finished_at for e in endings],
         [e.code for e in endings],
         [e.error for e in endings],
+        [e.exit_code for e in endings],
     )
 
 

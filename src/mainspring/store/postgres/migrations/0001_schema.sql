@@ -188,6 +188,7 @@ create table mainspring.task_history (
     priority        smallint    not null,
     attempt         smallint    not null,
     crashes         smallint    not null,
+    exit_code       integer,                         -- of a command that failed; negative: the signal that ended it
     args            jsonb       not null,
     checkpoint      jsonb,
     progress        jsonb,
@@ -229,6 +230,7 @@ create table mainspring.attempt (
     finished_at timestamptz not null,
     recorded_at timestamptz not null,
     run_at      timestamptz not null,
+    exit_code   integer,
     error_code  text,
     error       text
 ) partition by range (recorded_at);
@@ -998,6 +1000,7 @@ create table mainspring.agent (
     connected_at timestamptz not null default mainspring.now(),
     lease_until  timestamptz not null,
     ended_at     timestamptz,
+    disconnected_at timestamptz,                 -- its connection has closed, and its lease still covers what it holds
 
     -- From its last heartbeat, as of the last renewal.
     heard_at     timestamptz,

@@ -43,6 +43,11 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1, '{OWNER}'",
         {BY_TIME, BY_PLACE},
     ),
+    "turns": (
+        claims._TURNS,
+        f"array_fill(1, array[10]), array_fill(100, array[10]), array_fill(0::float8, array[10]), {_LEVELS}, '{OWNER}', 100",
+        {BY_TIME},
+    ),
     "sticky_left": (claims._LEFT, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "give_back": (claims._GIVE_BACK, f"{_MANY}, {_MANY}", {BY_NUMBER}),

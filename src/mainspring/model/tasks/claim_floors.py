@@ -34,21 +34,25 @@ class Floors:
         self.tip: list[Floor] = [BOTTOM] * len(PRIORITY_LEVELS)
         self.mark: list[Floor] = [BOTTOM] * len(PRIORITY_LEVELS)
         self._next: list[Floor] = list(self.tip)
+        self._lowered: set[int] = set()  # levels, since the last claim began
 
     def start(self, now: float, *, flowing: bool) -> list[Floor]:
         """The lower bounds for a claim at `now`, one per level."""
+        self._lowered.clear()
         if now - self._marked_at >= self._lag:
             self.mark, self._next = self._next, list(self.tip)
             self._marked_at = now
         return self.tip if flowing else self.mark
 
     def claimed(self, priority: int, position: Floor) -> None:
+        """A claim took the task at `position`. A floor that was lowered since the claim began stays low."""
         level = _LEVEL_INDEX[priority]
-        if position > self.tip[level]:
+        if position > self.tip[level] and level not in self._lowered:
             self.tip[level] = position
 
     def lower(self, priority: int, position: Floor) -> None:
-        """A straggler was found at `position`."""
+        """A task became pending at `position`, or was found there."""
         level = _LEVEL_INDEX[priority]
+        self._lowered.add(level)
         for floors in (self.tip, self.mark, self._next):
             floors[level] = min(floors[level], position)

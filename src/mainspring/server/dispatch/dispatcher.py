@@ -8,9 +8,12 @@ Next:   server/dispatch/placement.py
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from typing import NamedTuple
 
+from mainspring.loops import Alarm
 from mainspring.model.messages import Armed
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors, Released
@@ -31,6 +34,23 @@ AHEAD_EVERY = 0.05  # seconds between claims ahead of time while every step find
 GATHER = 0.1  # seconds in which tasks come within the lead, so that one claim takes them all
 RESOLVE_EVERY = 0.5  # seconds between searches for what unanswered claims took
 BACKLOG = 20_000  # endings waiting to be recorded at which claims pause
+GATHER_ROOM = 0.05  # seconds that a pool in full flow waits for room for a larger batch
+
+
+class Contender(NamedTuple):
+    """A pool that agents here have room for."""
+
+    pool: int
+    requirements: Requirements
+    room: dict[int, int]  # free places by session
+    start: list[Floor]  # where its claim starts
+    ahead: float  # seconds
+    floors: Floors | None = None  # None: tasks that are not due yet
+    gathers: bool = False  # its claim waits for more room
+
+    @property
+    def limit(self) -> int:
+        return min(sum(self.room.values()), BATCH)
 
 
 class Dispatcher:
@@ -54,14 +74,17 @@ class Dispatcher:
         self._placement = AgentPlacement(catalogue, gateway, registry)
         self._clock = clock
         self._floors: dict[int, Floors] = {}
-        self._flowing: dict[int, bool] = {}  # by pool: the last claim was full
-        self.rooms: dict[int, tuple[int, int]] = {}  # by pool: free places and windows at the last claim
+        self._flowing: dict[int, bool] = defaultdict(bool)  # by pool: more tasks are due than the last claim took
+        self._gathers_since: dict[int, float] = {}  # by pool in full flow: when it first had room again
+        self._overtaken: set[int] = set()  # pools with due tasks, all behind those of other pools
+        self.rooms: dict[int, tuple[int, int]] = {}  # by pool: free places and windows at the last step
         self._resolved_at = 0.0
         self._claimed_ahead_at = 0.0
         self._search_below_after = 0.0
         self._wants_room = True  # due tasks may wait for room
         self._may_gather = False  # nothing is due: only time brings more tasks
         self.wake = asyncio.Event()
+        self._room_alarm = Alarm(self.wake)
         gateway.on_room.connect(self._room_made)
         gateway.on_joined.connect(self.wake.set)
 
@@ -90,38 +113,120 @@ class Dispatcher:
                 await self._resolve_unanswered()
         self._wants_room = False
         self._may_gather = True
-        found = 0
-        for pool, requirements in self._catalogue.pools.items():
-            async with self._counting(requirements):
-                found += await self._claim_due(pool, requirements)
+        found = await self._claim_in_turns(self._with_room)
         if not found or boottime() - self._claimed_ahead_at > AHEAD_EVERY:
             self._claimed_ahead_at = boottime()
-            for pool, requirements in self._catalogue.pools.items():
-                async with self._counting(requirements):
-                    found += await self._claim_ahead(pool, requirements)
+            found += await self._claim_in_turns(self._with_room_ahead)
         return found
+
+    # ── which pool claims, and how much ─────────────────────────────────────────────────────────
+
+    def _with_room(self) -> list[Contender]:
+        """The pools that agents here have room for. One in full flow gathers room for a larger batch, for a moment."""
+        now = boottime()
+        contenders: list[Contender] = []
+        alarms: list[float] = []
+        for pool, requirements in self._catalogue.pools.items():
+            room, window = self._gateway.room(requirements)
+            free = sum(room.values())
+            self.rooms[pool] = (0 if pool in self._overtaken else free, window)
+            flowing = self._flowing.get(pool, False)
+            if flowing and 0 < free < window // 4:
+                alarms.append(self._gathers_since.setdefault(pool, now) + GATHER_ROOM - now)
+            else:
+                self._gathers_since.pop(pool, None)
+            if not free:
+                self._wants_room |= window > 0  # 0: no agent here can run it
+                continue
+            gathers = pool in self._gathers_since and alarms[-1] > 0
+            floors = self._floors.setdefault(pool, Floors())
+            start = list(floors.start(now, flowing=flowing))
+            delay = self._placement.delay(requirements, room)
+            contenders.append(Contender(pool, requirements, room, start, -delay, floors, gathers=gathers))
+        self._wants_room |= bool(alarms)
+        self._room_alarm.set(min((left for left in alarms if left > 0), default=None))
+        return contenders
+
+    def _with_room_ahead(self) -> list[Contender]:
+        """The pools with room for tasks that are not due yet, unless another server has a better agent for them."""
+        from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
+        return [
+            Contender(pool, requirements, room, from_now, self._gateway.longest_lead(room))
+            for pool, requirements in self._catalogue.pools.items()
+            if (room := self._gateway.room_ahead(requirements)) and not self._placement.delay(requirements, room)
+        ]
+
+    async def _claim_in_turns(self, with_room: Callable[[], list[Contender]]) -> int:
+        """Claim for all pools as if their tasks were in one: by priority, then by age. Returns how many.
+
+        A pool that cannot take its share, because its tasks wait for certain agents, does not hold up the others.
+        """
+        found = 0
+        left = set[int]()  # pools that could not take their share
+        while True:
+            contenders = [contender for contender in with_room() if contender.pool not in left]
+            if all(contender.gathers for contender in contenders):
+                return found
+            if len(contenders) == 1:
+                [alone] = contenders
+                self._overtaken.discard(alone.pool)
+                return found + await self._claim_some(alone, alone.limit, has_more=True, room=alone.room)
+            turns = await self._turns(contenders)
+            by_pool = {contender.pool: contender for contender in contenders}
+            known = len(left)
+            for pool, tasks in turns.order:
+                if by_pool[pool].gathers or pool in left:
+                    continue
+                claimed = await self._claim_some(by_pool[pool], tasks, has_more=turns.has_more(pool))
+                found += claimed
+                if claimed < tasks:
+                    left.add(pool)
+            if len(left) == known:
+                return found
+
+    async def _turns(self, contenders: list[Contender]) -> claims.Turns:
+        """Share the room among the pools that compete for it."""
+        places: dict[int, int] = {}
+        for contender in contenders:
+            for session, free in contender.room.items():
+                places[session] = max(places.get(session, 0), free)
+        wanted = [claims.Wanted(each.pool, each.limit, each.start, each.ahead) for each in contenders]
+        async with self._dedicated as conn:
+            turns = await claims.turns(conn, self._server_lease.id, wanted, min(sum(places.values()), BATCH))
+        for contender in contenders:
+            if contender.floors is not None:
+                has_turn = any(pool == contender.pool for pool, _ in turns.order)
+                is_waiting = contender.pool in turns.waiting
+                self._flowing[contender.pool] &= is_waiting
+                (self._overtaken.add if is_waiting and not has_turn else self._overtaken.discard)(contender.pool)
+        return turns
 
     def _counting(self, requirements: Requirements) -> AbstractAsyncContextManager[None]:
         """Serializes claims of tasks that need amounts: the daemons loop claims them too."""
         return self._gateway.counting if requirements.placement.needs else nullcontext()
 
-    async def _claim_due(self, pool: int, requirements: Requirements) -> int:
-        room, window = self._gateway.room(requirements)
-        free = sum(room.values())
-        self.rooms[pool] = (free, window)
-        flowing = self._flowing.get(pool, False)
-        if not free or (flowing and free < window // 4):  # under full load, wait until a larger batch has room
-            self._wants_room |= window > 0  # 0: no agent here can run it
-            return 0
-        floors = self._floors.setdefault(pool, Floors())
-        limit = min(free, BATCH)
-        start = list(floors.start(boottime(), flowing=flowing))
-        claim = await self._claim(pool, requirements, room, limit, start, -self._placement.delay(requirements, room))
+    async def _claim_some(
+        self, contender: Contender, most: int, *, has_more: bool, room: dict[int, int] | None = None
+    ) -> int:
+        """Claim up to `most` tasks of a pool. `room`: its free places, if nothing was awaited since they were read."""
+        pool, requirements, floors = contender.pool, contender.requirements, contender.floors
+        async with self._counting(requirements):
+            if room is None or requirements.placement.needs:
+                ahead = floors is None
+                room = self._gateway.room_ahead(requirements) if ahead else self._gateway.room(requirements)[0]
+            limit = min(most, sum(room.values()))
+            if not limit:
+                return 0
+            claim = await self._claim(pool, requirements, room, limit, contender.start, contender.ahead)
+        if floors is None:
+            self._may_gather &= claim.size < limit
+            return claim.size
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
         if claim.size and requirements.placement.sticky is not None:
-            await self._lower_floors(pool, floors, start)
-        self._flowing[pool] = claim.size == limit
+            await self._lower_floors(pool, floors, contender.start)
+        self._gathers_since.pop(pool, None)
+        self._flowing[pool] = claim.size == limit and (has_more or limit < most)
         self._may_gather &= claim.size == 0
         return claim.size
 
@@ -130,16 +235,6 @@ class Dispatcher:
         async with self._dedicated as conn:
             for priority, position in await claims.left(conn, self._server_lease.id, pool, start):
                 floors.lower(priority, position)
-
-    async def _claim_ahead(self, pool: int, requirements: Requirements) -> int:
-        room = self._gateway.room_ahead(requirements)
-        if not room or self._placement.delay(requirements, room):
-            return 0
-        from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
-        limit = min(sum(room.values()), BATCH)
-        claim = await self._claim(pool, requirements, room, limit, from_now, self._gateway.longest_lead(room))
-        self._may_gather &= claim.size < limit
-        return claim.size
 
     async def _claim(
         self,
@@ -218,13 +313,13 @@ class Dispatcher:
         job = self._catalogue.named(submission.job)
         if job is None or not submission.is_plain or not self._server_lease.may_act:
             return None
-        if self._flowing.get(job.pool) or self._gateway.in_flight.any_unanswered:
+        if self._gateway.in_flight.any_unanswered:
             return None
         requirements = self._catalogue.pools.get(job.pool)
         if requirements is None or not requirements.is_plain:
             return None  # a broadcast is not claimed; where placement matters, the usual claim decides
         room, _ = self._gateway.room(requirements)
-        if not room:
+        if not room or self._is_contended(room):
             return None
         places = self._placement.places(job.pool, requirements, room, 1)
         self._placement.placed(job.pool, places, 1)
@@ -237,6 +332,14 @@ class Dispatcher:
             armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
             await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
         return id
+
+    def _is_contended(self, room: dict[int, int]) -> bool:
+        """Whether tasks of any pool wait for these places: then none is given out of turn."""
+        pools = self._catalogue.pools
+        return any(
+            flowing and pool in pools and self._gateway.room(pools[pool])[0].keys() & room.keys()
+            for pool, flowing in self._flowing.items()
+        )
 
     def segments_moved(self) -> None:
         """Segments were assigned or pools shared: their tasks may lie below the floors of earlier claims."""

@@ -16,7 +16,7 @@ from mainspring.model.tasks.claim_floors import Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import IS_DAEMON
 from mainspring.model.tasks.states import ARM, ASSIGNED, PENDING, RECALL, CancelMode
-from mainspring.store.cluster.segments import holds, owned_or_shared
+from mainspring.store.cluster.segments import holds, owned_or_shared, owned_or_shared_by_pool
 from mainspring.store.postgres.database import Connection
 
 LEVELS = list(PRIORITY_LEVELS)
@@ -125,6 +125,81 @@ async def claim(
     assert limit <= BATCH_TOKENS
     at, ids = [at for at, _ in floors], [id for _, id in floors]
     return as_claim(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit, server))
+
+
+class Wanted(NamedTuple):
+    """What one pool could claim now."""
+
+    pool: int
+    room: int  # tasks at most
+    floors: Sequence[Floor]  # one lower bound per priority level
+    ahead: float  # seconds
+
+
+class Turns(NamedTuple):
+    """Which pool claims how much, in which order."""
+
+    order: list[tuple[int, int]]  # pool, tasks
+    waiting: dict[int, int]  # by pool: tasks that it could claim
+    rooms: dict[int, int]  # by pool
+
+    def has_more(self, pool: int) -> bool:
+        """Whether tasks wait beyond its turns: it got fewer than it has, or all that it has room for."""
+        got = sum(tasks for each, tasks in self.order if each == pool)
+        return self.waiting[pool] > got or got >= self.rooms[pool]
+
+
+# The first tasks of all pools, in the order in which one pool would have them: by priority, then by time. Reads as many
+# tasks of a level as its pool has room for. No locks: a task that another server claims meanwhile is claimed once.
+_TURNS = f"""
+    with {owned_or_shared_by_pool(server="$7", pools="$1::integer[]")}, found as materialized (
+        select level.pool, level.room, level.priority, first.run_at, first.id
+          from unnest($1::integer[], $2::integer[], $3::float8[], $4::smallint[], $5::float8[], $6::bigint[])
+            as level(pool, room, ahead, priority, floor_at, floor_id)
+          join owned on owned.pool = level.pool
+         cross join lateral (
+             select run_at, id from mainspring.task
+              where pool = level.pool and priority = level.priority
+                and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
+                and run_at <= (select mainspring.now()) + make_interval(secs => level.ahead)
+                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1
+              order by run_at, id
+              limit level.room
+         ) first
+    ), numbered as (
+        select found.*, row_number() over (partition by pool order by priority desc, run_at, id) as number from found
+    ), ordered as (
+        select pool, priority, row_number() over (order by priority desc, run_at, id) as turn
+          from numbered where number <= room
+    )
+    select pool, count(*) as waiting, count(*) filter (where turn <= $8) as tasks
+      from ordered group by pool, priority order by min(turn)
+"""
+
+
+async def turns(conn: Connection, server: UUID, wanted: Sequence[Wanted], limit: int) -> Turns:
+    """Share `limit` places among pools, as if all their tasks were in one: by priority, then by age."""
+    levels = [(w, priority, floor) for w in wanted for priority, floor in zip(LEVELS, w.floors, strict=True)]
+    rows = await conn.fetch(
+        _TURNS,
+        [w.pool for w, _, _ in levels],
+        [w.room for w, _, _ in levels],
+        [w.ahead for w, _, _ in levels],
+        [priority for _, priority, _ in levels],
+        [at for _, _, (at, _) in levels],
+        [id for _, _, (_, id) in levels],
+        server,
+        limit,
+    )
+    order: list[tuple[int, int]] = []
+    waiting: dict[int, int] = {}
+    for pool, found, tasks in rows:
+        waiting[pool] = waiting.get(pool, 0) + found
+        if order and order[-1][0] == pool:
+            order[-1] = (pool, order[-1][1] + tasks)
+        elif tasks:
+            order.append((pool, tasks))
+    return Turns(order, waiting, {w.pool: w.room for w in wanted})
 
 
 _UNANSWERED = f"""

@@ -12,10 +12,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
+from mainspring.model.tasks.pools import PARKED
 
 Floor = tuple[float, int]  # (run_at, id)
 
 BOTTOM: Floor = (0.0, 0)
+LATEST = 7_258_118_400.0  # the year 2200, after which no task is due
 _LEVEL_INDEX = {priority: index for index, priority in enumerate(PRIORITY_LEVELS)}
 
 
@@ -25,6 +27,17 @@ class Released(NamedTuple):
     pool: int
     priority: int
     position: Floor
+
+
+def parse_released(text: str) -> Released | None:
+    """The position in a hint, `POOL PRIORITY AT ID`. None if it has none: anyone may send one, of whatever form."""
+    try:
+        pool, priority, at, id = text.split()
+        released = Released(int(pool), int(priority), (float(at), int(id)))
+    except ValueError:
+        return None
+    is_task = 0 <= released.position[0] < LATEST and 0 <= released.position[1] < 2**63
+    return released if is_task and 0 < released.pool < PARKED and released.priority in _LEVEL_INDEX else None
 
 
 class Floors:

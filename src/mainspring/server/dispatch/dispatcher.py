@@ -8,7 +8,7 @@ Next:   server/dispatch/placement.py
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
@@ -34,6 +34,7 @@ AHEAD_EVERY = 0.05  # seconds between claims ahead of time while every step find
 GATHER = 0.1  # seconds in which tasks come within the lead, so that one claim takes them all
 RESOLVE_EVERY = 0.5  # seconds between searches for what unanswered claims took
 BACKLOG = 20_000  # endings waiting to be recorded at which claims pause
+LONGEST_REST = 1.0  # seconds between searches below the floors
 GATHER_ROOM = 0.05  # seconds that a pool in full flow waits for room for a larger batch
 
 
@@ -81,6 +82,7 @@ class Dispatcher:
         self._resolved_at = 0.0
         self._claimed_ahead_at = 0.0
         self._search_below_after = 0.0
+        self._searches: deque[float] = deque(maxlen=3)  # seconds that the last ones took
         self._wants_room = True  # due tasks may wait for room
         self._may_gather = False  # nothing is due: only time brings more tasks
         self.wake = asyncio.Event()
@@ -233,7 +235,7 @@ class Dispatcher:
     async def _lower_floors(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim skips tasks between those it takes: the next one must find them."""
         async with self._dedicated as conn:
-            for priority, position in await claims.left(conn, self._server_lease.id, pool, start):
+            for _, priority, position in await claims.left(conn, self._server_lease.id, {pool: start}):
                 floors.lower(priority, position)
 
     async def _claim(
@@ -347,25 +349,28 @@ class Dispatcher:
         self.wake.set()
 
     def released(self, released: list[Released]) -> None:
-        """Tasks that were held back may be claimed now: they may lie below the floors."""
+        """Tasks became pending, here or by another server: they may lie below the floors."""
         for pool, priority, position in released:
             if pool in self._floors:
                 self._floors[pool].lower(priority, position)
         self.wake.set()
 
     async def search_below(self) -> int:
-        """Find pending tasks below the floors. Pauses for twenty times as long as the search took."""
+        """Find pending tasks below the floors that no hint announced.
+
+        Rests twenty times as long as the search takes, and a second at most. The shortest of the last searches counts:
+        one that had to wait, for a database that stood still, says nothing about the work.
+        """
         if boottime() < self._search_below_after:
             return 0
         began = boottime()
-        found = 0
-        for pool, floors in list(self._floors.items()):
-            async with self._slow_dedicated as conn:
-                stragglers = await claims.stragglers(conn, self._server_lease.id, pool, floors.mark)
-            for priority, position in stragglers:
-                floors.lower(priority, position)
-            found += len(stragglers)
-        self._search_below_after = boottime() + 20 * (boottime() - began)
-        if found:
-            self.wake.set()
+        floors = {pool: floors.mark for pool, floors in self._floors.items()}
+        if not floors:
+            return 0
+        async with self._slow_dedicated as conn:
+            stragglers = await claims.stragglers(conn, self._server_lease.id, floors)
+        self._searches.append(boottime() - began)
+        self._search_below_after = boottime() + min(LONGEST_REST, 20 * min(self._searches))
+        if stragglers:
+            self.released(stragglers)
         return 0

@@ -7,16 +7,17 @@ Next: server/agents/gateway.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from mainspring.model.messages import Armed
-from mainspring.model.tasks.claim_floors import Floor
+from mainspring.model.tasks.claim_floors import Floor, Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import IS_DAEMON
 from mainspring.model.tasks.states import ARM, ASSIGNED, PENDING, RECALL, CancelMode
 from mainspring.store.cluster.segments import holds, owned_or_shared, owned_or_shared_by_pool
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 
 LEVELS = list(PRIORITY_LEVELS)
@@ -270,15 +271,17 @@ async def compact(conn: Connection, session: int, batch: int, tasks: Sequence[in
 
 
 _GIVE_BACK = f"""
-    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token))
-    update mainspring.task t
-       set {RECALL.enters}, session = null, started_at = null, attempt = attempt - 1, cancel_at = null,
-           cancel_mode = null
-      from given
-     where t.id = any (array[given.id])               -- one index probe per task: see store/tasks/transitions.py
-       and t.token = given.token and t.{RECALL.leaves}
-       and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
-    returning t.id
+    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), moved as (
+        update mainspring.task t
+           set {RECALL.enters}, session = null, started_at = null, attempt = attempt - 1, cancel_at = null,
+               cancel_mode = null
+          from given
+         where t.id = any (array[given.id])               -- one index probe per task: see store/tasks/transitions.py
+           and t.token = given.token and t.{RECALL.leaves}
+           and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
+        returning t.id, t.pool, t.priority, t.run_at
+    )
+    select id, ({hints.due("moved")}) as hints from moved
 """
 
 
@@ -289,14 +292,16 @@ async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int
 
 def _first_pending(side: str) -> str:
     return f"""
-        with {owned_or_shared(server="$5", pool="$1")}
-        select level.priority, date_part('epoch', found.run_at) as run_at, found.id
-          from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
+        with {owned_or_shared_by_pool(server="$5", pools="$1::integer[]")}
+        select level.pool, level.priority, date_part('epoch', found.run_at) as run_at, found.id
+          from unnest($1::integer[], $2::smallint[], $3::float8[], $4::bigint[])
+            as level(pool, priority, floor_at, floor_id)
+          join owned on owned.pool = level.pool
          cross join lateral (
              select run_at, id from mainspring.task
-              where pool = $1 and priority = level.priority
+              where pool = level.pool and priority = level.priority
                 and (run_at, id) {side} (to_timestamp(level.floor_at), level.floor_id)
-                and state = {PENDING:d} and {holds("id % 100")}
+                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1
               order by run_at, id
               limit 1
          ) found
@@ -307,18 +312,27 @@ _STRAGGLERS = _first_pending("<")
 _LEFT = _first_pending(">=")
 
 
-async def stragglers(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
-    """The first pending task below the floor of each level, if any: (priority, position)."""
-    return await _positions(conn, _STRAGGLERS, server, pool, floors)
+PoolFloors = Mapping[int, Sequence[Floor]]  # by pool, one lower bound per priority level
 
 
-async def left(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
-    """The first pending task from the floor of each level on, if any: one that a sticky claim had to leave."""
-    return await _positions(conn, _LEFT, server, pool, floors)
+async def stragglers(conn: Connection, server: UUID, floors: PoolFloors) -> list[Released]:
+    """The first pending task below the floor of each pool and level, if any."""
+    return await _positions(conn, _STRAGGLERS, server, floors)
 
 
-async def _positions(
-    conn: Connection, statement: str, server: UUID, pool: int, floors: Sequence[Floor]
-) -> list[tuple[int, Floor]]:
-    rows = await conn.fetch(statement, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors], server)
-    return [(priority, (run_at, id)) for priority, run_at, id in rows]
+async def left(conn: Connection, server: UUID, floors: PoolFloors) -> list[Released]:
+    """The first pending task from the floor of each pool and level on, if any: one that a sticky claim had to leave."""
+    return await _positions(conn, _LEFT, server, floors)
+
+
+async def _positions(conn: Connection, statement: str, server: UUID, floors: PoolFloors) -> list[Released]:
+    levels = [(pool, level, floor) for pool in floors for level, floor in zip(LEVELS, floors[pool], strict=True)]
+    rows = await conn.fetch(
+        statement,
+        [pool for pool, _, _ in levels],
+        [level for _, level, _ in levels],
+        [at for _, _, (at, _) in levels],
+        [id for _, _, (_, id) in levels],
+        server,
+    )
+    return [Released(row["pool"], row["priority"], (row["run_at"], row["id"])) for row in rows]

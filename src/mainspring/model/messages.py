@@ -181,6 +181,7 @@ class Armed(AttemptId, array_like=True, gc=False):
     plan_time: float | None = None  # of its schedule
     scope: str | None = None
     daemon: bool = False  # a replica: an agent that stops does not wait for it
+    priority: int = 5  # of those that wait for a slot, the agent starts the most important first
 
 
 class Dispatch(Struct, tag="dispatch"):

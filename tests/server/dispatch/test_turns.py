@@ -89,6 +89,7 @@ async def test_critical_tasks_do_not_wait_behind_the_backlog_of_another_pool(
     await enqueue(conn, "plain", 4000, LOW, age=10)
     assert await step(server.dispatcher) == 100
     running = await newly(agent, 100)
+    assert {each.priority for each in running} == {2}, "by which the agent orders those that wait for a slot"
     critical = await enqueue(conn, "gpu", 300, CRITICAL)
     started: list[int] = []
     while len(started) < 300:

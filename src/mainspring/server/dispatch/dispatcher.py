@@ -331,7 +331,8 @@ class Dispatcher:
                 id, batch = await submit_and_claim(conn, submission, session, self._server_lease.id)
             if batch is None:  # enqueued, not claimed; its NOTIFY wakes the dispatchers
                 return id
-            armed = Armed(id, batch * claims.BATCH_TOKENS, job.id, 1, self._clock.now(), submission.args)
+            token, priority = batch * claims.BATCH_TOKENS, job.definition.priority
+            armed = Armed(id, token, job.id, 1, self._clock.now(), submission.args, priority=priority)
             await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
         return id
 

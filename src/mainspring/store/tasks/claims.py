@@ -25,9 +25,9 @@ BATCH_TOKENS = 1024  # tokens of one claim: the batch times this, and one more f
 
 ARMED_COLUMNS = f"""
     t.id, t.token, t.job_id, t.attempt, date_part('epoch', t.run_at) as run_at, t.args, t.checkpoint, t.crashes,
-    date_part('epoch', t.plan_time) as plan_time, t.scope, t.{IS_DAEMON} as daemon
+    date_part('epoch', t.plan_time) as plan_time, t.scope, t.{IS_DAEMON} as daemon, t.priority
 """
-COLUMNS = f"{ARMED_COLUMNS}, t.session, t.priority"
+COLUMNS = f"{ARMED_COLUMNS}, t.session"
 
 # How every claim ends. `placed` has the rows, each with its session and its turn. They are noted under one batch
 # number, which their tokens begin with. The state in the last WHERE lets one claimer have each row. A locked row keeps
@@ -90,16 +90,18 @@ class Claim(NamedTuple):
 
 def as_armed(row: Any) -> Armed:
     """An attempt from a row that begins with ARMED_COLUMNS."""
-    id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, *_ = row
-    return Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon)
+    id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, priority, *_ = row
+    return Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon, priority)
 
 
 def as_claim(rows: Sequence[Any]) -> Claim:
     """A claim from rows with COLUMNS."""
     tasks: dict[int, list[Armed]] = {}
     positions: dict[int, Floor] = {}
-    for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, session, priority in rows:
-        armed = Armed(id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon)
+    for id, token, job, attempt, run_at, args, checkpoint, crashes, plan_time, scope, daemon, priority, session in rows:
+        armed = Armed(
+            id, token, job, attempt, run_at, args, checkpoint, crashes > 0, plan_time, scope, daemon, priority
+        )
         if session in tasks:
             tasks[session].append(armed)
         else:

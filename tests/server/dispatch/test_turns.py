@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.server.dispatch.test_dispatcher import Agent, Server
 
-from mainspring.model.messages import Armed
+from mainspring.model.messages import Armed, Hello
 from mainspring.model.placement.placement import fits, requirements_of
 from mainspring.model.tasks.jobs import Definition, Placement, Python
 from mainspring.server.dispatch.dispatcher import Dispatcher
@@ -27,6 +27,8 @@ DEFINITIONS = {
     "plain": Definition(Python("plain")),
     "gpu": Definition(Python("gpu"), requires={"gpu": "yes"}),
     "disk": Definition(Python("disk"), requires={"disk": "yes"}),
+    "much": Definition(Python("much"), placement=Placement(needs={"memory": 4})),
+    "little": Definition(Python("little"), placement=Placement(needs={"memory": 1})),
     "sticky": Definition(Python("sticky"), placement=Placement(sticky="shop")),
 }
 ABLE = {"gpu": "yes", "disk": "yes"}
@@ -191,6 +193,26 @@ async def test_tasks_that_wait_for_a_certain_agent_do_not_hold_up_other_pools(
     plain = await enqueue(conn, "plain", 5)
     assert await step(server.dispatcher) == 10
     assert plain in (ids(await newly(first, 5)), ids(await newly(second, 5)))
+
+
+@pytest.mark.parametrize(("priority", "age"), [(CRITICAL, 0.0), (NORMAL, 20.0)])
+async def test_a_task_that_needs_much_is_not_overtaken_by_those_that_need_little(
+    conn: Connection, server: Server, priority: str, age: float
+) -> None:
+    agent = Agent(server)
+    await agent.say_hello(Hello("agent", 10, {}, offers={"memory": 4.0}))
+    await enqueue(conn, "little", 100, NORMAL, age=10)
+    assert await step(server.dispatcher) == 4
+    running = await newly(agent, 4)
+    much = await enqueue(conn, "much", 1, priority, age)
+    plain = await enqueue(conn, "plain", 1, LOW)
+    server.dispatcher._floors.clear()
+    started: set[int] = set()
+    while running:
+        await agent.finish(running.pop())
+        started |= ids(await newly(agent, await step(server.dispatcher)))
+    assert started == plain | much, "what needs no memory runs beside it; none of the little ones started"
+    await agent.leave()
 
 
 async def test_a_submission_takes_no_place_that_tasks_of_another_pool_wait_for(

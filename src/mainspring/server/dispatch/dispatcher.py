@@ -38,6 +38,9 @@ LONGEST_REST = 1.0  # seconds between searches below the floors
 GATHER_ROOM = 0.05  # seconds that a pool in full flow waits for room for a larger batch
 
 
+Reserved = dict[int, set[str]]  # by session, amounts that wait for a more important task
+
+
 class Contender(NamedTuple):
     """A pool that agents here have room for."""
 
@@ -48,10 +51,11 @@ class Contender(NamedTuple):
     ahead: float  # seconds
     floors: Floors | None = None  # None: tasks that are not due yet
     gathers: bool = False  # its claim waits for more room
+    nearest: int | None = None  # it has no room, because all lack amounts that it needs: the session that lacks least
 
     @property
     def limit(self) -> int:
-        return min(sum(self.room.values()), BATCH)
+        return 1 if self.nearest is not None else min(sum(self.room.values()), BATCH)
 
 
 class Dispatcher:
@@ -137,14 +141,16 @@ class Dispatcher:
                 alarms.append(self._gathers_since.setdefault(pool, now) + GATHER_ROOM - now)
             else:
                 self._gathers_since.pop(pool, None)
+            nearest = None if free or not window else self._gateway.nearest(requirements)
             if not free:
                 self._wants_room |= window > 0  # 0: no agent here can run it
-                continue
-            gathers = pool in self._gathers_since and alarms[-1] > 0
+                if nearest is None:
+                    continue
+            gathers = nearest is not None or (pool in self._gathers_since and alarms[-1] > 0)
             floors = self._floors.setdefault(pool, Floors())
             start = list(floors.start(now, flowing=flowing))
             delay = self._placement.delay(requirements, room)
-            contenders.append(Contender(pool, requirements, room, start, -delay, floors, gathers=gathers))
+            contenders.append(Contender(pool, requirements, room, start, -delay, floors, gathers, nearest))
         self._wants_room |= bool(alarms)
         self._room_alarm.set(min((left for left in alarms if left > 0), default=None))
         return contenders
@@ -161,7 +167,9 @@ class Dispatcher:
     async def _claim_in_turns(self, with_room: Callable[[], list[Contender]]) -> int:
         """Claim for all pools as if their tasks were in one: by priority, then by age. Returns how many.
 
-        A pool that cannot take its share, because its tasks wait for certain agents, does not hold up the others.
+        A pool that cannot take its share, because its tasks wait for certain agents, does not hold up the others. If
+        they wait for amounts that no agent has free, less important tasks do not take these on the agent that lacks
+        least: a task that needs much would never run beside others that need little.
         """
         found = 0
         left = set[int]()  # pools that could not take their share
@@ -176,10 +184,14 @@ class Dispatcher:
             turns = await self._turns(contenders)
             by_pool = {contender.pool: contender for contender in contenders}
             known = len(left)
+            reserved: Reserved = {}
             for pool, tasks in turns.order:
-                if by_pool[pool].gathers or pool in left:
+                contender = by_pool[pool]
+                if contender.nearest is not None:
+                    reserved.setdefault(contender.nearest, set()).update(contender.requirements.placement.needs)
+                if contender.gathers or pool in left:
                     continue
-                claimed = await self._claim_some(by_pool[pool], tasks, has_more=turns.has_more(pool))
+                claimed = await self._claim_some(contender, tasks, has_more=turns.has_more(pool), reserved=reserved)
                 found += claimed
                 if claimed < tasks:
                     left.add(pool)
@@ -192,6 +204,8 @@ class Dispatcher:
         for contender in contenders:
             for session, free in contender.room.items():
                 places[session] = max(places.get(session, 0), free)
+            if contender.nearest is not None:
+                places[-contender.pool] = 1  # its first task takes a turn, although it has no place
         wanted = [claims.Wanted(each.pool, each.limit, each.start, each.ahead) for each in contenders]
         async with self._dedicated as conn:
             turns = await claims.turns(conn, self._server_lease.id, wanted, min(sum(places.values()), BATCH))
@@ -208,7 +222,13 @@ class Dispatcher:
         return self._gateway.counting if requirements.placement.needs else nullcontext()
 
     async def _claim_some(
-        self, contender: Contender, most: int, *, has_more: bool, room: dict[int, int] | None = None
+        self,
+        contender: Contender,
+        most: int,
+        *,
+        has_more: bool,
+        room: dict[int, int] | None = None,
+        reserved: Reserved | None = None,
     ) -> int:
         """Claim up to `most` tasks of a pool. `room`: its free places, if nothing was awaited since they were read."""
         pool, requirements, floors = contender.pool, contender.requirements, contender.floors
@@ -216,6 +236,9 @@ class Dispatcher:
             if room is None or requirements.placement.needs:
                 ahead = floors is None
                 room = self._gateway.room_ahead(requirements) if ahead else self._gateway.room(requirements)[0]
+            for session, names in (reserved or {}).items():
+                if requirements.placement.needs.keys() & names:
+                    room.pop(session, None)
             limit = min(most, sum(room.values()))
             if not limit:
                 return 0

@@ -43,6 +43,7 @@ class Ended(Struct):
     scope: str | None
     plan_time: float | None
     at: int  # when it was written, in nanoseconds of boot time
+    priority: int = 5
 
 
 class Tried(Struct):
@@ -93,6 +94,7 @@ class Evidence(Struct):
     fired: list[Fired] = []
     effects: list[tuple[int, int]] = []  # task and token, as committed
     accepted: dict[str, int] = {}  # by key: the task
+    accepted_at: dict[int, int] = {}  # by task, in nanoseconds of boot time
     expected: list[tuple[str, str, float]] = []  # by the oracle
     faults: list[Happened] = []
     lives: list[Life] = []
@@ -119,7 +121,7 @@ def wall_to_boot() -> int:
 _ENDED = """
     select h.id, j.name as job, h.state, h.attempt, h.token, h.error_code as code, h.args, h.key,
            s.name as schedule, h.scope, date_part('epoch', h.plan_time) as plan_time,
-           (date_part('epoch', h.written_at) * 1000000)::bigint as at
+           (date_part('epoch', h.written_at) * 1000000)::bigint as at, h.priority
       from mainspring.task_history h join mainspring.job j on j.id = h.job_id
       left join mainspring.schedule s on s.id = h.schedule_id
      order by h.id, h.written_at

@@ -1,10 +1,10 @@
-"""L1 to L9: what must hold whatever happened. Each is a pure function of the evidence that tells what it found broken.
+"""L1 to L9, L11: what must hold whatever happened. Each is a function of the evidence that tells what it found broken.
 
     L1  every accepted task ends, with an effect            L6  no write with a stale token
     L2  effectively_once: one effect                        L7  nothing of a task after its end
     L3  no overlap of what is exclusive                     L8  database and ledger agree
     L4  at_most_once: one run                               L9  all recovers by itself, within a bound
-    L5  the fires are those of the oracle
+    L5  the fires are those of the oracle                   L11 no task waits while less important ones start
 Next: tests/torture/spans.py for L3, L6 and L7; tests/torture/report.py
 """
 
@@ -25,6 +25,7 @@ EFFECTIVELY_ONCE = {"pay", *(tick.name for tick in TIMETABLE if tick.delivery ==
 MAY_SKIP = {tick.name for tick in TIMETABLE if tick.overlap in ("skip", "queue")}
 CRASHES = 3  # of its agent, after which a task is quarantined
 NEVER_EARLY = 0.002  # seconds: what an agent's clock may be ahead, and the accuracy of the comparison
+PATIENCE = 5 * SECOND  # that a task may wait while less important ones start, from its submission on
 CLOCK_NEWS = 10 * SECOND  # in which an agent that is cut off may not know that the database's clock was set
 
 Check = Callable[[Evidence], Iterator[Violation]]
@@ -210,6 +211,38 @@ def recovery(evidence: Evidence) -> Iterator[Violation]:
         yield Violation("L9", f"{name} did not stop when asked")
 
 
+def importance(evidence: Evidence) -> Iterator[Violation]:
+    """L11: while no fault is near, no task waits for long while one starts that came later and is less important.
+
+    All agents can run all jobs of the run. A task with a key may have to wait for the key, and is left out.
+    """
+    began: dict[int, int] = {}
+    for line in evidence.lines:
+        if line.event == "start":
+            began[line.task] = min(line.at, began.get(line.task, line.at))
+    at = evidence.accepted_at
+    tasks = [row for row in evidence.ended if row.id in at and row.id in began]
+    late = [row for row in tasks if row.job != "exclusive" and began[row.id] > at[row.id] + PATIENCE]
+    for row in late:
+        for other in tasks:
+            is_between = at[row.id] + PATIENCE < began[other.id] < began[row.id]
+            if other.priority >= row.priority or at[other.id] <= at[row.id] or not is_between:
+                continue
+            if _is_quiet(evidence, at[row.id], began[other.id]):
+                told = (
+                    f"task {row.id} of priority {row.priority} waited while task {other.id} of {other.priority} began"
+                )
+                yield Violation("L11", told, row.id, began[other.id])
+                break
+
+
+def _is_quiet(evidence: Evidence, since: int, until: int) -> bool:
+    """Whether no fault and no step of the clock is in this time, or so little before it that it may still tell."""
+    early = since - int(3 * evidence.lease * SECOND)
+    has_fault = any(each.since <= until and each.until >= early for each in evidence.faults)
+    return not has_fault and not any(early - CLOCK_NEWS <= step <= until for step, _ in evidence.clock_steps)
+
+
 CHECKS: tuple[Check, ...] = (
     ends,
     one_effect,
@@ -221,4 +254,5 @@ CHECKS: tuple[Check, ...] = (
     works_after_the_end,
     agreement,
     recovery,
+    importance,
 )

@@ -23,12 +23,14 @@ ANSWER_WITHIN = 5.0  # seconds
 JOBS = {"work": 35, "exclusive": 25, "launch": 12, "pay": 13, "command": 15}
 WAITS = {0.0: 30, 0.1: 30, 0.5: 25, 2.0: 10, 5.0: 5}  # seconds at work; the last is longer than a lease
 FAILS = {0: 88, 1: 8, 2: 4}  # attempts that fail by plan
+PRIORITIES = {2: 25, 5: 60, 9: 15}
 
 
 class Submission(NamedTuple):
     key: str
     job: str
     args: dict[str, Any]
+    priority: int = 5
 
 
 def submissions(seed: int, submitter: int, jobs: Mapping[str, int] = JOBS) -> Any:
@@ -41,7 +43,7 @@ def submissions(seed: int, submitter: int, jobs: Mapping[str, int] = JOBS) -> An
         args = {"number": number, "wait": _pick(chance, WAITS), "fails": _pick(chance, FAILS)}
         if job == "exclusive":
             args |= {"key": f"k{chance.randrange(KEYS)}", "wait": min(args["wait"], 2.0)}
-        yield Submission(f"{submitter}-{number}", job, args)
+        yield Submission(f"{submitter}-{number}", job, args, _pick(chance, PRIORITIES))
 
 
 def _pick(chance: random.Random, weights: Mapping[Any, int]) -> Any:
@@ -54,6 +56,7 @@ class Load:
         self._seed = seed
         self._jobs = jobs
         self.accepted: dict[str, int] = {}
+        self.accepted_at: dict[int, int] = {}  # by task: boot time in nanoseconds
         self.repeated = 0  # submissions whose first answer did not come
 
     async def run(self, seconds: float) -> None:
@@ -72,7 +75,8 @@ class Load:
             while submission.key not in self.accepted:
                 try:
                     conn = conn or await asyncpg.connect(self._dsn, timeout=ANSWER_WITHIN)
-                    self.accepted[submission.key] = await self._submit(conn, submission)
+                    task = self.accepted[submission.key] = await self._submit(conn, submission)
+                    self.accepted_at[task] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
                 except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
                     self.repeated += 1
                     if conn is not None:
@@ -85,11 +89,12 @@ class Load:
 
     async def _submit(self, conn: Any, submission: Submission) -> int:
         task: int = await conn.fetchval(
-            "select mainspring.enqueue($1, $2::jsonb, key => $3, concurrency_key => $4)",
+            "select mainspring.enqueue($1, $2::jsonb, key => $3, concurrency_key => $4, priority => $5)",
             submission.job,
             json.dumps(submission.args),
             submission.key,
             submission.args.get("key"),
+            str(submission.priority),
             timeout=ANSWER_WITHIN,
         )
         return task

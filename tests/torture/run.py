@@ -81,6 +81,7 @@ async def _run(trial: Trial, directory: Path) -> Evidence:
         evidence.did_not_stop = [*injector.did_not_stop, *await cluster.stop()]
         evidence.processes_left = await _processes_left(str(ledger))
         evidence.accepted = load.accepted
+        evidence.accepted_at = load.accepted_at
         async with cluster.connected() as conn:
             await gathered.dump(conn, evidence)
     finally:

@@ -376,3 +376,28 @@ def test_evidence_can_be_kept_and_checked_again(tmp_path: Path) -> None:
     evidence.faults = [happened("kill", "agent-2", 1, 2)]
     save(evidence, tmp_path / "evidence.json")
     assert load(tmp_path / "evidence.json") == evidence
+
+
+# ── L11 ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overtaken(by: float, priority: int = 9) -> Evidence:
+    """Task 1 was accepted in second 1 and began in second 20; task 2, a low one, came in second 2 and began `by`."""
+    evidence = good()
+    evidence.lines = [*run(1, 11, 20, 21), *run(2, 12, by, by + 1), *run(3, 13, 3, 4), *run(4, 14, 20, 21)]
+    evidence.ended[0] = ended(1, "work", 11, 21.1, priority=priority)
+    evidence.ended[1] = ended(2, "launch", 12, by + 1.1, priority=2)
+    evidence.accepted_at = {1: 1 * SECOND, 2: 2 * SECOND}
+    return evidence
+
+
+def test_a_task_that_waits_while_a_less_important_one_begins_breaks_l11() -> None:
+    assert broken(overtaken(by=15)) == {"L11"}
+
+
+def test_one_as_important_or_one_that_began_soon_or_amid_faults_does_not() -> None:
+    assert broken(overtaken(by=15, priority=2)) == set()
+    assert broken(overtaken(by=4)) == set()
+    evidence = overtaken(by=15)
+    evidence.faults = [happened("kill", "server-1", 6, 7)]
+    assert "L11" not in broken(evidence)

@@ -207,7 +207,7 @@ class Armed(AttemptId, array_like=True, gc=False):
     plan_time: float | None = None  # of its schedule
     scope: str | None = None
     daemon: bool = False  # a replica: an agent that stops does not wait for it
-    priority: int = DEFAULT_PRIORITY
+    priority: int = DEFAULT_PRIORITY  # of those that wait for a slot, the agent starts the most important first
     schedule: str | None = None  # the name of the schedule that made it
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,8 @@ from mainspring.loops import retried, run_all, run_every
 from mainspring.model.messages import Ending
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import DEFAULT_STRATEGY
+from mainspring.model.tasks.claim_floors import Released, parse_released
+from mainspring.model.tasks.pools import PARKED
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
@@ -29,7 +31,7 @@ from mainspring.server.cluster.dead_processes import DeadProcessesLoop
 from mainspring.server.cluster.janitor import Janitor
 from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.server.cluster.listener import Listener
+from mainspring.server.cluster.listener import Hear, Listener
 from mainspring.server.cluster.membership import Membership
 from mainspring.server.dispatch import broadcaster, daemons, overflow
 from mainspring.server.dispatch.broadcaster import Broadcaster
@@ -113,21 +115,54 @@ class Server:
 
     # ── which part wakes which ──────────────────────────────────────────────────────────────────
 
-    def _hints(self) -> Mapping[str, Sequence[asyncio.Event]]:
-        """NOTIFY payload → the loops it wakes."""
+    def _hints(self) -> Mapping[str, Hear]:
+        """The first word of a NOTIFY payload → the loops it wakes."""
+
+        def wake(*events: asyncio.Event) -> Hear:
+            def hear(_: str) -> None:
+                for event in events:
+                    event.set()
+
+            return hear
+
         return {
-            "due": [self.dispatcher.wake],
-            "gate": [self.limits.wake],
-            "cancel": [self.gateway.cancel_wake],
-            "dependency": [self.dependencies.wake],
-            "armed": [self.broadcaster.armed_wake],
-            "job": [self.catalogue.wake, self.limits.wake, self.limits.sweep_wake, self.limits.gating_wake],
-            "schedule": [self.planner.wake, self.daemons.wake],
-            "agent": [self.registry.wake],
-            "server": [self.coordinator.wake],
-            "leader": [self.leader.wake],
-            "segment": [self._segments_wake],
+            "due": self._hear_due,
+            "gate": self._hear_gate,
+            "cancel": wake(self.gateway.cancel_wake),
+            "dependency": wake(self.dependencies.wake),
+            "armed": wake(self.broadcaster.armed_wake),
+            "job": self._hear_job,
+            "schedule": wake(self.planner.wake, self.daemons.wake),
+            "agent": wake(self.registry.wake),
+            "server": wake(self.coordinator.wake),
+            "leader": wake(self.leader.wake),
+            "segment": wake(self._segments_wake),
         }
+
+    def _hear_due(self, rest: str) -> None:
+        released = parse_released(rest)
+        if released is None:
+            self.dispatcher.wake.set()
+        else:
+            self._released([released])
+
+    def _hear_gate(self, rest: str) -> None:
+        if rest.isdecimal() and (gate := int(rest)) < PARKED:
+            self.limits.look_at(gate)
+        else:
+            self.limits.look_at_all()
+
+    def _hear_job(self, _: str) -> None:
+        self.catalogue.wake.set()
+        self.limits.look_at_all()
+        self.limits.sweep_wake.set()
+        self.limits.gating_wake.set()
+
+    def _released(self, released: list[Released]) -> None:
+        """Tasks became pending in these pools, some of which may be gates."""
+        for pool in {each.pool for each in released} - self.catalogue.pools.keys():
+            self.limits.look_at(pool)
+        self.dispatcher.released(released)
 
     def _connect(self) -> None:
         """Signals between the parts of this process, which need not wait for a NOTIFY.
@@ -135,13 +170,13 @@ class Server:
         The end or retry of a limited task wakes the limits loop by NOTIFY `gate`, sent by the transaction that records
         it: only the database knows that a slot was held.
         """
-        claims, gates, cancels = self.dispatcher.wake.set, self.limits.wake.set, self.gateway.cancel_wake.set
+        claims, gates, cancels = self.dispatcher.wake.set, self.limits.look_at_all, self.gateway.cancel_wake.set
         self.leader.on_elected.connect(self.coordinator.wake.set)
         self.planner.on_planned.connect(claims, self.overlap.wake.set, gates)
-        self.overlap.on_released.connect(self.dispatcher.released, lambda _: gates())
+        self.overlap.on_released.connect(self._released)
         self.overlap.on_stopping.connect(cancels)
         self.limits.on_released.connect(self.dispatcher.released)
-        self.dependencies.on_requeued.connect(claims, gates)
+        self.dependencies.on_released.connect(self._released)
         self.daemons.on_stopping.connect(cancels)
         self.registry.on_back.connect(claims)
         self.recorder.on_requeued.connect(claims)

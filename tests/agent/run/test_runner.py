@@ -111,10 +111,12 @@ class Bench:
         due: float = 0.0,
         careful: bool = False,
         daemon: bool = False,
+        priority: int = 5,
         **job: Any,
     ) -> AttemptId:
         definition = Definition(Python("job"), **job)
-        armed = Armed(task, token or task * 10, 1, 1, self.clock.now() + due, "{}", None, careful, daemon=daemon)
+        at = self.clock.now() + due
+        armed = Armed(task, token or task * 10, 1, 1, at, "{}", None, careful, daemon=daemon, priority=priority)
         self.runner.arm(armed, Job(1, "job", 1, 1, definition))
         return AttemptId(task, armed.token)
 
@@ -525,6 +527,20 @@ async def test_a_recall_gives_back_only_what_has_not_started(bench: Bench) -> No
     bench.runner.recall([running, waiting, AttemptId(2, 999), AttemptId(3, 30)])
     assert bench.refused() == {"recalled": [waiting]}
     assert bench.runner.running == 1
+
+
+async def test_of_those_that_wait_for_a_slot_the_most_important_starts_first(bench: Bench) -> None:
+    for task in (1, 2, 3):
+        bench.arm(task)
+    for task, priority in ((4, 2), (5, 5), (6, 9), (7, 5), (8, 9)):
+        bench.arm(task, priority=priority)
+    await bench.settle()
+    for over in (1, 2, 3, 6, 8):
+        bench.executor.let_go(over)
+        await bench.settle()
+    assert bench.executor.began == [1, 2, 3, 6, 8, 5, 7, 4]
+    bench.executor.let_go(4, 5, 7)
+    await bench.until(bench.runner.empty.is_set)
 
 
 async def test_what_waits_too_long_for_a_slot_may_find_one_elsewhere(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import Hello
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements
+from mainspring.model.tasks.claim_floors import Released, parse_released
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.connection import AgentConnections
@@ -25,7 +26,7 @@ from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs, tasks
 from mainspring.store.tasks.enqueue import Submission
-from mainspring.wire.clock import Clock
+from mainspring.wire.clock import Clock, boottime
 
 LEAD = 5.0
 
@@ -84,7 +85,8 @@ async def join(server: Server) -> AsyncIterator[Callable[..., Any]]:
 
 async def enqueue(conn: Connection, count: int, *, job: str = "job", due: str = "0") -> list[int]:
     ids: list[int] = await conn.fetchval(
-        "select mainspring.enqueue_many($1, array_fill('{}'::jsonb, array[$2::int]), delay => $3::text::interval)",
+        "select mainspring.enqueue_many($1, array_fill('{}'::jsonb, array[$2::int]), "
+        "run_at => mainspring.now() + $3::text::interval)",
         job,
         count,
         due,
@@ -244,6 +246,110 @@ async def test_a_task_committed_below_the_floor_is_found(
     assert server.dispatcher.wake.is_set()
     await server.dispatcher.step()
     assert late in await agent.has(6)
+
+
+async def _raise_floors(conn: Connection, server: Server, agent: Agent) -> None:
+    """Claims have gone on for a while: what is older than now lies below the floors."""
+    await enqueue(conn, 1)
+    await server.dispatcher.step()
+    await agent.finish(*await agent.holds(1))
+    agent.armed.clear()
+    for floors in server.dispatcher._floors.values():
+        floors.mark = list(floors.tip)
+        floors._next = list(floors.tip)
+
+
+async def test_a_task_that_another_server_made_pending_is_claimed_by_its_hint(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    """Without a search: nothing else looks below the floors."""
+    agent = await join(slots=10)
+    await _raise_floors(conn, server, agent)
+    hints: list[str] = []
+    await conn.add_listener("mainspring", lambda *said: hints.append(str(said[3])))
+    [task] = await enqueue(conn, 1, due="-1 h")
+    await conn.execute("select 1")
+    assert await server.dispatcher.step() == 0, "below the floor"
+    [released] = filter(None, (parse_released(hint.removeprefix("due ")) for hint in hints))
+    server.dispatcher.released([released])
+    assert server.dispatcher.wake.is_set()
+    await server.dispatcher.step()
+    assert await agent.has(1) == [task]
+
+
+async def test_a_hint_that_comes_during_a_claim_is_not_forgotten(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await join(slots=1)
+    await _raise_floors(conn, server, agent)
+    claim = claims.claim
+    await enqueue(conn, 3)
+    old: list[int] = []
+
+    async def and_a_hint(*args: Any, **options: Any) -> claims.Claim:
+        claimed = await claim(*args, **options)
+        old.extend(await enqueue(conn, 1, due="-1 h"))
+        row = await conn.fetchrow("select pool, date_part('epoch', run_at) from mainspring.task where id = $1", old[0])
+        server.dispatcher.released([Released(row[0], 5, (row[1], old[0]))])
+        return claimed
+
+    monkeypatch.setattr(claims, "claim", and_a_hint)
+    await server.dispatcher.step()
+    monkeypatch.undo()
+    await agent.finish(*await agent.holds(1))
+    before = len(agent.armed)
+    while not (size := await server.dispatcher.step()):
+        await asyncio.sleep(0)
+    assert (await agent.has(before + size))[before] == old[0], "it is the oldest"
+
+
+@pytest.mark.parametrize("stalls", [[5.0], [5.0, 60.0], [5.0, 60.0, 9.0, 5.0]])
+async def test_after_a_stall_of_the_database_the_search_does_not_rest(
+    conn: Connection,
+    server: Server,
+    join: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    stalls: list[float],
+) -> None:
+    """The rest follows the work of a search, not the time that it waited; and it is a second at most."""
+    agent = await join(slots=10)
+    await _raise_floors(conn, server, agent)
+    [task] = await enqueue(conn, 1, due="-1 h")
+    now, stragglers = boottime(), claims.stragglers
+    monkeypatch.setattr("mainspring.server.dispatch.dispatcher.boottime", lambda: now)
+
+    async def stalled(*_: Any) -> list[Released]:
+        nonlocal now
+        now += stalls.pop()
+        return []
+
+    for _ in list(stalls):
+        monkeypatch.setattr(claims, "stragglers", stalled)
+        await server.dispatcher.search_below()
+        now += 1.0
+    monkeypatch.setattr(claims, "stragglers", stragglers)
+    await server.dispatcher.search_below()
+    await server.dispatcher.step()
+    assert await agent.has(1) == [task]
+
+
+async def test_one_statement_searches_below_the_floors_of_all_pools(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = await join(slots=10, gpu="yes")
+    await enqueue(conn, 1, job="special")
+    await enqueue(conn, 1)
+    await server.dispatcher.step()
+    await agent.holds(2)
+    searched: list[Any] = []
+
+    async def search(*args: Any) -> list[Released]:
+        searched.append(args[2])
+        return []
+
+    monkeypatch.setattr(claims, "stragglers", search)
+    await server.dispatcher.search_below()
+    assert [len(floors) for floors in searched] == [2]
 
 
 # ── a claim without an answer ───────────────────────────────────────────────────────────────────

@@ -42,13 +42,13 @@ async def test_with_nothing_to_settle_it_finds_nothing(conn: Connection, depende
 async def test_who_waits_goes_on_when_the_recorder_tells(conn: Connection, dependencies_loop: DependenciesLoop) -> None:
     parent = await enqueue(conn)
     child = await enqueue(conn, parent)
-    woken = []
-    dependencies_loop.on_requeued.connect(lambda: woken.append(1))
+    woken: list[int] = []
+    dependencies_loop.on_released.connect(lambda released: woken.extend(each.position[1] for each in released))
     assert await dependencies_loop.step() == 0
     dependencies_loop.ended(await end(conn, parent))
     assert dependencies_loop.wake.is_set()
     await dependencies_loop.step()
-    assert (await state(conn, child), woken) == ("pending", [1])
+    assert (await state(conn, child), woken) == ("pending", [child])
     assert await dependencies_loop.step() == 0
 
 

@@ -18,7 +18,7 @@ from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Python
 from mainspring.server.planning.limits import LimitsLoop
-from mainspring.store.limits import parked
+from mainspring.store.limits import parked, release
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs
 
@@ -122,6 +122,95 @@ async def test_a_rate_of_a_key_goes_on_by_itself(conn: Connection, limits_loop: 
             pass
         assert await conn.fetchval("select count(*) from mainspring.task where job_slot >= 0") == second + 1
     assert await parked.sweep(conn, "", 10) == (0, None)
+
+
+# ── which gates cost a statement ────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def statements(limits_loop: LimitsLoop, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements of the loop, by name."""
+    said: list[str] = []
+    for module, name in ((release, "look"), (release, "release"), (parked, "unpark_due")):
+        real = getattr(module, name)
+
+        def counting(*args: Any, _name: str = name, _real: Any = real, **options: Any) -> Any:
+            said.append(_name)
+            return _real(*args, **options)
+
+        monkeypatch.setattr(module, name, counting)
+    return said
+
+
+async def many_full_gates(conn: Connection, count: int) -> dict[str, int]:
+    """Jobs with one slot, taken, and a task that waits for it; returns their gates."""
+    options: Options = {"max_running": 1}
+    await jobs.register(conn, {f"job{n}": define(Python("job"), options) for n in range(count)})
+    await conn.execute('select mainspring.enqueue_many(name, \'{"{}","{}"}\') from mainspring.job')
+    gates = await conn.fetch("select name, pool from mainspring.job")
+    return {row["name"]: row["pool"] for row in gates}
+
+
+async def test_a_freed_slot_does_not_wait_for_gates_that_are_full(
+    conn: Connection, limits_loop: LimitsLoop, statements: list[str]
+) -> None:
+    gates = await many_full_gates(conn, 500)
+    assert await limits_loop.step() == 500
+    await limits_loop.step()
+    statements.clear()
+    await conn.execute("""
+        delete from mainspring.task where job_slot is not null
+           and job_id = (select id from mainspring.job where name = 'job250')""")
+    limits_loop.look_at(gates["job250"])  # the hint of the trigger
+    assert await limits_loop.step() == 1
+    assert statements == ["look", "release"]
+
+
+async def test_a_look_at_500_full_gates_is_one_statement(
+    conn: Connection, limits_loop: LimitsLoop, statements: list[str]
+) -> None:
+    await many_full_gates(conn, 500)
+    await limits_loop.step()
+    statements.clear()
+    limits_loop.look_at_all()
+    assert await limits_loop.step() == 0
+    assert statements == ["unpark_due", "look"]
+
+
+async def test_a_lost_hint_is_made_good_by_the_next_look_at_all(
+    conn: Connection, limits_loop: LimitsLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many hints about other gates come."""
+    gates = await many_full_gates(conn, 2)
+    while await limits_loop.step():
+        pass
+    await conn.execute("delete from mainspring.task where job_slot is not null")
+    limits_loop.look_at(gates["job1"])
+    assert await limits_loop.step() == 1
+    monkeypatch.setattr("mainspring.server.planning.limits.LOOK_EVERY", 0.0)
+    limits_loop.look_at(gates["job1"])
+    assert await limits_loop.step() == 1
+
+
+async def test_a_task_that_waits_for_the_end_of_another_job_s_is_looked_at_with_the_next_hint(
+    dsn: str, conn: Connection, limits_loop: LimitsLoop
+) -> None:
+    """The holder of its key was just ending, so it was not parked, and the hint names the holder's gate."""
+    options: Options = {"concurrency_key": "k"}
+    await jobs.register(conn, {name: define(Python(name), options) for name in ("one", "two")})
+    await conn.execute("select mainspring.enqueue('one')")
+    assert await limits_loop.step() == 1
+    await conn.execute("select mainspring.enqueue('two')")
+    ending = await Database(dsn).connect()
+    async with ending.transaction():
+        await ending.execute("delete from mainspring.task where key_slot is not null")
+        limits_loop.look_at(await conn.fetchval("select pool from mainspring.job where name = 'two'"))
+        while await limits_loop.step():
+            pass
+        assert await conn.fetchval("select count(*) from mainspring.task where pool = 2147483647") == 0
+    await ending.close()
+    limits_loop.look_at(await conn.fetchval("select pool from mainspring.job where name = 'one'"))
+    assert await limits_loop.step() == 1
 
 
 # ── with jobs that run ──────────────────────────────────────────────────────────────────────────

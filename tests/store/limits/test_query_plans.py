@@ -19,7 +19,8 @@ pytestmark = pytest.mark.usefixtures("dsn")  # statistics and pages of the test'
 MANY = 20_000
 
 STATEMENTS = {
-    "look": (release._LOOK, ""),
+    "look": (release._LOOK, "(null)"),
+    "look_at_some": (release._LOOK, "('{2}')"),
     "release": (release._RELEASE, "(2, 1000, 0, 0)"),
     "ripe": (parked._RIPE, "(1000)"),
     "sweep": (parked._SWEEP, "('', 1000)"),

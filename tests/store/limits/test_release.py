@@ -405,7 +405,7 @@ async def test_the_gate_comes_after_what_a_task_waits_for(conn: Connection) -> N
     await settle(conn)
     await end(conn, list((await claim(conn)).values()))
     assert await settle(conn) == []
-    assert await dependencies.settle(conn, [parent]) == 1
+    assert len(await dependencies.settle(conn, [parent])) == 1
     assert await claim(conn) == {}
     assert await settle(conn) == [child]
 
@@ -438,7 +438,10 @@ async def test_the_end_of_an_ordinary_task_is_no_news_for_gates(dsn: str, conn: 
     await end(conn, list((await claim(conn)).values()))
     await listener.execute("select 1")
     await listener.close()
-    assert heard == ["job", "job", "due", "gate", "due", "gate"]
+    gate, pool = await conn.fetchrow("select id, target from mainspring.pool where target is not null")
+    assert heard[:4] == ["job", "job", "due", f"gate {gate}"]
+    assert str(heard[4]).startswith(f"due {pool} 5 ")
+    assert heard[5:] == [f"gate {gate}"]
 
 
 # ── rates ───────────────────────────────────────────────────────────────────────────────────────

@@ -30,6 +30,7 @@ _TEXTS = "array_fill(null::text, array[1000])"
 _FLOATS = "array_fill(1790000000::float8, array[1000])"
 _SMALL = "array_fill(11::smallint, array[1000])"
 _INTEGERS = "array_fill(1, array[1000])"
+_POOLS = "array_fill(1, array[10])"
 _LEVELS = "'{9,8,7,6,5,4,3,2,1,0}', array_fill(0::float8, array[10]), array_fill(0::bigint, array[10])"
 
 BY_NUMBER = ("Index Scan", "task_pkey", ("id",))
@@ -43,8 +44,13 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         f"1, {_LEVELS}, 0, 1000, '{{a,b,c}}', '{{1,2,null}}', '{{10,10,0}}', 'customer', 1, '{OWNER}'",
         {BY_TIME, BY_PLACE},
     ),
-    "sticky_left": (claims._LEFT, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
-    "stragglers": (claims._STRAGGLERS, f"1, {_LEVELS}, '{OWNER}'", {BY_TIME}),
+    "turns": (
+        claims._TURNS,
+        f"{_POOLS}, array_fill(100, array[10]), array_fill(0::float8, array[10]), {_LEVELS}, '{OWNER}', 100",
+        {BY_TIME},
+    ),
+    "sticky_left": (claims._LEFT, f"{_POOLS}, {_LEVELS}, '{OWNER}'", {BY_TIME}),
+    "stragglers": (claims._STRAGGLERS, f"{_POOLS}, {_LEVELS}, '{OWNER}'", {BY_TIME}),
     "give_back": (claims._GIVE_BACK, f"{_MANY}, {_MANY}", {BY_NUMBER}),
     "start": (transitions._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),
     "finish": (

@@ -198,12 +198,12 @@ async def test_what_lies_below_a_floor_is_a_straggler(conn: Connection, pool: in
     await enqueue(conn, due="-1 min")
     now = float(await conn.fetchval("select extract(epoch from mainspring.now())"))
     floors: list[Floor] = [(now - 600, 0)] * len(PRIORITY_LEVELS)
-    [(priority, position)] = await claims.stragglers(conn, OWNER, pool, floors)
+    [(_, priority, position)] = await claims.stragglers(conn, OWNER, {pool: floors})
     assert (priority, position[1]) == (5, old[0])
     floors[PRIORITY_LEVELS.index(5)] = position
     assert ids(await claim(conn, pool, 2, floors=floors)) == old, "a lowered floor finds it"
-    assert await claims.stragglers(conn, OWNER, pool, floors) == []
-    assert await claims.stragglers(conn, OWNER, pool, FROM_BOTTOM) == []
+    assert await claims.stragglers(conn, OWNER, {pool: floors}) == []
+    assert await claims.stragglers(conn, OWNER, {pool: FROM_BOTTOM}) == []
 
 
 # ── give back, unanswered, compact ──────────────────────────────────────────────────────────────

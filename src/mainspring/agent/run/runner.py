@@ -1,5 +1,7 @@
 """Runner: fires armed attempts at their instant, as many at a time as there are slots, and stops them.
 
+Of the due attempts that wait for a slot, the most important one starts first.
+
 Sends   Started, Finished, Refused, through the outbox
 Next:   agent/timing/timers.py
 """
@@ -278,9 +280,8 @@ class Runner:
 
     def refuse_overdue(self, now: float) -> None:
         """Refuse attempts that have waited too long for a slot at `now` (boot time): another agent may have one."""
-        waiting = self._workers.waiting
-        while waiting and waiting[0].waiting_since < now - REFUSE_AFTER:
-            self._refuse(waiting[0], "full")
+        for attempt in self._workers.take_overdue(now - REFUSE_AFTER):
+            self._refuse(attempt, "full")
 
     def stop_all(self, reason: StopReason) -> None:
         for attempt in list(self._held.values()):

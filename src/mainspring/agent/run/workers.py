@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import types
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
@@ -31,7 +32,7 @@ class Workers:
         self._lease_expired = lease_expired
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
-        self.waiting: deque[Attempt] = deque()
+        self.waiting: deque[Attempt] = deque()  # the most important first, then those that have waited longest
         self.busy = 0
         self._closing = False
 
@@ -44,10 +45,24 @@ class Workers:
             attempt.handle = self._loop.create_task(self._work(attempt))
             self._tasks.append(attempt.handle)
         else:
-            attempt.waiting_since = boottime()
-            self.waiting.append(attempt)
+            self._wait(attempt)
             return
         self.busy += 1
+
+    def _wait(self, attempt: Attempt) -> None:
+        attempt.waiting_since = boottime()
+        waiting = self.waiting
+        if waiting and attempt.armed.priority > waiting[-1].armed.priority:
+            waiting.insert(bisect_right(waiting, _rank(attempt), key=_rank), attempt)
+        else:
+            waiting.append(attempt)
+
+    def take_overdue(self, before: float) -> list[Attempt]:
+        """Take out those that have waited since before this time (boot time)."""
+        overdue = [attempt for attempt in self.waiting if attempt.waiting_since < before]
+        if overdue:
+            self.waiting = deque(attempt for attempt in self.waiting if attempt.waiting_since >= before)
+        return overdue
 
     async def _work(self, attempt: Attempt) -> None:
         task = asyncio.current_task()
@@ -115,6 +130,10 @@ class Workers:
         self._closing = True
         for task in list(self._tasks):
             task.cancel()
+
+
+def _rank(attempt: Attempt) -> int:
+    return -attempt.armed.priority
 
 
 @types.coroutine

@@ -148,6 +148,15 @@ class Gateway:
         free = {session.id: room for session in fitting if (room := session.room(now, needs)) > 0}
         return free, sum(session.window_for(needs) for session in fitting)
 
+    def nearest(self, requirements: Requirements) -> int | None:
+        """The session with a free slot that lacks least of the amounts that a task needs, if all lack some."""
+        now, needs = self._clock.now(), requirements.placement.needs
+        short = [session for session in self._fitting(requirements) if session.room(now, {}) > 0]
+        if not needs or any(session.room(now, needs) > 0 for session in short):
+            return None
+        nearest = max(short, key=lambda session: (session.amounts.share_of(needs), session.id), default=None)
+        return None if nearest is None else nearest.id
+
     def room_ahead(self, requirements: Requirements) -> dict[int, int]:
         """Free places for tasks that are not due yet, by session."""
         now, needs = self._clock.now(), requirements.placement.needs

@@ -62,6 +62,10 @@ class Amounts:
         for name, amount in needs.items():
             self.free[name] = self.free.get(name, 0.0) - amount
 
+    def share_of(self, needs: Mapping[str, float]) -> float:
+        """How much of what a task needs is free, 0 to 1: the scarcest counts."""
+        return min(min(1.0, self.free.get(name, 0.0) / amount) for name, amount in needs.items() if amount > 0)
+
     def release(self, task: int) -> None:
         needs = self.in_use.pop(task, None)
         if needs is None:

@@ -5,20 +5,20 @@ Next: server/dispatch/dispatcher.py
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.postgres.hints import CHANNEL
 
-CHANNEL = "mainspring"
+Hear = Callable[[str], object]  # gets what follows the word: nothing, where hints may have been missed
 
 
 class Listener:
-    """`wakes` maps the payload of a hint to the events it sets."""
+    """`hears` has the callback for each hint, by its first word."""
 
-    def __init__(self, database: Database, wakes: Mapping[str, Sequence[asyncio.Event]]) -> None:
+    def __init__(self, database: Database, hears: Mapping[str, Hear]) -> None:
         self._dedicated = database.dedicated("hints")  # the clock loop queries it every second, and so notices its loss
-        self._wakes = wakes
+        self._hears = hears
         self._listening: Connection | None = None
 
     async def step(self) -> int:
@@ -27,13 +27,11 @@ class Listener:
             if conn is not self._listening:
                 await conn.add_listener(CHANNEL, self._hint)
                 self._listening = conn
-                for payload in self._wakes:
-                    self._wake(payload)  # hints may have been missed
+                for hear in self._hears.values():
+                    hear("")  # hints may have been missed
         return 0
 
     def _hint(self, _conn: object, _pid: int, _channel: str, payload: object) -> None:
-        self._wake(str(payload))
-
-    def _wake(self, payload: str) -> None:
-        for event in self._wakes.get(payload, ()):
-            event.set()
+        word, _, rest = str(payload).partition(" ")
+        if (hear := self._hears.get(word)) is not None:
+            hear(rest)

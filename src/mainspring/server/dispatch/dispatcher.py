@@ -8,9 +8,12 @@ Next:   server/dispatch/placement.py
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from typing import NamedTuple
 
+from mainspring.loops import Alarm
 from mainspring.model.messages import Armed
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors, Released
@@ -32,6 +35,28 @@ AHEAD_EVERY = 0.05  # seconds between claims ahead of time while every step find
 GATHER = 0.1  # seconds in which tasks come within the lead, so that one claim takes them all
 RESOLVE_EVERY = 0.5  # seconds between searches for what unanswered claims took
 BACKLOG = 20_000  # endings waiting to be recorded at which claims pause
+LONGEST_REST = 1.0  # seconds between searches below the floors
+GATHER_ROOM = 0.05  # seconds that a pool in full flow waits for room for a larger batch
+
+
+Reserved = dict[int, set[str]]  # by session, amounts that wait for a more important task
+
+
+class Contender(NamedTuple):
+    """A pool that agents here have room for."""
+
+    pool: int
+    requirements: Requirements
+    room: dict[int, int]  # free places by session
+    start: list[Floor]  # where its claim starts
+    ahead: float  # seconds
+    floors: Floors | None = None  # None: tasks that are not due yet
+    gathers: bool = False  # its claim waits for more room
+    nearest: int | None = None  # it has no room, because all lack amounts that it needs: the session that lacks least
+
+    @property
+    def limit(self) -> int:
+        return 1 if self.nearest is not None else min(sum(self.room.values()), BATCH)
 
 
 class Dispatcher:
@@ -55,14 +80,18 @@ class Dispatcher:
         self._placement = AgentPlacement(catalogue, gateway, registry)
         self._clock = clock
         self._floors: dict[int, Floors] = {}
-        self._flowing: dict[int, bool] = {}  # by pool: the last claim was full
-        self.rooms: dict[int, tuple[int, int]] = {}  # by pool: free places and windows at the last claim
+        self._flowing: dict[int, bool] = defaultdict(bool)  # by pool: more tasks are due than the last claim took
+        self._gathers_since: dict[int, float] = {}  # by pool in full flow: when it first had room again
+        self._overtaken: set[int] = set()  # pools with due tasks, all behind those of other pools
+        self.rooms: dict[int, tuple[int, int]] = {}  # by pool: free places and windows at the last step
         self._resolved_at = 0.0
         self._claimed_ahead_at = 0.0
         self._search_below_after = 0.0
+        self._searches: deque[float] = deque(maxlen=3)  # seconds that the last ones took
         self._wants_room = True  # due tasks may wait for room
         self._may_gather = False  # nothing is due: only time brings more tasks
         self.wake = asyncio.Event()
+        self._room_alarm = Alarm(self.wake)
         gateway.on_room.connect(self._room_made)
         gateway.on_joined.connect(self.wake.set)
 
@@ -91,56 +120,147 @@ class Dispatcher:
                 await self._resolve_unanswered()
         self._wants_room = False
         self._may_gather = True
-        found = 0
-        for pool, requirements in self._catalogue.pools.items():
-            async with self._counting(requirements):
-                found += await self._claim_due(pool, requirements)
+        found = await self._claim_in_turns(self._with_room)
         if not found or boottime() - self._claimed_ahead_at > AHEAD_EVERY:
             self._claimed_ahead_at = boottime()
-            for pool, requirements in self._catalogue.pools.items():
-                async with self._counting(requirements):
-                    found += await self._claim_ahead(pool, requirements)
+            found += await self._claim_in_turns(self._with_room_ahead)
         return found
+
+    # ── which pool claims, and how much ─────────────────────────────────────────────────────────
+
+    def _with_room(self) -> list[Contender]:
+        """The pools that agents here have room for. One in full flow gathers room for a larger batch, for a moment."""
+        now = boottime()
+        contenders: list[Contender] = []
+        alarms: list[float] = []
+        for pool, requirements in self._catalogue.pools.items():
+            room, window = self._gateway.room(requirements)
+            free = sum(room.values())
+            self.rooms[pool] = (0 if pool in self._overtaken else free, window)
+            flowing = self._flowing.get(pool, False)
+            if flowing and 0 < free < window // 4:
+                alarms.append(self._gathers_since.setdefault(pool, now) + GATHER_ROOM - now)
+            else:
+                self._gathers_since.pop(pool, None)
+            nearest = None if free or not window else self._gateway.nearest(requirements)
+            if not free:
+                self._wants_room |= window > 0  # 0: no agent here can run it
+                if nearest is None:
+                    continue
+            gathers = nearest is not None or (pool in self._gathers_since and alarms[-1] > 0)
+            floors = self._floors.setdefault(pool, Floors())
+            start = list(floors.start(now, flowing=flowing))
+            delay = self._placement.delay(requirements, room)
+            contenders.append(Contender(pool, requirements, room, start, -delay, floors, gathers, nearest))
+        self._wants_room |= bool(alarms)
+        self._room_alarm.set(min((left for left in alarms if left > 0), default=None))
+        return contenders
+
+    def _with_room_ahead(self) -> list[Contender]:
+        """The pools with room for tasks that are not due yet, unless another server has a better agent for them."""
+        from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
+        return [
+            Contender(pool, requirements, room, from_now, self._gateway.longest_lead(room))
+            for pool, requirements in self._catalogue.pools.items()
+            if (room := self._gateway.room_ahead(requirements)) and not self._placement.delay(requirements, room)
+        ]
+
+    async def _claim_in_turns(self, with_room: Callable[[], list[Contender]]) -> int:
+        """Claim for all pools as if their tasks were in one: by priority, then by age. Returns how many.
+
+        A pool that cannot take its share, because its tasks wait for certain agents, does not hold up the others. If
+        they wait for amounts that no agent has free, less important tasks do not take these on the agent that lacks
+        least: a task that needs much would never run beside others that need little.
+        """
+        found = 0
+        left = set[int]()  # pools that could not take their share
+        while True:
+            contenders = [contender for contender in with_room() if contender.pool not in left]
+            if all(contender.gathers for contender in contenders):
+                return found
+            if len(contenders) == 1:
+                [alone] = contenders
+                self._overtaken.discard(alone.pool)
+                return found + await self._claim_some(alone, alone.limit, has_more=True, room=alone.room)
+            turns = await self._turns(contenders)
+            by_pool = {contender.pool: contender for contender in contenders}
+            known = len(left)
+            reserved: Reserved = {}
+            for pool, tasks in turns.order:
+                contender = by_pool[pool]
+                if contender.nearest is not None:
+                    reserved.setdefault(contender.nearest, set()).update(contender.requirements.placement.needs)
+                if contender.gathers or pool in left:
+                    continue
+                claimed = await self._claim_some(contender, tasks, has_more=turns.has_more(pool), reserved=reserved)
+                found += claimed
+                if claimed < tasks:
+                    left.add(pool)
+            if len(left) == known:
+                return found
+
+    async def _turns(self, contenders: list[Contender]) -> claims.Turns:
+        """Share the room among the pools that compete for it."""
+        places: dict[int, int] = {}
+        for contender in contenders:
+            for session, free in contender.room.items():
+                places[session] = max(places.get(session, 0), free)
+            if contender.nearest is not None:
+                places[-contender.pool] = 1  # its first task takes a turn, although it has no place
+        wanted = [claims.Wanted(each.pool, each.limit, each.start, each.ahead) for each in contenders]
+        async with self._dedicated as conn:
+            turns = await claims.turns(conn, self._server_lease.id, wanted, min(sum(places.values()), BATCH))
+        for contender in contenders:
+            if contender.floors is not None:
+                has_turn = any(pool == contender.pool for pool, _ in turns.order)
+                is_waiting = contender.pool in turns.waiting
+                self._flowing[contender.pool] &= is_waiting
+                (self._overtaken.add if is_waiting and not has_turn else self._overtaken.discard)(contender.pool)
+        return turns
 
     def _counting(self, requirements: Requirements) -> AbstractAsyncContextManager[None]:
         """Serializes claims of tasks that need amounts: the daemons loop claims them too."""
         return self._gateway.counting if requirements.placement.needs else nullcontext()
 
-    async def _claim_due(self, pool: int, requirements: Requirements) -> int:
-        room, window = self._gateway.room(requirements)
-        free = sum(room.values())
-        self.rooms[pool] = (free, window)
-        flowing = self._flowing.get(pool, False)
-        if not free or (flowing and free < window // 4):  # under full load, wait until a larger batch has room
-            self._wants_room |= window > 0  # 0: no agent here can run it
-            return 0
-        floors = self._floors.setdefault(pool, Floors())
-        limit = min(free, BATCH)
-        start = list(floors.start(boottime(), flowing=flowing))
-        claim = await self._claim(pool, requirements, room, limit, start, -self._placement.delay(requirements, room))
+    async def _claim_some(
+        self,
+        contender: Contender,
+        most: int,
+        *,
+        has_more: bool,
+        room: dict[int, int] | None = None,
+        reserved: Reserved | None = None,
+    ) -> int:
+        """Claim up to `most` tasks of a pool. `room`: its free places, if nothing was awaited since they were read."""
+        pool, requirements, floors = contender.pool, contender.requirements, contender.floors
+        async with self._counting(requirements):
+            if room is None or requirements.placement.needs:
+                ahead = floors is None
+                room = self._gateway.room_ahead(requirements) if ahead else self._gateway.room(requirements)[0]
+            for session, names in (reserved or {}).items():
+                if requirements.placement.needs.keys() & names:
+                    room.pop(session, None)
+            limit = min(most, sum(room.values()))
+            if not limit:
+                return 0
+            claim = await self._claim(pool, requirements, room, limit, contender.start, contender.ahead)
+        if floors is None:
+            self._may_gather &= claim.size < limit
+            return claim.size
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
         if claim.size and requirements.placement.sticky is not None:
-            await self._lower_floors(pool, floors, start)
-        self._flowing[pool] = claim.size == limit
+            await self._lower_floors(pool, floors, contender.start)
+        self._gathers_since.pop(pool, None)
+        self._flowing[pool] = claim.size == limit and (has_more or limit < most)
         self._may_gather &= claim.size == 0
         return claim.size
 
     async def _lower_floors(self, pool: int, floors: Floors, start: list[Floor]) -> None:
         """A sticky claim skips tasks between those it takes: the next one must find them."""
         async with self._dedicated as conn:
-            for priority, position in await claims.left(conn, self._server_lease.id, pool, start):
+            for _, priority, position in await claims.left(conn, self._server_lease.id, {pool: start}):
                 floors.lower(priority, position)
-
-    async def _claim_ahead(self, pool: int, requirements: Requirements) -> int:
-        room = self._gateway.room_ahead(requirements)
-        if not room or self._placement.delay(requirements, room):
-            return 0
-        from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
-        limit = min(sum(room.values()), BATCH)
-        claim = await self._claim(pool, requirements, room, limit, from_now, self._gateway.longest_lead(room))
-        self._may_gather &= claim.size < limit
-        return claim.size
 
     async def _claim(
         self,
@@ -219,13 +339,13 @@ class Dispatcher:
         job = self._catalogue.named(submission.job)
         if job is None or not submission.is_plain or not self._server_lease.may_act:
             return None
-        if self._flowing.get(job.pool) or self._gateway.in_flight.any_unanswered:
+        if self._gateway.in_flight.any_unanswered:
             return None
         requirements = self._catalogue.pools.get(job.pool)
         if requirements is None or not requirements.is_plain:
             return None  # a broadcast is not claimed; where placement matters, the usual claim decides
         room, _ = self._gateway.room(requirements)
-        if not room:
+        if not room or self._is_contended(room):
             return None
         places = self._placement.places(job.pool, requirements, room, 1)
         self._placement.placed(job.pool, places, 1)
@@ -241,31 +361,42 @@ class Dispatcher:
             await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
         return id
 
+    def _is_contended(self, room: dict[int, int]) -> bool:
+        """Whether tasks of any pool wait for these places: then none is given out of turn."""
+        pools = self._catalogue.pools
+        return any(
+            flowing and pool in pools and self._gateway.room(pools[pool])[0].keys() & room.keys()
+            for pool, flowing in self._flowing.items()
+        )
+
     def segments_moved(self) -> None:
         """Segments were assigned or pools shared: their tasks may lie below the floors of earlier claims."""
         self._floors.clear()
         self.wake.set()
 
     def released(self, released: list[Released]) -> None:
-        """Tasks that were held back may be claimed now: they may lie below the floors."""
+        """Tasks became pending, here or by another server: they may lie below the floors."""
         for pool, priority, position in released:
             if pool in self._floors:
                 self._floors[pool].lower(priority, position)
         self.wake.set()
 
     async def search_below(self) -> int:
-        """Find pending tasks below the floors. Pauses for twenty times as long as the search took."""
+        """Find pending tasks below the floors that no hint announced.
+
+        Rests twenty times as long as the search takes, and a second at most. The shortest of the last searches counts:
+        one that had to wait, for a database that stood still, says nothing about the work.
+        """
         if boottime() < self._search_below_after:
             return 0
         began = boottime()
-        found = 0
-        for pool, floors in list(self._floors.items()):
-            async with self._slow_dedicated as conn:
-                stragglers = await claims.stragglers(conn, self._server_lease.id, pool, floors.mark)
-            for priority, position in stragglers:
-                floors.lower(priority, position)
-            found += len(stragglers)
-        self._search_below_after = boottime() + 20 * (boottime() - began)
-        if found:
-            self.wake.set()
+        floors = {pool: floors.mark for pool, floors in self._floors.items()}
+        if not floors:
+            return 0
+        async with self._slow_dedicated as conn:
+            stragglers = await claims.stragglers(conn, self._server_lease.id, floors)
+        self._searches.append(boottime() - began)
+        self._search_below_after = boottime() + min(LONGEST_REST, 20 * min(self._searches))
+        if stragglers:
+            self.released(stragglers)
         return 0

@@ -11,6 +11,7 @@ import asyncio
 
 from mainspring.loops import Signal
 from mainspring.model.messages import Ending
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import dependencies
 from mainspring.wire.clock import boottime
@@ -26,7 +27,7 @@ class DependenciesLoop:
         self._searched_at = 0.0
         self._any = False  # a task was blocked at the last step
         self.wake = asyncio.Event()
-        self.on_requeued: Signal[[]] = Signal()
+        self.on_released: Signal[[list[Released]]] = Signal()
 
     def ended(self, endings: list[Ending]) -> None:
         """The recorder has committed these."""
@@ -46,7 +47,7 @@ class DependenciesLoop:
                 parents += await dependencies.left_over(conn, BATCH)
             if not parents:
                 return 0
-            pending = await dependencies.settle(conn, parents)
-        if pending:
-            self.on_requeued.send()
+            released = await dependencies.settle(conn, parents)
+        if released:
+            self.on_released.send(released)
         return len(self._ended)

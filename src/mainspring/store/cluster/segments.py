@@ -32,6 +32,21 @@ def owned_or_shared(server: str, pool: str) -> str:
     return _OWNED.format(server=server, also=also)
 
 
+def owned_or_shared_by_pool(server: str, pools: str) -> str:
+    """A CTE: the same for each of these pools. OFFSET 0 keeps the servers of a pool from being read per segment."""
+    return f"""
+        owned as materialized (
+            select given.pool, (select string_agg(
+                       case when s.owner = {server} or s.owner = any (shared.servers) then '1' else '0' end,
+                       '' order by s.id)::bit(100) from mainspring.segment s) as bits
+              from (select distinct pool from unnest({pools}) as each(pool)) given
+             cross join lateral (
+                 select array(select o.server from mainspring.shared_pool o where o.pool = given.pool) as servers
+                 offset 0) shared
+        )
+    """
+
+
 def holds(segment: str) -> str:
     """A condition: the CTE above has this segment."""
     return f"get_bit((select bits from owned), ({segment})::integer) = 1"

@@ -9,6 +9,7 @@ Next: store/limits/parked.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import asyncpg
@@ -18,28 +19,10 @@ from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import PARKED
 from mainspring.model.tasks.states import PENDING
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 
-_LOOK = f"""
-    select g.id, min(date_part('epoch', first.run_at - (select mainspring.now()))) as due_in
-      from mainspring.pool g
-     cross join generate_series(0, 9) as level(priority)
-     cross join lateral (
-         select t.run_at from mainspring.task t
-          where t.pool = g.id and t.priority = level.priority and t.state = {PENDING:d}
-          order by t.run_at, t.id
-          limit 1
-     ) first
-     where g.target is not null
-     group by g.id
-     order by g.id
-"""
-
-
-async def look(conn: Connection) -> dict[int, float]:
-    """The gates at which tasks wait, and in how many seconds the first of each is due."""
-    return {row["id"]: row["due_in"] for row in await conn.fetch(_LOOK)}
-
+UNCLAIMED = 0.05  # seconds until the next try where a rate's burst was released and is not claimed yet
 
 # The limits in force are those of the job now. `key_limit` is left out of JSON where it is 1.
 LIMITS = """
@@ -62,6 +45,58 @@ _TOKENS = "floor(burst - 1 - date_part('epoch', since - now) / spacing + 1e-6)::
 _WAKE_AT = """
     case when is_out then greatest(room.now, spent.until - make_interval(secs => room.spacing * (room.burst - 1))) end
 """
+
+# What the release below would find at each gate, without its locks: most gates are full, and cost no statement each.
+_LOOK = f"""
+    with gate as materialized (
+        select g.id, min(first.job_id) as job_id, min(first.run_at) as run_at
+          from mainspring.pool g
+         cross join generate_series(0, 9) as level(priority)
+         cross join lateral (
+             select t.run_at, t.job_id from mainspring.task t
+              where t.pool = g.id and t.priority = level.priority and t.state = {PENDING:d}
+              order by t.run_at, t.id
+              limit 1
+         ) first
+         where g.target is not null and ($1::integer[] is null or g.id = any ($1))
+         group by g.id
+    ), job as materialized (
+        select gate.*, (select mainspring.now()) as now, {LIMITS}
+          from gate join mainspring.job j on j.id = any (array[gate.job_id])
+         cross join lateral (select coalesce(j.definition->'gate', '{{}}') as limits) l
+    ), bounds as materialized (
+        select job.*, held.slots, held.unclaimed, {_SINCE.format(until="used.until")} as since
+          from job
+         cross join lateral (
+             select count(*) as slots, count(*) filter (where t.state = {PENDING:d}) as unclaimed
+               from mainspring.task t
+              where t.job_id = job.job_id and t.job_slot is not null
+                and (job.max_running is not null or job.spacing is not null)) held
+          left join mainspring.throttle used
+            on used.job_id = any (array[job.job_id]) and used.key = '' and not job.per_key
+    )
+    select id, date_part('epoch', run_at - now) as due_in, coalesce(slots >= max_running, false) as is_full,
+           case when spacing is null then 0
+                when unclaimed >= case when per_key then greatest(burst, 50) else burst end then {UNCLAIMED}
+                when per_key then 0
+                else greatest(0, date_part('epoch', since - now) - spacing * (burst - 1)) end as opens_in
+      from bounds
+     order by id
+"""
+
+
+class Waiting(NamedTuple):
+    """A gate at which tasks wait."""
+
+    due_in: float  # seconds until the first is due
+    opens_in: float | None  # seconds until its limits allow a start; None: not before a task of the job ends
+
+
+async def look(conn: Connection, gates: Sequence[int] | None = None) -> dict[int, Waiting]:
+    """The gates at which tasks wait, among all or these."""
+    rows = await conn.fetch(_LOOK, gates)
+    return {row["id"]: Waiting(row["due_in"], None if row["is_full"] else row["opens_in"]) for row in rows}
+
 
 # The release is one statement in six parts, each of which builds on those before it: no process can die between them,
 # and the counts of one are what the next one writes.
@@ -191,7 +226,7 @@ _MOVED = f"""
                    )[d.rank::integer] end
           from decided d cross join room
          where d.goes and t.ctid = d.place and t.pool + 0 = $1 and t.state = {PENDING:d}
-        returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
+        returning t.pool, t.priority, t.run_at, t.id
     ), parked as (
         update mainspring.task t set pool = {PARKED}, gate = $1, concurrency_key = d.key
           from decided d
@@ -233,8 +268,9 @@ _RELEASE = f"""
            (select date_part('epoch', coalesce((select until from spent where key = '' limit 1), since) - now)
                    - spacing * (burst - 1)
               from room where spacing is not null and not per_key) as next_in,
-           (select array_agg(array[pool, priority, run_at, id]) from released) as released,
-           (select max(pg_notify('mainspring', 'due')::text) from (select from released limit 1) any_released)
+           (select count(*) from decided where not may_go and parks is not true) as stay,
+           (select array_agg(array[pool, priority, date_part('epoch', run_at), id]) from released) as released,
+           ({hints.due("released")}) as hints
 """
 
 
@@ -246,6 +282,7 @@ class Passed(NamedTuple):
     has_room: bool  # the limits allow more tasks than are due
     next_in: float | None  # seconds until the rate allows the next start; negative: it does now
     is_busy: bool = False  # another server has the gate: try again soon
+    stay: int = 0  # due tasks that neither passed nor were parked: a holder of their key is about to end
 
 
 _BUSY = Passed([], 0, has_room=False, next_in=None, is_busy=True)
@@ -260,4 +297,4 @@ async def release(conn: Connection, gate: int, most: int, *, ahead: float, beyon
     if not row["was_free"]:
         return _BUSY
     released = [Released(int(pool), int(priority), (at, int(id))) for pool, priority, at, id in row["released"] or ()]
-    return Passed(released, row["parked"], row["places"] > len(released), row["next_in"])
+    return Passed(released, row["parked"], row["places"] > len(released), row["next_in"], stay=row["stay"])

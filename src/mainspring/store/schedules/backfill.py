@@ -15,6 +15,7 @@ from mainspring.model.schedules.planning import INSTANT, arguments
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import PENDING
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.schedules import Stored, chosen_scopes
 
@@ -95,14 +96,16 @@ _BACKFILL = f"""
            set task_id = excluded.task_id, reason = null, origin = 'backfill', decided_at = excluded.decided_at
          where f.task_id is null
         returning f.task_id
+    ), made as (
+        insert into mainspring.task
+            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
+        select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, {PENDING:d},
+               j.priority, given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
+          from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
+         where s.id = $1
+        returning id, pool, priority, run_at
     )
-    insert into mainspring.task
-        (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-    select given.task_id, (select mainspring.now()), (select mainspring.now()), j.id, j.pool, {PENDING:d}, j.priority,
-           given.args::jsonb, s.id, given.plan_time, given.scope, 'backfill'
-      from decided join given using (task_id), mainspring.schedule s join mainspring.job j on j.id = s.job_id
-     where s.id = $1
-    returning id, pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')
+    select id, ({hints.due("made")}) as hints from made
 """
 
 

@@ -29,6 +29,7 @@ from mainspring.model.tasks.states import (
     CancelMode,
 )
 from mainspring.store.cluster.segments import holds, owned
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import into_history
@@ -100,15 +101,17 @@ async def groups(conn: Connection, server: UUID, *, within: float) -> list[Group
 
 # Checks again that the group has no released task: another server may have released one since the group was read.
 _RELEASE = f"""
-    with given as (select * from unnest($1::bigint[]) as given(id))
-    update mainspring.task t set {UNBLOCK.enters}, pool = {unblocked("t.pool")}
-      from given
-     where t.id = any (array[given.id]) and t.{UNBLOCK.leaves} and t.{IS_BLOCKED}
-       and ($2 or (select true from mainspring.task other         -- one probe per row: EXISTS might scan all tasks
-                    where other.schedule_id = t.schedule_id and other.schedule_id is not null
-                      and other.scope = t.scope and other.{IS_QUEUED} and other.origin is distinct from 'backfill'
-                    limit 1) is null)
-    returning t.pool, t.priority, date_part('epoch', t.run_at) as run_at, t.id
+    with given as (select * from unnest($1::bigint[]) as given(id)), moved as (
+        update mainspring.task t set {UNBLOCK.enters}, pool = {unblocked("t.pool")}
+          from given
+         where t.id = any (array[given.id]) and t.{UNBLOCK.leaves} and t.{IS_BLOCKED}
+           and ($2 or (select true from mainspring.task other         -- one probe per row: EXISTS might scan all tasks
+                        where other.schedule_id = t.schedule_id and other.schedule_id is not null
+                          and other.scope = t.scope and other.{IS_QUEUED} and other.origin is distinct from 'backfill'
+                        limit 1) is null)
+        returning t.pool, t.priority, t.run_at, t.id
+    )
+    select pool, priority, date_part('epoch', run_at) as run_at, id, ({hints.due("moved")}) as hints from moved
 """
 
 

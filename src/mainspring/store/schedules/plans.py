@@ -24,6 +24,7 @@ from mainspring.model.tasks.payload import UNREADABLE, cut
 from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import BLOCKED, PENDING
 from mainspring.store.cluster.segments import holds, owned
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import columns
 
@@ -185,6 +186,7 @@ _PLAN = f"""
                case when q.waits then {BLOCKED:d} else {PENDING:d} end, j.priority, q.args::jsonb,
                q.schedule_id, q.plan_time, q.scope, 'plan'
           from queued q join mainspring.job j on j.id = any (array[q.job_id])
+        returning pool, priority, run_at, id
     ), made as (
         select schedule_id, count(*) as runs
           from (select distinct d.schedule_id, d.plan_time, held.has_scopes
@@ -199,7 +201,7 @@ _PLAN = f"""
        set next_plan_at = held.next, look_at = held.look_at, problem = null, runs = s.runs + coalesce(made.runs, 0)
       from held left join made on made.schedule_id = held.id
      where s.id = any (array[held.id])
-    returning s.id
+    returning s.id, ({hints.due("tasks")}) as hints      -- of late tasks: the others lie above all floors
 """
 
 

@@ -24,6 +24,7 @@ from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.model.tasks.states import PENDING
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import is_far, readable
 from mainspring.store.schedules import calendars, revoke
@@ -277,14 +278,16 @@ _RUN_NOW = f"""
     ), decided as (
         insert into mainspring.fire (schedule_id, plan_time, scope, task_id, origin)
         select $1, $3, scope, task_id, 'manual' from scope
+    ), made as (
+        insert into mainspring.task
+            (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
+        select scope.task_id, $5, $5, j.id, j.pool, {PENDING:d}, j.priority,
+               scope.args::jsonb, s.id, $3, scope.scope, 'manual'
+          from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
+         where s.id = $1
+        returning id, pool, priority, run_at
     )
-    insert into mainspring.task
-        (id, run_at, created_at, job_id, pool, state, priority, args, schedule_id, plan_time, scope, origin)
-    select scope.task_id, $5, $5, j.id, j.pool, {PENDING:d}, j.priority,
-           scope.args::jsonb, s.id, $3, scope.scope, 'manual'
-      from scope, mainspring.schedule s join mainspring.job j on j.id = s.job_id
-     where s.id = $1
-    returning id, pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')
+    select id, ({hints.due("made")}) as hints from made
 """
 
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from mainspring.model.messages import Armed
-from mainspring.model.tasks.claim_floors import Floor
+from mainspring.model.tasks.claim_floors import Floor, Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import IS_DAEMON
 from mainspring.model.tasks.states import ARM, ASSIGNED, PENDING, RECALL, CancelMode
-from mainspring.store.cluster.segments import holds, owned_or_shared
+from mainspring.store.cluster.segments import holds, owned_or_shared, owned_or_shared_by_pool
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 
 LEVELS = list(PRIORITY_LEVELS)
@@ -132,6 +133,81 @@ async def claim(
     return as_claim(await conn.fetch(_CLAIM, pool, LEVELS, at, ids, ahead, sessions, limit, server))
 
 
+class Wanted(NamedTuple):
+    """What one pool could claim now."""
+
+    pool: int
+    room: int  # tasks at most
+    floors: Sequence[Floor]  # one lower bound per priority level
+    ahead: float  # seconds
+
+
+class Turns(NamedTuple):
+    """Which pool claims how much, in which order."""
+
+    order: list[tuple[int, int]]  # pool, tasks
+    waiting: dict[int, int]  # by pool: tasks that it could claim
+    rooms: dict[int, int]  # by pool
+
+    def has_more(self, pool: int) -> bool:
+        """Whether tasks wait beyond its turns: it got fewer than it has, or all that it has room for."""
+        got = sum(tasks for each, tasks in self.order if each == pool)
+        return self.waiting[pool] > got or got >= self.rooms[pool]
+
+
+# The first tasks of all pools, in the order in which one pool would have them: by priority, then by time. Reads as many
+# tasks of a level as its pool has room for. No locks: a task that another server claims meanwhile is claimed once.
+_TURNS = f"""
+    with {owned_or_shared_by_pool(server="$7", pools="$1::integer[]")}, found as materialized (
+        select level.pool, level.room, level.priority, first.run_at, first.id
+          from unnest($1::integer[], $2::integer[], $3::float8[], $4::smallint[], $5::float8[], $6::bigint[])
+            as level(pool, room, ahead, priority, floor_at, floor_id)
+          join owned on owned.pool = level.pool
+         cross join lateral (
+             select run_at, id from mainspring.task
+              where pool = level.pool and priority = level.priority
+                and (run_at, id) >= (to_timestamp(level.floor_at), level.floor_id)
+                and run_at <= (select mainspring.now()) + make_interval(secs => level.ahead)
+                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1
+              order by run_at, id
+              limit level.room
+         ) first
+    ), numbered as (
+        select found.*, row_number() over (partition by pool order by priority desc, run_at, id) as number from found
+    ), ordered as (
+        select pool, priority, row_number() over (order by priority desc, run_at, id) as turn
+          from numbered where number <= room
+    )
+    select pool, count(*) as waiting, count(*) filter (where turn <= $8) as tasks
+      from ordered group by pool, priority order by min(turn)
+"""
+
+
+async def turns(conn: Connection, server: UUID, wanted: Sequence[Wanted], limit: int) -> Turns:
+    """Share `limit` places among pools, as if all their tasks were in one: by priority, then by age."""
+    levels = [(w, priority, floor) for w in wanted for priority, floor in zip(LEVELS, w.floors, strict=True)]
+    rows = await conn.fetch(
+        _TURNS,
+        [w.pool for w, _, _ in levels],
+        [w.room for w, _, _ in levels],
+        [w.ahead for w, _, _ in levels],
+        [priority for _, priority, _ in levels],
+        [at for _, _, (at, _) in levels],
+        [id for _, _, (_, id) in levels],
+        server,
+        limit,
+    )
+    order: list[tuple[int, int]] = []
+    waiting: dict[int, int] = {}
+    for pool, found, tasks in rows:
+        waiting[pool] = waiting.get(pool, 0) + found
+        if order and order[-1][0] == pool:
+            order[-1] = (pool, order[-1][1] + tasks)
+        elif tasks:
+            order.append((pool, tasks))
+    return Turns(order, waiting, {w.pool: w.room for w in wanted})
+
+
 _UNANSWERED = f"""
     select {COLUMNS}
       from unnest($1::bigint[], $2::bigint[]) as given(session, batch)
@@ -218,15 +294,17 @@ async def compact(conn: Connection, held: Mapping[tuple[int, int], Iterable[int]
 
 
 _GIVE_BACK = f"""
-    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token))
-    update mainspring.task t
-       set {RECALL.enters}, session = null, started_at = null, attempt = attempt - 1, cancel_at = null,
-           cancel_mode = null
-      from given
-     where t.id = any (array[given.id])               -- one index probe per task: see store/tasks/transitions.py
-       and t.token = given.token and t.{RECALL.leaves}
-       and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
-    returning t.id
+    with given as (select * from unnest($1::bigint[], $2::bigint[]) as given(id, token)), moved as (
+        update mainspring.task t
+           set {RECALL.enters}, session = null, started_at = null, attempt = attempt - 1, cancel_at = null,
+               cancel_mode = null
+          from given
+         where t.id = any (array[given.id])               -- one index probe per task: see store/tasks/transitions.py
+           and t.token = given.token and t.{RECALL.leaves}
+           and (t.cancel_at is null or t.cancel_mode = {CancelMode.RESTART:d})
+        returning t.id, t.pool, t.priority, t.run_at
+    )
+    select id, ({hints.due("moved")}) as hints from moved
 """
 
 
@@ -237,14 +315,16 @@ async def give_back(conn: Connection, tasks: Sequence[int], tokens: Sequence[int
 
 def _first_pending(side: str) -> str:
     return f"""
-        with {owned_or_shared(server="$5", pool="$1")}
-        select level.priority, date_part('epoch', found.run_at) as run_at, found.id
-          from unnest($2::smallint[], $3::float8[], $4::bigint[]) as level(priority, floor_at, floor_id)
+        with {owned_or_shared_by_pool(server="$5", pools="$1::integer[]")}
+        select level.pool, level.priority, date_part('epoch', found.run_at) as run_at, found.id
+          from unnest($1::integer[], $2::smallint[], $3::float8[], $4::bigint[])
+            as level(pool, priority, floor_at, floor_id)
+          join owned on owned.pool = level.pool
          cross join lateral (
              select run_at, id from mainspring.task
-              where pool = $1 and priority = level.priority
+              where pool = level.pool and priority = level.priority
                 and (run_at, id) {side} (to_timestamp(level.floor_at), level.floor_id)
-                and state = {PENDING:d} and {holds("id % 100")}
+                and state = {PENDING:d} and get_bit(owned.bits, (id % 100)::integer) = 1
               order by run_at, id
               limit 1
          ) found
@@ -255,18 +335,27 @@ _STRAGGLERS = _first_pending("<")
 _LEFT = _first_pending(">=")
 
 
-async def stragglers(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
-    """The first pending task below the floor of each level, if any: (priority, position)."""
-    return await _positions(conn, _STRAGGLERS, server, pool, floors)
+PoolFloors = Mapping[int, Sequence[Floor]]  # by pool, one lower bound per priority level
 
 
-async def left(conn: Connection, server: UUID, pool: int, floors: Sequence[Floor]) -> list[tuple[int, Floor]]:
-    """The first pending task from the floor of each level on, if any: one that a sticky claim had to leave."""
-    return await _positions(conn, _LEFT, server, pool, floors)
+async def stragglers(conn: Connection, server: UUID, floors: PoolFloors) -> list[Released]:
+    """The first pending task below the floor of each pool and level, if any."""
+    return await _positions(conn, _STRAGGLERS, server, floors)
 
 
-async def _positions(
-    conn: Connection, statement: str, server: UUID, pool: int, floors: Sequence[Floor]
-) -> list[tuple[int, Floor]]:
-    rows = await conn.fetch(statement, pool, LEVELS, [at for at, _ in floors], [id for _, id in floors], server)
-    return [(priority, (run_at, id)) for priority, run_at, id in rows]
+async def left(conn: Connection, server: UUID, floors: PoolFloors) -> list[Released]:
+    """The first pending task from the floor of each pool and level on, if any: one that a sticky claim had to leave."""
+    return await _positions(conn, _LEFT, server, floors)
+
+
+async def _positions(conn: Connection, statement: str, server: UUID, floors: PoolFloors) -> list[Released]:
+    levels = [(pool, level, floor) for pool in floors for level, floor in zip(LEVELS, floors[pool], strict=True)]
+    rows = await conn.fetch(
+        statement,
+        [pool for pool, _, _ in levels],
+        [level for _, level, _ in levels],
+        [at for _, _, (at, _) in levels],
+        [id for _, _, (_, id) in levels],
+        server,
+    )
+    return [Released(row["pool"], row["priority"], (row["run_at"], row["id"])) for row in rows]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.pools import unblocked
 from mainspring.model.tasks.states import BLOCKED, PENDING, SKIP, UNBLOCK, TaskState
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import into_history
@@ -22,15 +24,18 @@ _UNBLOCK = f"""
         returning d.child
     ), counted as (
         select child, count(*) as met from met group by child
+    ), moved as (
+        update mainspring.task t
+           set waiting_for = t.waiting_for - counted.met,
+               state = case when t.waiting_for > counted.met then {BLOCKED:d} else {PENDING:d} end,
+               pool = case when t.waiting_for > counted.met then t.pool else {unblocked("t.pool")} end,
+               run_at = greatest(t.run_at, (select mainspring.now()))   -- late from now on, not since it was blocked
+          from counted
+         where t.id = counted.child and t.{UNBLOCK.leaves}
+        returning t.id, t.state, t.pool, t.priority, t.run_at
     )
-    update mainspring.task t
-       set waiting_for = t.waiting_for - counted.met,
-           state = case when t.waiting_for > counted.met then {BLOCKED:d} else {PENDING:d} end,
-           pool = case when t.waiting_for > counted.met then t.pool else {unblocked("t.pool")} end,
-           run_at = greatest(t.run_at, (select mainspring.now()))   -- late from now on, not since it was blocked
-      from counted
-     where t.id = counted.child and t.{UNBLOCK.leaves}
-    returning t.state
+    select pool, priority, date_part('epoch', run_at) as run_at, id, ({hints.due("moved")}) as hints
+      from moved where state = {PENDING:d}
 """
 
 # A child of a task that did not succeed, or that retention has dropped, never runs, nor do its children.
@@ -57,11 +62,11 @@ _SKIP = f"""
 """
 
 
-async def settle(conn: Connection, parents: Sequence[int]) -> int:
-    """Move the children of tasks that have ended; returns how many became pending."""
+async def settle(conn: Connection, parents: Sequence[int]) -> list[Released]:
+    """Move the children of tasks that have ended; returns those that became pending."""
     rows = await conn.fetch(_UNBLOCK, parents)
     await partitions.execute(conn, _SKIP, parents)
-    return sum(row["state"] == PENDING for row in rows)
+    return [Released(row["pool"], row["priority"], (row["run_at"], row["id"])) for row in rows]
 
 
 _LEFT_OVER = """

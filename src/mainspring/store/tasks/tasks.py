@@ -19,6 +19,7 @@ from mainspring.model.limits.limits import plain_key
 from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, IS_WAITING, PENDING, TERMINAL, CancelMode, TaskState
 from mainspring.model.words.zones import zone_or_utc
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
 from mainspring.store.tasks import partitions
@@ -270,18 +271,20 @@ _RUN_AGAIN = f"""
           from given
          where f.schedule_id = given.schedule_id and f.plan_time = given.plan_time and f.scope = given.scope
            and f.task_id is null                    -- it was skipped
+    ), made as (
+        insert into mainspring.task
+            (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
+             schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by)
+        select given.id, mainspring.now(), given.created_at, job_id,
+               case when parent_id is not null then {blocked("given.pool")}
+                    when j.definition ? 'gate' then j.pool                      -- its job may have got limits since
+                    else given.pool end,
+               {PENDING:d}, given.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id,
+               target, case when key_given then concurrency_key end, key_given, given.submitted_by
+          from given join removed using (id) left join mainspring.job j on j.id = given.job_id
+        returning id, pool, priority, run_at
     )
-    insert into mainspring.task
-        (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
-         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by)
-    select given.id, mainspring.now(), given.created_at, job_id,
-           case when parent_id is not null then {blocked("given.pool")}
-                when j.definition ? 'gate' then j.pool                      -- its job may have got limits since
-                else given.pool end,
-           {PENDING:d}, given.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id,
-           target, case when key_given then concurrency_key end, key_given, given.submitted_by
-      from given join removed using (id) left join mainspring.job j on j.id = given.job_id
-    returning id
+    select id, ({hints.due("made")}) as hints from made
 """
 
 
@@ -295,7 +298,6 @@ async def run_again(conn: Connection, task: int) -> None:
         if await conn.fetchval(_RUN_AGAIN, task) is None:
             state = (await get(conn, task)).state
             raise InvalidTransition(f"task {task} is {state}; only one that ended without success can be retried")
-        await conn.execute("select pg_notify('mainspring', 'due'), pg_notify('mainspring', 'gate')")
 
 
 # A task that its handler completed by transaction() has ended for its waiters once the handler has returned, or can no

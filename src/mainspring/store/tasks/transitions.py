@@ -10,7 +10,7 @@ about the size of the table or the batch, it probes the index once per report.
 
 A row that does not move belongs to a stale or repeated report; `keep_stale` tells which, and keeps it as evidence.
 The life of a task ends here, as a row of mainspring.task_history. If it had slots of a limit, the trigger `free_slots`
-(0001_schema.sql, 6) then returns the next parked task and notifies `gate`, which wakes server/planning/limits.py.
+(0001_schema.sql, 6) then returns the next parked task and notifies its gate, which wakes server/planning/limits.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mainspring.model.messages import Chunk, Ending, Note, Start
 from mainspring.model.tasks.pools import IS_NOT_DAEMON, unblocked
 from mainspring.model.tasks.states import FAIL, IS_ACTIVE, RETRY, RUNS_AGAIN, START, CancelMode, Move, TaskState
 from mainspring.model.tasks.verdict import Again
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.connection import SEARCH_PATH
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
@@ -187,13 +188,14 @@ _RETRY = f"""
          where t.id = any (array[was.id]) and t.token = was.token and t.{RETRY.leaves}
            and (t.cancel_at is null or t.cancel_mode in {RUNS_AGAIN})       -- a cancelled task does not run again
            and t.{IS_NOT_DAEMON}                                             -- see store/daemons/replicas.py
-        returning was.*, t.gate
-    ), woken as materialized (
-        select count(mainspring.unpark(freed, 1)) as keys, max(pg_notify('mainspring', 'gate')::text)
-          from moved where gate is not null
+        returning was.*, t.gate, t.pool, t.priority, t.run_at as due_at
+    ), hinted as materialized (
+        select (select count(mainspring.unpark(freed, 1)) + count(pg_notify('{hints.CHANNEL}', 'gate ' || gate))
+                  from moved where gate is not null)
+               + ({hints.due("moved", run_at="due_at")}) as hints
     )
     {INTO_ATTEMPTS}
-     where (select keys from woken) is not null        -- always true; it forces the CTE to run
+     where (select hints from hinted) is not null      -- always true; it forces the CTE to run
 """
 
 

@@ -467,7 +467,8 @@ begin atomic
 end;
 
 -- Releases up to `most` tasks parked for `key` into their gated pool, first ones first; returns how many. There they
--- compete in the order of that pool. The settings force the index task_parked whatever the statistics say.
+-- compete in the order of that pool, whose gate is notified. The settings force the index task_parked whatever the
+-- statistics say.
 create function mainspring.unpark(key text, most integer, job integer default null) returns integer
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
@@ -476,21 +477,25 @@ as $$
 declare
     moved integer;
 begin
-    update mainspring.task t set pool = t.gate
-     where t.ctid = any (array(
-               select l.ctid from mainspring.task l
-                where l.pool = 2147483647 -- parked
-                  and l.concurrency_key = unpark.key and (job is null or l.job_id = job)
-                order by l.priority desc, l.run_at, l.id
-                limit most
-                  for update skip locked))
-       and t.pool + 0 = 2147483647;              -- `+ 0`: no index; the row is locked, so it is where it was found
-    get diagnostics moved = row_count;
+    with released as (
+        update mainspring.task t set pool = t.gate
+         where t.ctid = any (array(
+                   select l.ctid from mainspring.task l
+                    where l.pool = 2147483647 -- parked
+                      and l.concurrency_key = unpark.key and (job is null or l.job_id = job)
+                    order by l.priority desc, l.run_at, l.id
+                    limit most
+                      for update skip locked))
+           and t.pool + 0 = 2147483647           -- `+ 0`: no index; the row is locked, so it is where it was found
+        returning t.gate
+    )
+    select count(pg_notify('mainspring', 'gate ' || gate)) into moved from released;
     return moved;
 end
 $$;
 
--- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next.
+-- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next. The
+-- tasks of a job that requires other labels by now wait at another gate than the one that this task has passed.
 create function mainspring.free_slots() returns trigger
     language plpgsql
     set search_path = pg_catalog, pg_temp
@@ -499,7 +504,9 @@ begin
     if old.key_slot is not null then
         perform mainspring.unpark(old.concurrency_key, 1);
     end if;
-    perform pg_notify('mainspring', 'gate');
+    perform pg_notify('mainspring', 'gate ' || old.gate);
+    perform pg_notify('mainspring', 'gate ' || j.pool) from mainspring.job j
+      where j.id = old.job_id and j.pool <> old.gate;
     return null;
 end
 $$;
@@ -694,7 +701,10 @@ begin
     )
     select coalesce(array_agg(inserted.id order by inserted.id), '{}') into ids from inserted;
     if due <= made + interval '5 seconds' then               -- the default lead
-        perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
+        perform pg_notify('mainspring', case
+            when definition.gated then 'gate ' || definition.pool
+            when due < made then format('due %s %s %s %s', definition.pool, level, extract(epoch from due), ids[1])
+            else 'due' end);
     end if;
     return ids;
 end
@@ -764,7 +774,10 @@ begin
             enqueue.key, mainspring.key_within(enqueue.namespace, enqueue.concurrency_key),
             case when enqueue.concurrency_key is not null then true end, nullif(mainspring.caller(), current_user));
     if waiting = 0 and due <= made + interval '5 seconds' then           -- the default lead
-        perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
+        perform pg_notify('mainspring', case
+            when definition.gated then 'gate ' || definition.pool
+            when due < made then format('due %s %s %s %s', definition.pool, level, extract(epoch from due), task)
+            else 'due' end);
     end if;
     return task;
 end
@@ -822,7 +835,7 @@ begin
             case when enqueue_claimed.batch is not null then enqueue_claimed.session end,
             case when enqueue_claimed.batch is null then 0 else 1 end);
     if batch is null then
-        perform pg_notify('mainspring', case when definition.gated then 'gate' else 'due' end);
+        perform pg_notify('mainspring', case when definition.gated then 'gate ' || definition.pool else 'due' end);
     end if;
 end
 $$;

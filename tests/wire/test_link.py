@@ -286,7 +286,7 @@ class Unruly(Generic[Out, In]):
     async def receive(self) -> Frame[In]:
         return await self._channel.receive()
 
-    async def refuse(self, reason: str) -> None:
+    async def refuse(self, reason: str, code: int = 1008) -> None:
         await self._channel.refuse(reason)
 
     async def close(self) -> None:

@@ -12,6 +12,10 @@ from typing import Generic, Protocol, TypeVar
 from mainspring.errors import MainspringError
 from mainspring.model.messages import AgentMessage, Frame, ServerMessage
 
+# Codes of a WebSocket's close frame that say why the peer is refused.
+POLICY = 1008  # it is not let in: trying again does not help
+SUPERSEDED = 4409  # it has connected again since: this connection came too late
+
 Out = TypeVar("Out")
 In = TypeVar("In")
 
@@ -33,7 +37,7 @@ class Channel(Protocol[Out, In]):
 
     async def receive(self) -> Frame[In]: ...
 
-    async def refuse(self, reason: str) -> None:
+    async def refuse(self, reason: str, code: int = POLICY) -> None:
         """Close, with a reason for the peer."""
 
     async def close(self) -> None: ...
@@ -62,7 +66,7 @@ class MemoryChannel(Generic[Out, In]):
             raise ChannelClosed("the channel is closed")
         return frame
 
-    async def refuse(self, reason: str) -> None:
+    async def refuse(self, reason: str, code: int = POLICY) -> None:
         await self.close()
 
     async def close(self) -> None:

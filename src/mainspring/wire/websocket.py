@@ -16,13 +16,13 @@ from websockets.exceptions import ConnectionClosed
 
 from mainspring.errors import MainspringError
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import ChannelClosed, ChannelRefused, In, Out
+from mainspring.wire.channel import POLICY, ChannelClosed, ChannelRefused, In, Out
 
 log = logging.getLogger("mainspring")
 
 PATH = "/agent"
 MAX_FRAME = 16 << 20  # bytes; a larger one is refused with 1009
-NORMAL, POLICY = 1000, 1008
+NORMAL = 1000
 CLOSE_WITHIN = 3.0  # seconds
 MAX_UNKNOWN = 1000  # messages, before the peer is refused
 LOG_FIRST = 10  # of them
@@ -88,8 +88,8 @@ class WebSocketChannel(Generic[Out, In]):
                 log.warning("skipped a message of unknown type; do the versions differ?")
         return Frame(frame.sequence, frame.ack, messages, frame.received)
 
-    async def refuse(self, reason: str) -> None:
-        await self._end(POLICY, reason.encode()[:120].decode(errors="ignore"))
+    async def refuse(self, reason: str, code: int = POLICY) -> None:
+        await self._end(code, reason.encode()[:120].decode(errors="ignore"))
 
     async def close(self) -> None:
         await self._end(NORMAL, "")

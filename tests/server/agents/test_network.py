@@ -31,6 +31,7 @@ from mainspring.model.messages import (
     Dispatch,
     Ending,
     Finished,
+    Frame,
     Heartbeat,
     Hello,
     Note,
@@ -47,7 +48,7 @@ from mainspring.server.agents.endpoint import Endpoint
 from mainspring.store.cluster import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import tasks
-from mainspring.wire.channel import ChannelClosed
+from mainspring.wire.channel import ChannelClosed, ChannelRefused
 from mainspring.wire.link import Link
 from mainspring.wire.websocket import MAX_FRAME, WebSocketChannel
 
@@ -583,6 +584,23 @@ async def test_what_is_not_understood_is_left_out_and_garbage_ends_the_connectio
                 await asyncio.wait_for(socket.recv(), 10)
             assert closed.value.rcvd is not None
             assert "protocol 99 is not spoken here" in closed.value.rcvd.reason
+
+
+async def test_a_hello_that_comes_too_late_is_refused_by_a_code_and_the_agent_may_try_again(
+    shop: Shop, database: Database, dsn: str, conn: Connection
+) -> None:
+    secret = await token(conn)
+    headers = {"Authorization": f"Bearer {secret}"}
+    async with server(shop, database, dsn) as url, rogue(url, secret) as newer:
+        async with connect(f"{url}/agent", additional_headers=headers, proxy=None) as socket:
+            channel: WebSocketChannel[AgentMessage, ServerMessage] = WebSocketChannel(socket, ServerMessage)
+            await channel.send(Frame(1, 0, [Hello("rogue", 5, {}, instance="rogue")]))
+            with pytest.raises(ChannelClosed) as closed:
+                while True:
+                    await asyncio.wait_for(channel.receive(), 10)
+            assert "4409 session_superseded" in closed.value.message
+            assert not isinstance(closed.value, ChannelRefused), "only an agent that is not let in gives up"
+        await newer.says(Heartbeat(0))
 
 
 async def test_an_old_dispatch_that_comes_again_runs_nothing(

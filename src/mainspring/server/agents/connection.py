@@ -12,7 +12,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import SessionSuperseded, StoreUnavailable
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
@@ -37,7 +37,7 @@ from mainspring.server.recording.batch import Reporter
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database
-from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.channel import SUPERSEDED, Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
 
@@ -112,10 +112,15 @@ class AgentConnections:
         token: int | None,
     ) -> AgentSession | None:
         asked_at = boottime()
-        async with self._dedicated as conn:
-            accepted = await handshake.open_session(
-                conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
-            )
+        try:
+            async with self._dedicated as conn:
+                accepted = await handshake.open_session(
+                    conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
+                )
+        except SessionSuperseded as late:
+            log.warning("%s; nothing was changed", late.message)
+            await channel.refuse(f"{late.code}: {late.message}", SUPERSEDED)
+            return None
         if isinstance(accepted, str):
             await self._refuse(channel, accepted)
             return None

@@ -203,10 +203,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "model/tasks/verdict.py",
-                '    if definition.delivery == "at_most_once":\n'
-                "        return replace(ending, state=TaskState.LOST)\n"
-                "    crash =",
-                "    crash =",
+                '    if definition.delivery == "at_most_once" and not never_starts:\n'
+                "        return replace(ending, state=TaskState.LOST)\n",
+                "",
             ),
         ),
         AGENTS_DIE,

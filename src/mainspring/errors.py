@@ -8,6 +8,7 @@
     │   └── TaskNotFound
     ├── Conflict               the thing exists, or is in the wrong state
     │   ├── InvalidTransition
+    │   ├── SessionSuperseded
     │   └── StaleAttempt
     ├── AccessDenied           PostgreSQL refuses the user, or what the user wants to do
     ├── TaskFailed             the awaited task did not succeed
@@ -103,6 +104,12 @@ class InvalidTransition(Conflict):
     """The task is in a state that does not allow the move."""
 
     code = "invalid_transition"
+
+
+class SessionSuperseded(Conflict):
+    """A hello was carried out late: its agent has connected again since. Nothing was changed."""
+
+    code = "session_superseded"
 
 
 class StaleAttempt(Conflict):

@@ -225,7 +225,7 @@ async def test_a_task_that_its_agent_must_let_go_of_runs_again_unless_it_runs_at
         await gate.wait()
         return 1
 
-    repeated = app.job(name="repeated", retries=0)(waits)
+    repeated = app.job(name="repeated", retries=1, retry_delay="10ms")(waits)
     once = app.job(name="once", delivery="at_most_once")(waits)
     async with app.running():
         tasks = [await repeated.enqueue(), await once.enqueue()]

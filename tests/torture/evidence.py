@@ -93,6 +93,7 @@ class Evidence(Struct):
     tried: list[Tried] = []
     fired: list[Fired] = []
     effects: list[tuple[int, int]] = []  # task and token, as committed
+    taken_back: list[int] = []  # sessions that an older hello of their agent has ended
     accepted: dict[str, int] = {}  # by key: the task
     accepted_at: dict[int, int] = {}  # by task, in nanoseconds of boot time
     expected: list[tuple[str, str, float]] = []  # by the oracle
@@ -134,6 +135,11 @@ _FIRED = """
       from mainspring.fire f join mainspring.schedule s on s.id = f.schedule_id
      order by 1, 3, 2
 """
+_TAKEN_BACK = """
+    select a.session from mainspring.agent a join mainspring.agent s on s.session = a.successor
+     where s.connection <= a.connection
+     order by a.session
+"""
 
 
 async def dump(conn: Connection, evidence: Evidence) -> None:
@@ -145,6 +151,7 @@ async def dump(conn: Connection, evidence: Evidence) -> None:
     evidence.tried = [Tried(**row) for row in await _rows(conn, _TRIED)]
     evidence.fired = [Fired(**row) for row in await _rows(conn, _FIRED)]
     evidence.live = [row["id"] for row in await _rows(conn, "select id from mainspring.task order by id")]
+    evidence.taken_back = [row["session"] for row in await _rows(conn, _TAKEN_BACK)]
     evidence.effects = [(row["task"], row["token"]) for row in await _rows(conn, "select * from torture.effect")]
 
 

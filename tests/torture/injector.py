@@ -90,6 +90,9 @@ class Injector:
                 with self._lines_of(fault.target) as lines:
                     self._disturb(fault, lines)
                     yield ""
+            case "late", server:
+                async with self._late(server, fault.amount):
+                    yield ""
             case _:
                 node = await self._node(fault.target)
                 async with self._process(fault, node) as note:
@@ -162,6 +165,32 @@ class Injector:
                 line.up.stall()
             if fault.kind == "partition" and fault.how in ("both", "down"):
                 line.down.stall()
+
+    @asynccontextmanager
+    async def _late(self, server: str, delay: float) -> AsyncIterator[None]:
+        """What a server asks of PostgreSQL is carried out late, when the agents that said hello to it are elsewhere.
+
+        All other connections of agents are cut, so that some come to this server, and then those to it.
+        """
+        lines = self._cluster.lines
+        agents = self._cluster.sizes.names("agent")
+        others = [name for name in self._cluster.sizes.names("server") if name != server]
+
+        async def send_away() -> None:
+            await asyncio.sleep(2 * delay)  # admitted after one delay, and then it says hello
+            for agent in agents:
+                lines[f"{agent}/{server}"].cut()
+
+        with _Healed([lines[f"{server}/postgres"]]) as [line]:
+            line.up.delay = delay
+            for agent in agents:
+                for other in others:
+                    lines[f"{agent}/{other}"].cut()
+            sending_away = asyncio.create_task(send_away())
+            try:
+                yield
+            finally:
+                await sending_away
 
     # ── PostgreSQL ──────────────────────────────────────────────────────────────────────────────
 

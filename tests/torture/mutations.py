@@ -47,6 +47,8 @@ REPORTS_UNDER_WAY = (
     Fault(24.5, 2.0, "kill", "server-2"),
     Fault(24.6, 0.0, "cut", "server-2/postgres"),
 )
+# A server carries out hellos of agents that are with the other one by then.
+LATE_HELLOS = tuple(Fault(at, 5.0, "late", "server-1", amount=0.8) for at in (3.0, 10.0, 17.0, 24.0))
 AGENTS_DIE = (
     Fault(4.0, 1.0, "kill", "agent-1"),
     Fault(8.0, 1.0, "kill", "agent-2"),
@@ -222,15 +224,29 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "model/tasks/verdict.py",
-                '    if definition.delivery == "at_most_once":\n'
-                "        return replace(ending, state=TaskState.LOST)\n"
-                "    crash =",
-                "    crash =",
+                '    if definition.delivery == "at_most_once" and not never_starts:\n'
+                "        return replace(ending, state=TaskState.LOST)\n",
+                "",
             ),
         ),
         AGENTS_DIE,
         frozenset({"L4"}),
         jobs={"launch": 1},
+    ),
+    Mutation(
+        "a late hello ends a newer session",
+        (
+            Edit(
+                "store/postgres/migrations/0001_schema.sql",
+                "where a.instance = supersede.instance and a.connection >= supersede.connection) then",
+                "where a.instance = supersede.instance and a.connection = supersede.connection) then",
+            ),
+        ),
+        LATE_HELLOS,
+        frozenset({"L3", "L4", "L6"}),
+        jobs={"work": 1, "launch": 1},
+        seconds=32.0,
+        sizes=Sizes(servers=2, agents=4, workers=0),
     ),
     Mutation(
         "a transaction that does not end its task",

@@ -15,7 +15,8 @@ LEASE = 3.0  # seconds, of agents and servers
 EVERY = 2.0  # seconds between the beginnings of two faults, on average
 QUIET = 3.0  # seconds without faults at the beginning
 DRIFT = 8.0  # seconds by which the database's clock may be off
-GROUPS = ("kill", "restart", "stop", "partition", "clock", "postgres", "failover")
+GROUPS = ("kill", "restart", "stop", "partition", "late", "clock", "postgres", "failover")
+LATE = 6.0  # times its delay that a server with a late line to PostgreSQL has it: a hello is three statements
 
 
 class Fault(NamedTuple):
@@ -73,6 +74,8 @@ def make_plan(seed: int, seconds: float, sizes: Sizes, groups: Sequence[str] = G
 def _touches(fault: Fault, sizes: Sizes) -> list[str]:
     """What must have no other fault meanwhile. The guardian of an agent is the agent's: without both, commands stay."""
     agent, _, end = fault.target.partition("/")
+    if fault.kind == "late":
+        return [fault.target, f"{fault.target}/postgres"]
     return [f"{agent}/{server}" for server in sizes.names("server")] if end == "servers" else [fault.target]
 
 
@@ -90,6 +93,9 @@ def _one(chance: random.Random, at: float, sizes: Sizes, groups: Sequence[str], 
             return Fault(at, lasts, "stop", chance.choice([*sizes.processes, "leader"]))
         case "partition":
             return _on_a_line(chance, at, lasts, sizes)
+        case "late":
+            delay = round(chance.uniform(0.2, 0.7), 2)
+            return Fault(at, LATE * delay, "late", chance.choice(sizes.names("server")), amount=delay)
         case "clock":
             return _clock(chance, at, sizes, drift)
         case "postgres":

@@ -72,7 +72,12 @@ def _name(run: Run) -> str:
 
 
 def stale_writes(evidence: Evidence) -> Iterator[Violation]:
-    """L6: a token is one attempt's; tokens of a task rise; the end and the effect of a task are its last attempt's."""
+    """L6: a token is one attempt's; tokens of a task rise; the end and the effect of a task are its last attempt's.
+
+    A hello that is carried out late is a stale write too: it must not end a newer session.
+    """
+    for session in evidence.taken_back:
+        yield Violation("L6", f"session {session} was ended by an older hello of its agent")
     starts: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for line in evidence.lines:
         if line.event == "start" and line.token:

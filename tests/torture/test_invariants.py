@@ -251,6 +251,10 @@ def test_a_run_before_its_plan_time_is_found_on_the_databases_clock(
 # ── L6, L7 ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_a_session_that_an_older_hello_has_ended_breaks_l6() -> None:
+    assert broken(Evidence(seed=1, lease=3.0, settled=1.0, taken_back=[7])) == {"L6"}
+
+
 @pytest.mark.parametrize("tried", [[], [Tried(1, 11, 1, LOST, "lost")]])
 def test_a_token_of_two_attempts_is_found(tried: list[Tried]) -> None:
     evidence = good()

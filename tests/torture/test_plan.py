@@ -33,6 +33,7 @@ def test_a_group_alone_makes_faults_of_its_kind_only(group: str) -> None:
         "restart": {"restart"},
         "stop": {"stop"},
         "partition": {"partition", "slow", "cut"},
+        "late": {"late"},
         "clock": {"clock"},
         "postgres": {"postgres", "backend"},
         "failover": {"failover"},

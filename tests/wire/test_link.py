@@ -291,7 +291,7 @@ class Unruly(Generic[Out, In]):
     def is_closed(self) -> bool:
         return self._channel.is_closed
 
-    async def refuse(self, reason: str) -> None:
+    async def refuse(self, reason: str, code: int = 1008) -> None:
         await self._channel.refuse(reason)
 
     async def close(self) -> None:

@@ -85,6 +85,7 @@ class Agent:
         self.name = hello.name
         self.credential: str | None = None
         self._connection: ServerConnection | None = None
+        self._connections = 0  # so far
         self.closing = False  # do not reconnect
         self._warned = ("", 0.0)  # the last warning, and when
         self.session_keeper: SessionKeeper | None = None  # of a remote agent
@@ -154,8 +155,10 @@ class Agent:
     # ── for a connection ────────────────────────────────────────────────────────────────────────
 
     def hello(self) -> Hello:
-        """Identity, and the attempts still held from the previous connection."""
-        return replace(self._hello, held=[*self.runner.holdings(), *self.outbox.holdings()])
+        """Identity, and the attempts still held from the previous connection. Each call is for another connection."""
+        self._connections += 1
+        held = [*self.runner.holdings(), *self.outbox.holdings()]
+        return replace(self._hello, connection=self._connections, held=held)
 
     @property
     def instance(self) -> str:

@@ -44,13 +44,18 @@ class Holding(AttemptId, array_like=True, gc=False):
 
 
 class Hello(Struct, tag="hello"):
-    """The first message of a connection. With `session` set the agent reconnects: a new session takes over `held`."""
+    """The first message of a connection. With `session` set the agent reconnects: a new session takes over `held`.
+
+    Its statement may be executed late, when the agent has long connected elsewhere: `connection` orders the hellos of
+    one agent process, so that a late one changes nothing.
+    """
 
     name: str
     slots: int
     labels: dict[str, str]
     protocol: int = PROTOCOL
     instance: str = ""  # a secret of this agent process, which proves that a session is its own
+    connection: int = 1  # counts the connections of this agent process
     session: int | None = None
     held: Annotated[list[Holding], Meta(max_length=MAX_HELD)] = []
     offers: dict[str, float] = {}  # amounts that jobs may need, such as gpu: 2

@@ -12,6 +12,10 @@ from typing import Generic, Protocol, TypeVar
 from mainspring.errors import MainspringError
 from mainspring.model.messages import AgentMessage, Frame, ServerMessage
 
+# Codes of a WebSocket's close frame that say why the peer is refused.
+POLICY = 1008  # it is not let in: trying again does not help
+SUPERSEDED = 4409  # it has connected again since: this connection came too late
+
 Out = TypeVar("Out")
 In = TypeVar("In")
 
@@ -48,7 +52,7 @@ class Channel(Protocol[Out, In]):
     @property
     def is_closed(self) -> bool: ...
 
-    async def refuse(self, reason: str) -> None:
+    async def refuse(self, reason: str, code: int = POLICY) -> None:
         """Close, with a reason for the peer."""
 
     async def close(self) -> None: ...
@@ -81,7 +85,7 @@ class MemoryChannel(Generic[Out, In]):
     def is_closed(self) -> bool:
         return self._closed
 
-    async def refuse(self, reason: str) -> None:
+    async def refuse(self, reason: str, code: int = POLICY) -> None:
         await self.close()
 
     async def close(self) -> None:

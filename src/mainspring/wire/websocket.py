@@ -17,7 +17,7 @@ from websockets.protocol import State
 
 from mainspring.errors import MainspringError
 from mainspring.model.messages import Frame
-from mainspring.wire.channel import ChannelClosed, ChannelRefused, In, Out, Received
+from mainspring.wire.channel import POLICY, ChannelClosed, ChannelRefused, In, Out, Received
 
 log = logging.getLogger("mainspring")
 
@@ -27,7 +27,7 @@ MAX_FRAME = 16 << 20  # bytes; a larger one is refused with 1009
 MAX_QUEUE = 2  # frames that are read ahead of their receiver; then the socket is not read
 MAX_MESSAGES = 100  # in one frame: an agent sends at most 64 submissions and five kinds of reports
 ITEM = 200  # bytes that one item takes beside its content
-NORMAL, POLICY = 1000, 1008
+NORMAL = 1000
 CLOSE_WITHIN = 3.0  # seconds
 MAX_UNKNOWN = 1000  # messages, before the peer is refused
 LOG_FIRST = 10  # of them
@@ -118,8 +118,8 @@ class WebSocketChannel(Generic[Out, In]):
     def is_closed(self) -> bool:
         return self._socket.state is not State.OPEN
 
-    async def refuse(self, reason: str) -> None:
-        await self._end(POLICY, reason.encode()[:120].decode(errors="ignore"))
+    async def refuse(self, reason: str, code: int = POLICY) -> None:
+        await self._end(code, reason.encode()[:120].decode(errors="ignore"))
 
     async def close(self) -> None:
         await self._end(NORMAL, "")

@@ -20,6 +20,7 @@ from mainspring.agent.timing.timers import Timers
 from mainspring.model.messages import Armed, AttemptId, Ending, Finished, Refused, Started
 from mainspring.model.tasks.jobs import Definition, Health, Job, Python
 from mainspring.model.tasks.payload import MAX_ERROR
+from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.wire.clock import Clock, boottime
@@ -570,6 +571,25 @@ async def test_a_careful_attempt_begins_only_when_its_start_is_durable(bench: Be
     await bench.until(bench.runner.empty.is_set)
     assert bench.executor.began == [1]
     assert bench.ended() == [(1, "succeeded", None)]
+
+
+async def test_a_job_that_is_not_retried_after_a_crash_begins_only_when_its_start_is_durable(bench: Bench) -> None:
+    bench.arm(1, retry=Retry(abort_on=("lost",)))
+    await bench.until(lambda: bench.confirms)
+    assert [type(report) for report in bench.reports] == [Started]
+    await bench.settle()
+    assert bench.executor.began == []
+
+
+@pytest.mark.parametrize("reason", ["lost", "shutdown"])
+async def test_an_attempt_that_is_stopped_before_it_began_runs_again_at_no_cost(bench: Bench, reason: Any) -> None:
+    bench.arm(1, careful=True, delivery="at_most_once")
+    bench.arm(2, delivery="at_most_once")
+    await bench.until(lambda: bench.confirms)
+    bench.runner.stop_all(reason)
+    await bench.until(bench.runner.empty.is_set)
+    assert bench.executor.began == [2]
+    assert {ending.task: ending.snooze for ending in bench.endings()} == {1: 0.0, 2: None}
 
 
 async def test_a_careful_attempt_can_be_cancelled_while_it_waits(bench: Bench) -> None:

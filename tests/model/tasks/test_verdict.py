@@ -11,10 +11,12 @@ from mainspring.model.messages import Ending
 from mainspring.model.tasks.jobs import Definition, Delivery, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TERMINAL, TaskState
-from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
+from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after, starts_durably
 
 JOB = Definition(Python("job"), retry=Retry(retries=2, backoff="fixed", delay=7.0))
 AT_MOST_ONCE = replace(JOB, delivery="at_most_once")
+NO_RETRIES = replace(JOB, retry=Retry(retries=0))
+NOT_AFTER_A_CRASH = replace(JOB, retry=Retry(retries=2, backoff="fixed", delay=7.0, abort_on=("lost",)))
 
 
 def ending(state: TaskState = TaskState.FAILED, *, attempt: int = 1, **fields: Any) -> Ending:
@@ -72,12 +74,33 @@ def test_a_snooze_costs_no_attempt_however_many_there_were(definition: Definitio
     assert after_attempt(definition, given, 0.5) == Again(given, 60.0, costs=False)
 
 
-@pytest.mark.parametrize("definition", [JOB, None])
-@pytest.mark.parametrize(("state", "code"), [(TaskState.FAILED, "shutdown"), (TaskState.LOST, "lost")])
-def test_an_attempt_that_its_agent_had_to_stop_costs_nothing(
-    definition: Definition | None, state: TaskState, code: str
+@pytest.mark.parametrize("definition", [JOB, NOT_AFTER_A_CRASH, None])
+def test_an_attempt_that_its_agent_stopped_for_a_shutdown_costs_nothing(definition: Definition | None) -> None:
+    given = ending(TaskState.FAILED, code="shutdown", attempt=3)
+    assert after_attempt(definition, given, 0.5) == Again(given, 0.0, costs=False)
+
+
+LEASE_LOST = [(TaskState.LOST, "lost"), (TaskState.FAILED, "lease_over")]
+
+
+@pytest.mark.parametrize(("state", "code"), LEASE_LOST)
+def test_an_attempt_that_was_lost_with_its_lease_counts_like_one_that_the_rescuer_finds(
+    state: TaskState, code: str
 ) -> None:
-    given = ending(state, code=code, attempt=3)
+    given = ending(state, code=code)
+    assert after_attempt(JOB, given, 0.5) == Again(given, 7.0, costs=True)
+    for definition, attempt in ((JOB, 3), (NO_RETRIES, 1), (NOT_AFTER_A_CRASH, 1)):
+        last = after_attempt(definition, ending(state, code=code, attempt=attempt), 0.5)
+        assert isinstance(last, Ending)
+        assert (last.state, last.code) == (TaskState.FAILED, code)
+
+
+@pytest.mark.parametrize("definition", [JOB, AT_MOST_ONCE, NOT_AFTER_A_CRASH])
+@pytest.mark.parametrize("code", ["lost", "shutdown"])
+def test_an_attempt_that_its_agent_stopped_before_it_began_runs_again_at_no_cost(
+    definition: Definition, code: str
+) -> None:
+    given = ending(TaskState.LOST, code=code, attempt=3, snooze=0.0)
     assert after_attempt(definition, given, 0.5) == Again(given, 0.0, costs=False)
 
 
@@ -98,6 +121,7 @@ def crashed(
     crashes: int = 0,
     cancelled: bool = False,
     attempt: int = 1,
+    given_back: bool = False,
 ) -> Ending | Again:
     return after_crash(
         definition,
@@ -106,6 +130,7 @@ def crashed(
         crashes=crashes,
         cancelled=cancelled,
         random=0.5,
+        given_back=given_back,
     )
 
 
@@ -136,10 +161,39 @@ def test_the_third_crash_is_quarantine() -> None:
     assert "retry it by hand" in (verdict.error or "")
 
 
-def test_a_crash_of_the_last_attempt_fails_the_task() -> None:
-    verdict = crashed(attempt=3)
+@pytest.mark.parametrize(
+    ("definition", "attempt"),
+    [(JOB, 3), (NO_RETRIES, 1), (NOT_AFTER_A_CRASH, 1), (replace(JOB, retry=Retry(retry_on=("KeyError",))), 1)],
+    ids=["the last", "the only one", "abort_on", "retry_on"],
+)
+def test_a_crash_that_must_not_be_followed_by_another_attempt_fails_the_task(
+    definition: Definition, attempt: int
+) -> None:
+    verdict = crashed(definition, attempt=attempt)
     assert isinstance(verdict, Ending)
     assert (verdict.state, verdict.code) == (TaskState.FAILED, "lost")
+
+
+def test_a_job_that_is_not_retried_after_a_crash_is_known_to_have_started_or_not() -> None:
+    """Its starts are durable before they begin, from the first one on: what has not started is no crash."""
+    assert starts_durably(NOT_AFTER_A_CRASH)
+    assert not any(map(starts_durably, (JOB, NO_RETRIES, AT_MOST_ONCE)))
+    verdict = crashed(NOT_AFTER_A_CRASH, started=False)
+    assert isinstance(verdict, Again)
+    assert (verdict.costs, verdict.crash) == (False, False)
+    failed = ending(labels=("KeyError",))
+    assert after_attempt(NOT_AFTER_A_CRASH, failed, 0.5) == Again(failed, 7.0, costs=True)
+
+
+@pytest.mark.parametrize("definition", [JOB, AT_MOST_ONCE, NO_RETRIES, NOT_AFTER_A_CRASH])
+def test_only_what_an_agent_says_it_does_not_hold_and_never_started_runs_again_for_sure(
+    definition: Definition,
+) -> None:
+    verdict = crashed(definition, started=False, given_back=True, crashes=2)
+    assert isinstance(verdict, Again)
+    assert (verdict.delay, verdict.costs, verdict.crash) == (0.0, False, False)
+    assert crashed(definition, started=True, given_back=True) == crashed(definition, started=True)
+    assert isinstance(crashed(None, started=False, given_back=True), Ending), "it may be one that runs once at most"
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.cluster import OWNER, server_lease
 
 from mainspring.errors import StoreUnavailable
@@ -70,7 +72,7 @@ class Agent:
         self._channel: Channel[AgentMessage, ServerMessage]
         self._channel, far = memory_pair()
         self.serving = asyncio.ensure_future(server.agent_connections.serve(far, process="this one"))
-        self._hello = Hello("agent", slots, labels or {})
+        self.hello = Hello("agent", slots, labels or {}, instance=secrets.token_hex(16))
         self._sequence = 0
         self.acknowledged = 0
         self.session = 0
@@ -89,7 +91,7 @@ class Agent:
                 return frame.messages
 
     async def join(self) -> Agent:
-        await self.say(self._hello)
+        await self.say(self.hello)
         [welcome] = await self.hear()
         assert isinstance(welcome, Welcome)
         self.session = welcome.session
@@ -232,7 +234,7 @@ async def test_an_agent_that_reconnects_is_as_slow_as_it_was(conn: Connection, s
         assert session.vital(server.gateway.lead).lead == pytest.approx(5.0 + 4 * 0.8)
         await agent.leave()
     stranger = Agent(server)
-    stranger._hello.name = "another"
+    stranger.hello.name = "another"
     await stranger.join()
     assert server.gateway.sessions[stranger.session].link.ack_time == 0.0
     await stranger.leave()
@@ -242,7 +244,7 @@ async def test_a_server_says_by_how_much_its_clock_may_be_wrong(server: Server) 
     now = boottime()
     server.clock.measured(now - 0.4, now, 1_790_000_000.0)  # the line to PostgreSQL is slow, maybe one way only
     agent = Agent(server)
-    await agent.say(agent._hello)
+    await agent.say(agent.hello)
     [welcome] = await agent.hear()
     await agent.say(Heartbeat(0))
     [answer] = await agent.hear()
@@ -495,7 +497,7 @@ async def test_an_agent_that_comes_back_may_not_keep_what_was_taken_from_it(
     await transitions.retry(conn, [Again(ending, 0.0, costs=True)])
     back = Agent(server)
     held = [Holding(armed.task, armed.token, TaskState.RUNNING) for armed in (taken, kept)]
-    await back.say(Hello("agent", 10, {}, session=agent.session, held=held))
+    await back.say(replace(agent.hello, connection=2, session=agent.session, held=held))
     [welcome] = await back.hear()
     assert isinstance(welcome, Welcome)
     is_over = how == "its lease was over"

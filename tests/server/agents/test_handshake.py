@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 
 import pytest
 from tests.cluster import OWNER
 
+from mainspring.errors import SessionSuperseded
 from mainspring.model.messages import Armed, Hello, Holding
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Python
@@ -22,12 +24,13 @@ from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs, rescue, tasks, transitions
 from mainspring.wire.clock import Clock
 
+_connections = count(1)
 
-def hello(
-    session: int | None = None, *held: Armed, instance: str = "secret", state: TaskState = TaskState.ASSIGNED
-) -> Hello:
-    holding = [Holding(armed.task, armed.token, state) for armed in held]
-    return Hello("agent", 10, {}, instance=instance, session=session, held=holding)
+
+def hello(session: int | None = None, *held: Armed, instance: str = "secret") -> Hello:
+    """Each is of another connection, as an agent counts them."""
+    holding = [Holding(armed.task, armed.token, TaskState.ASSIGNED) for armed in held]
+    return Hello("agent", 10, {}, instance=instance, connection=next(_connections), session=session, held=holding)
 
 
 async def arrive(conn: Connection, said: Hello, token: int | None = None) -> Accepted:
@@ -120,12 +123,81 @@ async def test_a_hello_that_is_repeated_after_a_lost_answer_goes_on_from_the_one
     assert await rescue.held(conn, unheard.session, 10) == []
 
 
+# ── a hello that is carried out late ────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("newer_is", ["live", "ended"])
+@pytest.mark.parametrize("late_is", ["a reconnect", "the first"])
+async def test_a_late_hello_ends_nothing_newer_and_is_refused(
+    conn: Connection, rescuer: Rescuer, late_is: str, newer_is: str
+) -> None:
+    """Its server had a slow line to PostgreSQL; the agent has joined another one since, and was armed there."""
+    first = await arrive(conn, hello())
+    late = hello(first.session if late_is == "a reconnect" else None)
+    newer = await arrive(conn, hello(first.session))
+    [armed] = await claimed(conn, newer.session, 1)
+    if newer_is == "ended":
+        await agents.end(conn, [newer.session])
+        await rescue.gone(conn)
+    before = await conn.fetch("select * from mainspring.agent order by session")
+    with pytest.raises(SessionSuperseded):
+        await arrive(conn, late)
+    assert await conn.fetch("select * from mainspring.agent order by session") == before
+    assert [h.task for h in await rescue.held(conn, newer.session, 10)] == [armed.task]
+    if newer_is == "live":
+        assert await rescuer.step() == 0, "what the agent may hold is not requeued"
+
+
+async def test_a_hello_that_is_carried_out_twice_opens_one_session(conn: Connection) -> None:
+    said = hello()
+    await arrive(conn, said)
+    with pytest.raises(SessionSuperseded):
+        await arrive(conn, said)
+
+
+@pytest.mark.parametrize("first_is", ["the older", "the newer"])
+async def test_of_two_hellos_at_the_same_moment_the_newer_keeps_all(
+    conn: Connection, other: Connection, first_is: str
+) -> None:
+    """As when PostgreSQL stood still, and then carries out all that was sent meanwhile."""
+    first = await arrive(conn, hello())
+    armed = await claimed(conn, first.session, 3)
+    older, newer = hello(first.session, *armed), hello(first.session, *armed)
+    async with conn.transaction():
+        opened = await arrive(conn, older if first_is == "the older" else newer)
+        waiting = asyncio.create_task(arrive(other, newer if first_is == "the older" else older))
+        await _until_one_waits(other, conn)
+    if first_is == "the older":
+        opened = await waiting
+    else:
+        with pytest.raises(SessionSuperseded):
+            await waiting
+    assert sorted(h.task for h in await rescue.held(conn, opened.session, 10)) == sorted(a.task for a in armed)
+    alive = await conn.fetch("select session from mainspring.agent where ended_at is null")
+    assert [row["session"] for row in alive] == [opened.session]
+
+
+async def _until_one_waits(waiting: Connection, conn: Connection) -> None:
+    pid = waiting.get_server_pid()
+    async with asyncio.timeout(10):
+        while not await conn.fetchval("select cardinality(pg_blocking_pids($1))", pid):
+            await asyncio.sleep(0.01)
+
+
+# ── at once ─────────────────────────────────────────────────────────────────────────────────────
+
+
 async def test_of_two_reconnects_at_once_each_attempt_is_of_one_session(conn: Connection, other: Connection) -> None:
     one, two = conn, other
     first = await arrive(one, hello())
     armed = await claimed(one, first.session, 5)
-    both = await asyncio.gather(arrive(one, hello(first.session, *armed)), arrive(two, hello(first.session, *armed)))
-    holders = [h.task for accepted in both for h in await rescue.held(one, accepted.session, 10)]
+    both = await asyncio.gather(
+        arrive(one, hello(first.session, *armed)),
+        arrive(two, hello(first.session, *armed)),
+        return_exceptions=True,  # the older one may come too late
+    )
+    opened = [accepted for accepted in both if isinstance(accepted, Accepted)]
+    holders = [h.task for accepted in opened for h in await rescue.held(one, accepted.session, 10)]
     assert sorted(holders) == sorted(a.task for a in armed)
 
 
@@ -157,6 +229,8 @@ async def test_a_rescue_and_a_reconnect_at_once_never_give_a_task_twice(conn: Co
         (Hello("a", 1, {}, offers={"gpu": float("nan")}), "offers"),
         (Hello("a", 1, {}, offers={"gpu": -1.0}), "offers"),
         (Hello("a", 1, {}, session=2**63), "session"),
+        (Hello("a", 1, {}, connection=0), "connection"),
+        (Hello("a", 1, {}, connection=2**31), "connection"),
         (Hello("a", 1, {}, host="x" * 300), "host"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -647,6 +647,23 @@ async def test_what_is_not_understood_is_left_out_and_garbage_ends_the_connectio
             assert "protocol 99 is not spoken here" in closed.value.rcvd.reason
 
 
+async def test_a_hello_that_comes_too_late_is_refused_by_a_code_and_the_agent_may_try_again(
+    shop: Shop, database: Database, dsn: str, conn: Connection
+) -> None:
+    secret = await token(conn)
+    headers = {"Authorization": f"Bearer {secret}"}
+    async with server(shop, database, dsn) as url, rogue(url, secret) as newer:
+        async with connect(f"{url}/agent", additional_headers=headers, proxy=None) as socket:
+            channel: WebSocketChannel[AgentMessage, ServerMessage] = WebSocketChannel(socket, ServerMessage)
+            await channel.send(Frame(1, 0, [Hello("rogue", 5, {}, instance="rogue")]))
+            with pytest.raises(ChannelClosed) as closed:
+                while True:
+                    await asyncio.wait_for(channel.receive(), 10)
+            assert "4409 session_superseded" in closed.value.message
+            assert not isinstance(closed.value, ChannelRefused), "only an agent that is not let in gives up"
+        await newer.says(Heartbeat(0))
+
+
 async def test_an_old_dispatch_that_comes_again_runs_nothing(
     shop: Shop, database: Database, dsn: str, conn: Connection
 ) -> None:

@@ -35,6 +35,7 @@ async def rescuer(database: Database, conn: Connection) -> Rescuer:
             "job": Definition(Python("job"), PATIENT),
             "once": Definition(Python("once"), PATIENT, delivery="at_most_once"),
             "brittle": Definition(Python("brittle"), Retry(retries=0)),
+            "careful": Definition(Python("careful"), Retry(retries=5, abort_on=("lost",))),
         },
     )
     catalogue = Catalogue(database)
@@ -111,6 +112,31 @@ async def test_the_log_says_once_how_many_tasks_of_an_agent_were_rescued(
         pass
     [line] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("rescued")]
     assert line.startswith("rescued 5 tasks of agent agent, session ")
+
+
+@pytest.mark.parametrize("job", ["brittle", "careful"])
+@pytest.mark.parametrize("how", ["submitted", "scheduled"])
+async def test_attempts_count_alike_however_a_task_came_to_be(
+    conn: Connection, rescuer: Rescuer, how: str, job: str
+) -> None:
+    if how == "submitted":
+        await conn.execute("select mainspring.enqueue($1)", job)
+    else:
+        id = await schedules.create(conn, define_schedule("tick", job, {"every": "1h"}), enabled=True)
+        await conn.execute("select mainspring.enqueue($1)", job)
+        await conn.execute("update mainspring.task set schedule_id = $1, plan_time = run_at, scope = ''", id)
+    [task] = await crash(conn)
+    assert await rescuer.step() == 1
+    found = await view(conn, task)
+    assert (found.state, found.attempt, found.error_code) == ("failed", 1, "lost")
+
+
+async def test_a_job_that_is_not_retried_after_a_crash_runs_if_it_had_not_started(
+    conn: Connection, rescuer: Rescuer
+) -> None:
+    [task] = await dies_with(conn, "careful", started=False)
+    await rescuer.step()
+    assert ((await view(conn, task)).state, await crashes(conn, task)) == ("pending", 0)
 
 
 async def test_what_had_not_started_costs_nothing_but_is_careful_from_then_on(

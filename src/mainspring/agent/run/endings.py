@@ -99,6 +99,12 @@ def stopped(attempt: Attempt, reason: StopReason, now: float) -> Ending:
     return ended(attempt, state, now, failure=failure)
 
 
+def give_back(ending: Ending) -> None:
+    """The attempt did not begin: if its agent had to stop it, it runs again at no cost, whatever its delivery."""
+    if ending.code in ("lost", "shutdown"):
+        ending.snooze = 0.0
+
+
 def unknown_job(armed: Armed, now: float) -> Ending:
     return _unstarted(armed, now, "unknown_job", "its job has been deleted")
 

@@ -29,7 +29,7 @@ WINDOW = 60.0  # seconds
 
 _WITH_TRACEBACK = {"handler_error", "executor_error"}
 _EXECUTOR = "mainspring.agent.executors.python"
-_NOT_FAILURES = {"shutdown", "restarted", "lost", "lease_over"}  # the agent stopped the attempt; it runs again
+_STOPPED = {"shutdown", "restarted", "lost", "lease_over"}  # by the agent: no failure if another attempt follows
 
 
 class Failures:
@@ -43,11 +43,13 @@ class Failures:
         """Log the ending if it is a failure, and call the hooks; returns it. Never raises: the ending must be sent."""
         if ending.code == "exhausted" and self._may_log(attempt.job.name):
             log.warning("%s: task %d is given back, unstarted: %s", attempt.job.name, ending.task, ending.error)
-        if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.code in _NOT_FAILURES:
+        if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT, TaskState.LOST):
             return ending
         try:
-            raised = _raised(attempt, error)
             final = isinstance(after_attempt(attempt.job.definition, ending, 0.5), Ending) and not attempt.armed.daemon
+            if ending.code in _STOPPED and not final:
+                return ending
+            raised = _raised(attempt, error)
             if self._may_log(attempt.job.name):
                 _log(attempt, ending, raised, final)
             if self.hooks and not attempt.committed:

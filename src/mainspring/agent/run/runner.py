@@ -25,6 +25,7 @@ from mainspring.agent.timing.timers import LATEST, Timers
 from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.tasks.jobs import Job, Python, Run
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.verdict import starts_durably
 from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
@@ -145,21 +146,26 @@ class Runner:
 
     async def _run(self, attempt: Attempt) -> None:
         armed = attempt.armed
+        has_begun = False
         attempt.started_at = self._clock.now()
         self._outbox.started(attempt)
         try:
             if attempt.stopping is not None:
                 raise asyncio.CancelledError
-            if armed.careful:
+            if armed.careful or starts_durably(attempt.job.definition):
                 self._outbox.hurry()
                 await self._confirm()
             timeout = attempt.job.definition.timeout
             if timeout is not None:
                 attempt.timer = self._durations.after(timeout, self._time_out, attempt)
+            has_begun = True
             result = await (self._run_watched(attempt) if armed.daemon else self._executor(attempt).run(attempt))
             ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
         except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
-            ending = self._failures.report(attempt, endings.raised(attempt, error, self._clock.now()), error)
+            ending = endings.raised(attempt, error, self._clock.now())
+            if not has_begun:
+                endings.give_back(ending)
+            ending = self._failures.report(attempt, ending, error)
         except BaseException as error:
             ending = self._failures.report(attempt, endings.executor_error(attempt, error, self._clock.now()), error)
         finally:

@@ -111,7 +111,12 @@ async def show_job(client: Client, name: str) -> None:
 @click.option("--retry-delay", metavar="DURATION", help="First delay of the backoff; 1s.")
 @click.option("--max-retry-delay", metavar="DURATION", help="Longest delay of the backoff; 1h.")
 @click.option("--retry-on", multiple=True, metavar="CODE", help="Retry only these exit codes or statuses; repeatable.")
-@click.option("--abort-on", multiple=True, metavar="CODE", help="Never retry these exit codes or statuses; repeatable.")
+@click.option(
+    "--abort-on",
+    multiple=True,
+    metavar="CODE",
+    help="Never retry these exit codes, statuses or error codes, such as lost; repeatable.",
+)
 @click.option("--delivery", metavar="HOW", help="at_least_once (default) or at_most_once.")
 @click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
 @click.option("--requires", multiple=True, metavar="LABEL=VALUE", help="Label an agent must have; repeatable.")

@@ -24,7 +24,7 @@ class Retry(Struct, frozen=True, omit_defaults=True):
     """`retries` further attempts; `delays`, if given, wins over `backoff`.
 
     `retry_on` and `abort_on` hold labels of a failure: an exception's class name (bare or with its
-    module, base classes count), an exit code as text, or an error code such as `timeout`.
+    module, base classes count), an exit code as text, or an error code such as `timeout` or `lost`.
     """
 
     retries: int = 3

@@ -14,6 +14,7 @@ from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.states import TaskState
 
 MAX_CRASHES = 3
+LOST = "lost"  # the label, for retry_on and abort_on, of an attempt whose agent died or could not renew its lease
 
 
 class Again(NamedTuple):
@@ -31,10 +32,12 @@ def after_attempt(definition: Definition | None, ending: Ending, random: float) 
         return Again(ending, ending.snooze, costs=False)
     if ending.code == "restarted":  # on request, whatever its delivery
         return Again(ending, 0.0, costs=False)
-    if ending.code in ("shutdown", "lost", "lease_over"):  # its agent had to stop it
+    if ending.code == "shutdown":  # its agent had to stop it
         if definition is not None and definition.delivery == "at_most_once":
             return replace(ending, state=TaskState.LOST)
         return Again(ending, 0.0, costs=False)
+    if ending.code in ("lost", "lease_over"):  # it counts alike whether this report or the rescuer comes first
+        return _after_loss(definition, ending, random, crash=False)
     if ending.state not in (TaskState.FAILED, TaskState.TIMED_OUT) or ending.final or definition is None:
         return ending
     if definition.delivery == "at_most_once" or not definition.retry.allows(ending.attempt, ending.labels):
@@ -48,6 +51,11 @@ def at_least_after(seconds: float, verdict: Ending | Again) -> Ending | Again:
     return verdict._replace(delay=max(verdict.delay, seconds)) if isinstance(verdict, Again) else verdict
 
 
+def starts_durably(definition: Definition) -> bool:
+    """Whether a start must be durable before it begins: then it is known whether a crash has cost an attempt."""
+    return LOST in definition.retry.abort_on
+
+
 def after_crash(
     definition: Definition | None,
     ending: Ending,
@@ -56,27 +64,27 @@ def after_crash(
     crashes: int,
     cancelled: bool,
     random: float,
-    scheduled: bool = False,
-    handed_on: bool = False,
+    given_back: bool = False,
 ) -> Ending | Again:
-    """The verdict on an attempt whose agent is gone, after `crashes` earlier ones.
-
-    A `scheduled` task has a plan time and is requeued whatever attempts remain; any other retries while some remain. A
-    task that was `handed_on` never reached its agent, which lives on: that is no crash.
+    """The verdict on an attempt whose session is over, after `crashes` earlier ones.
 
     `started` is what the database knows. Starts are recorded with a small delay, so the first crash counts in any case;
     after it each start of the task is durable before it begins, and is known exactly.
+
+    `given_back`: the agent lives, and a later hello of it lists all that it holds without this attempt. An agent that
+    has said hello takes nothing more from earlier sessions, so an attempt that has not started never will. That is no
+    crash. Nothing else proves it: whatever may have reached an agent may have started.
     """
     if cancelled:
         return replace(ending, state=TaskState.CANCELLED, code="cancelled")
-    if handed_on and not started:
-        return Again(ending, 0.0, costs=False)
     if definition is None:
-        error = f"{ending.error}; its job cannot be read, so whether it may be retried is unknown"
-        return replace(ending, state=TaskState.FAILED, error=error)
-    if definition.delivery == "at_most_once":
+        return _unreadable(ending)
+    never_starts = given_back and not started
+    if definition.delivery == "at_most_once" and not never_starts:
         return replace(ending, state=TaskState.LOST)
-    crash = started or crashes == 0
+    if never_starts:
+        return Again(ending, 0.0, costs=False)
+    crash = started or (crashes == 0 and not starts_durably(definition))
     if crashes + crash >= MAX_CRASHES:
         return replace(
             ending,
@@ -87,8 +95,20 @@ def after_crash(
         )
     if not started:
         return Again(ending, 0.0, costs=False, crash=crash)
-    if scheduled:
-        return Again(ending, 0.0, costs=True, crash=True)
-    if not definition.retry.allows(ending.attempt, ("lost",)):
+    return _after_loss(definition, ending, random, crash=True)
+
+
+def _after_loss(definition: Definition | None, ending: Ending, random: float, *, crash: bool) -> Ending | Again:
+    """An attempt that had started and was lost counts like a failed one, labelled `lost`."""
+    if definition is None:
+        return _unreadable(ending)
+    if definition.delivery == "at_most_once":
+        return replace(ending, state=TaskState.LOST)
+    if not definition.retry.allows(ending.attempt, (LOST,)):
         return replace(ending, state=TaskState.FAILED)
-    return Again(ending, definition.retry.delay_after(ending.attempt, random), costs=True, crash=True)
+    return Again(ending, definition.retry.delay_after(ending.attempt, random), costs=True, crash=crash)
+
+
+def _unreadable(ending: Ending) -> Ending:
+    error = f"{ending.error}; its job cannot be read, so whether it may be retried is unknown"
+    return replace(ending, state=TaskState.FAILED, error=error)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import SessionSuperseded, StoreUnavailable
 from mainspring.model.messages import (
     PROTOCOL,
     AgentMessage,
@@ -40,7 +40,7 @@ from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.cluster import agents, tokens
 from mainspring.store.postgres.database import Database
-from mainspring.wire.channel import Channel, ChannelClosed
+from mainspring.wire.channel import SUPERSEDED, Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
 from mainspring.wire.link import Link
 
@@ -120,19 +120,26 @@ class AgentConnections:
         token: int | None,
     ) -> AgentSession | None:
         asked_at = boottime()
-        async with self._dedicated as conn:
-            accepted = await handshake.open_session(
-                conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
-            )
-            if (
-                token is not None
-                and not isinstance(accepted, str)
-                and await tokens.is_contested(conn, accepted.session)
-            ):
-                await agents.end(conn, [accepted.session])
-                accepted = tokens.NAME_TAKEN
-            if not isinstance(accepted, str) and (line := await agents.last_line(conn, hello.name, accepted.session)):
-                link.expect(*line)
+        try:
+            async with self._dedicated as conn:
+                accepted = await handshake.open_session(
+                    conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
+                )
+                if (
+                    token is not None
+                    and not isinstance(accepted, str)
+                    and await tokens.is_contested(conn, accepted.session)
+                ):
+                    await agents.end(conn, [accepted.session])
+                    accepted = tokens.NAME_TAKEN
+                if not isinstance(accepted, str) and (
+                    line := await agents.last_line(conn, hello.name, accepted.session)
+                ):
+                    link.expect(*line)
+        except SessionSuperseded as late:
+            log.warning("%s; nothing was changed", late.message)
+            await channel.refuse(f"{late.code}: {late.message}", SUPERSEDED)
+            return None
         if isinstance(accepted, str):
             await self._refuse(channel, accepted)
             return None

@@ -35,14 +35,17 @@ class Accepted(NamedTuple):
 async def open_session(
     conn: Connection, hello: Hello, lease: float, *, server: UUID, process: str | None, token: int | None
 ) -> Accepted | str:
-    """Open a session with `server`, or return why the agent is refused."""
+    """Open a session with `server`, or return why the agent is refused.
+
+    Raises SessionSuperseded if the agent has connected again since it said this hello.
+    """
     try:
         _check(hello)
         if process is None and not hello.instance:
             raise ValidationError("instance: an agent must name its process by a secret of its own", field="instance")
     except ValidationError as error:
         return error.message
-    instance = tokens.digest(hello.instance).hex()  # a secret: only its hash is stored
+    instance = tokens.digest(hello.instance).hex() if hello.instance else ""  # a secret: only its hash is stored
     credential = None
     if token is not None:
         refused = await tokens.why_not(conn, token, hello.name, instance, hello.labels, hello.offers)
@@ -53,7 +56,17 @@ async def open_session(
             return "this token serves one agent, and has served another; make a new one"
         token, credential = admission
     newcomer = AgentInfo(
-        hello.name, hello.slots, hello.labels, process, instance, token, hello.host, hello.version, hello.offers, server
+        hello.name,
+        hello.slots,
+        hello.labels,
+        process,
+        instance or None,
+        token,
+        hello.host,
+        hello.version,
+        hello.offers,
+        server,
+        hello.connection,
     )
     database = (await database_id(conn)).hex
     if hello.session is None:
@@ -85,3 +98,5 @@ def _check(hello: Hello) -> None:
             raise ValidationError(f"offers: {name} is {amount:g}; 0 or more", field="offers")
     if hello.session is not None and not 0 < hello.session < 2**63:
         raise ValidationError("session: no such number", field="session")
+    if not 0 < hello.connection < 2**31:
+        raise ValidationError("connection: an agent counts its connections from 1", field="connection")

@@ -164,8 +164,7 @@ class Rescuer:
                 crashes=task.crashes,
                 cancelled=task.cancelled,
                 random=random.random(),
-                scheduled=task.scheduled,
-                handed_on=task.handed_on,
+                given_back=task.given_back,
             )
             for task in held
         ]
@@ -316,7 +315,7 @@ def _as_failed(given: Verdicts) -> Verdicts:
 def lost(holder: Holder | None, task: Held) -> str:
     """Why an attempt was taken from an expired session, for people."""
     started = "it had started" if task.running else "it is not known to have started"
-    if task.handed_on:
+    if task.given_back:
         return f"{_describe(holder, task)} came back in another session without it; {started}"
     since = f", silent since {holder.heard_at:%Y-%m-%d %H:%M:%S} UTC" if holder and holder.heard_at else ""
     return f"{_describe(holder, task)} is gone{since}; {started}"

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from mainspring.errors import SessionSuperseded
 from mainspring.store.postgres.database import Connection
 
 
@@ -28,30 +29,60 @@ class AgentInfo(NamedTuple):
     version: str = ""
     offers: Mapping[str, float] = MappingProxyType({})
     server: UUID | None = None  # it is connected to
+    connection: int = 1  # the agent process's own count of its connections
 
     def values(self, lease: float) -> tuple[Any, ...]:
         labels, offers = (msgspec.json.encode(dict(given)).decode() for given in (self.labels, self.offers))
-        described = (self.instance, self.token, self.host, self.version, offers, self.server)
+        described = (self.instance, self.token, self.host, self.version, offers, self.server, self.connection)
         return (self.name, self.slots, labels, self.process, lease, *described)
 
 
-def insert(session: str) -> str:
-    """SQL that opens a session under this number, with `AgentInfo.values` as its first parameters."""
-    return f"""
-        insert into mainspring.agent
-            (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
-             heard_at)
-        values ({session}, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11,
-                mainspring.now())
-    """
-
-
-_NEW = f"{insert('default')} returning session"
+# One statement, so that it is carried out whole or not at all, however late. The function's own statements see what was
+# committed before it took its lock: see 0001_schema.sql, 10.
+_OPEN = """
+    with number as materialized (
+        select nextval('mainspring.session') as session
+    ), fence as materialized (
+        select number.session, mainspring.supersede($6, $12, number.session, $13, $14, $15) as batch from number
+    )
+    insert into mainspring.agent
+        (session, name, slots, labels, process, lease_until, instance, token_id, host, version, offers, server,
+         connection, heard_at)
+    select session, $1, $2, $3, $4, mainspring.now() + make_interval(secs => $5), $6, $7, $8, $9, $10, $11, $12,
+           mainspring.now()
+      from fence where batch is not null
+    returning session, (select batch from fence)
+"""
 
 
 async def begin(conn: Connection, agent: AgentInfo, lease: float) -> int:
-    """Open a session; returns its number."""
-    return int(await conn.fetchval(_NEW, *agent.values(lease)))
+    """Open a session; returns its number. Raises SessionSuperseded if the agent process has connected again since."""
+    session, _ = await _open(conn, agent, lease)
+    return session
+
+
+async def resume(
+    conn: Connection, agent: AgentInfo, lease: float, tasks: Sequence[int], tokens: Sequence[int]
+) -> tuple[int, int]:
+    """Open a session that takes over these attempts from the earlier sessions of the agent process, and ends those.
+
+    Returns its number and the batch that notes the attempts, 0 if there are none. Raises SessionSuperseded.
+    """
+    return await _open(conn, agent, lease, True, tasks, tokens)
+
+
+async def _open(
+    conn: Connection,
+    agent: AgentInfo,
+    lease: float,
+    resumes: bool = False,
+    tasks: Sequence[int] = (),
+    tokens: Sequence[int] = (),
+) -> tuple[int, int]:
+    row = await conn.fetchrow(_OPEN, *agent.values(lease), resumes, tasks, tokens)
+    if row is None:
+        raise SessionSuperseded(f"agent {agent.name} has connected again since it said this hello")
+    return row["session"], row["batch"]
 
 
 # Of a session `a`: whether its lease may be renewed.

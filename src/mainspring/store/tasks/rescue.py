@@ -82,8 +82,7 @@ class Held(NamedTuple):
     cancelled: bool
     recalled: bool  # under a recall, and not started
     started_at: float
-    scheduled: bool  # it has a plan time
-    handed_on: bool  # its agent lives on in another session and never got the task
+    given_back: bool  # its agent has opened another session, without this attempt among what it holds
     daemon: bool  # a replica: it starts again in any case
 
 
@@ -91,8 +90,8 @@ _COLUMNS = f"""
     t.id, t.token, t.session, t.job_id, t.attempt, t.crashes, t.state = {RUNNING:d} as running,
     (t.cancel_at is not null and coalesce(t.cancel_mode, 0) not in {RUNS_AGAIN}) as cancelled,
     (t.cancel_at is not null and t.cancel_mode = {CancelMode.RECALL:d} and t.state = {ASSIGNED:d}) as recalled,
-    coalesce(date_part('epoch', t.started_at), 0) as started_at, t.schedule_id is not null as scheduled,
-    exists (select from mainspring.agent a where a.session = t.session and a.successor is not null) as handed_on,
+    coalesce(date_part('epoch', t.started_at), 0) as started_at,
+    exists (select from mainspring.agent a where a.session = t.session and a.successor is not null) as given_back,
     t.{IS_DAEMON} as daemon
 """
 

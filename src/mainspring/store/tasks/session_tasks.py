@@ -14,35 +14,13 @@ import msgspec
 
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.states import IS_ACTIVE, RUNNING, CancelMode
-from mainspring.store.cluster.agents import AgentInfo, insert
+from mainspring.store.cluster.agents import AgentInfo, resume
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.claims import ARMED_COLUMNS, as_armed
 
-# The previous session ends here, if its lease has not expired: what the agent still holds of it, by task and token,
-# moves to the new session. What the agent no longer holds is left to the rescuer. It is one statement: whichever server
-# the agent reconnects to, and however often, each attempt belongs to one session. The previous session is found by the
-# agent's instance, because the agent does not know its number if the welcome was lost.
-_TAKE_OVER = f"""
-    with old as (
-        update mainspring.agent set ended_at = mainspring.now(), successor = $12
-         where instance = $6 and ended_at is null and lease_until > mainspring.now()
-        returning session
-    ), given as (
-        select * from unnest($13::bigint[], $14::bigint[]) as given(id, token)
-    ), taken as (
-        update mainspring.task t set session = $12
-          from given
-         where t.id = any (array[given.id]) and t.token = given.token and t.{IS_ACTIVE}
-           and t.session in (select session from old)
-        returning t.*
-    ), noted as (
-        insert into mainspring.claim (session, batch, tasks)
-        select $12, nextval('mainspring.claim_batch'), array_agg(id) from taken having count(*) > 0
-        returning batch
-    ), new as (
-        {insert("$12")}
-    )
-    select {ARMED_COLUMNS}, (select batch from noted) as batch from taken t
+_KEPT = f"""
+    select {ARMED_COLUMNS} from mainspring.task t
+     where t.id = any ($1::bigint[]) and t.session = $2 and t.{IS_ACTIVE}
 """
 
 
@@ -57,10 +35,10 @@ class TakenOver(NamedTuple):
 async def take_over(
     conn: Connection, agent: AgentInfo, lease: float, tasks: Sequence[int], tokens: Sequence[int]
 ) -> TakenOver:
-    """Open a session that takes over what the agent process still holds of its previous one."""
-    session: int = await conn.fetchval("select nextval('mainspring.session')")
-    rows = await conn.fetch(_TAKE_OVER, *agent.values(lease), session, tasks, tokens)
-    return TakenOver(session, [as_armed(row) for row in rows], rows[0]["batch"] if rows else 0)
+    """Open a session that takes over what the agent process still holds of its previous ones."""
+    session, batch = await resume(conn, agent, lease, tasks, tokens)
+    rows = await conn.fetch(_KEPT, tasks, session) if batch else []
+    return TakenOver(session, [as_armed(row) for row in rows], batch)
 
 
 _CANCELLED = f"""

@@ -1001,6 +1001,7 @@ create table mainspring.agent (
     session      bigint      not null default nextval('mainspring.session') primary key,
     name         text        not null,
     instance     text,                           -- hash of the agent process's secret
+    connection   integer     not null default 1, -- the agent process's own count of its connections
     successor    bigint,                         -- the session that took over the tasks of this one
     server       uuid,                           -- the server that it is connected to
     token_id     integer,                        -- the token it authenticated with; null: inside a server's process
@@ -1055,6 +1056,53 @@ create table mainspring.claim (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 alter table mainspring.claim alter column tasks set storage external;   -- inline only since PostgreSQL 16
 create index claim_undispatched on mainspring.claim (session) where undispatched;
+
+-- Before a session `opened` of an agent process begins: whether it may, and what it takes over. `connection` is the
+-- process's own count. A hello may be carried out late, when its agent has connected elsewhere and was given more tasks
+-- there: then a newer session exists, nothing changes, and null is returned. Else, if the agent `resumes`, its earlier
+-- sessions end whose lease has not expired, and the attempts that it still holds move to the new one. What it no longer
+-- holds is left to the rescuer. Returns the batch that notes the attempts, or 0. The earlier sessions are found by
+-- `instance`: if a welcome was lost, the agent does not know their number.
+-- plpgsql: each statement sees what was committed before the lock was taken, so two hellos of one process at the same
+-- moment act one after the other, in either order.
+create function mainspring.supersede(
+    instance text, connection integer, opened bigint, resumes boolean, tasks bigint[], tokens bigint[]
+) returns bigint
+    language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+    noted bigint := 0;
+    moved bigint[];
+begin
+    if instance is null then
+        return 0;
+    end if;
+    perform pg_advisory_xact_lock(hashtextextended(instance, 7078));
+    if exists (select from mainspring.agent a
+                where a.instance = supersede.instance and a.connection >= supersede.connection) then
+        return null;
+    end if;
+    if resumes then
+        with old as (
+            update mainspring.agent a set ended_at = mainspring.now(), successor = opened
+             where a.instance = supersede.instance and a.ended_at is null and a.lease_until > mainspring.now()
+            returning a.session
+        ), taken as (
+            update mainspring.task t set session = opened
+              from unnest(supersede.tasks, supersede.tokens) as given(id, token)
+             where t.id = any (array[given.id]) and t.token = given.token
+               and t.state in (2 /* assigned */, 3 /* running */)
+               and t.session in (select old.session from old)
+            returning t.id
+        )
+        select array_agg(taken.id) into moved from taken;
+    end if;
+    if moved is not null then
+        noted := nextval('mainspring.claim_batch');
+        insert into mainspring.claim (session, batch, tasks) values (opened, noted, moved);
+    end if;
+    return noted;
+end
+$$;
 
 -- Attempts that an agent is to stop, because their task was taken from it while its session lives. The session's server
 -- sends the order; an agent that returns in another session learns it from what it may keep.

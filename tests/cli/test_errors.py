@@ -19,6 +19,7 @@ EXPECTED = {
     "TaskNotFound": 3,
     "Conflict": 4,
     "InvalidTransition": 4,
+    "SessionSuperseded": 4,
     "StaleAttempt": 4,
     "AccessDenied": 5,
     "StoreUnavailable": 6,

@@ -144,6 +144,7 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
         "last_hour": {},
         "lateness_ms": None,
         "servers": {},
+        "blocked": {"times": 0, "seconds": 0.0},
         "leader": None,
         "agents": [],
         "maintenance": [],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import itertools
 import shutil
 import socket
 import ssl
@@ -529,6 +530,9 @@ class Rogue:
         await asyncio.wait_for(self.link.acknowledged(sequence), 10)
 
 
+_connections = itertools.count(1)  # of all rogues: each says a later hello than those before it
+
+
 @asynccontextmanager
 async def rogue(url: str, secret: str, **hello: Any) -> AsyncIterator[Rogue]:
     socket = await connect(
@@ -536,6 +540,7 @@ async def rogue(url: str, secret: str, **hello: Any) -> AsyncIterator[Rogue]:
     )
     link: Link[AgentMessage, ServerMessage] = Link(WebSocketChannel(socket, ServerMessage))
     given = {"name": "rogue", "slots": 5, "labels": {"nothing": "fits"}, "instance": "rogue", **hello}
+    given = {"connection": next(_connections), **given}
     await link.send([Hello(**given)])
     _, [welcome] = await link.receive()
     assert isinstance(welcome, Welcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 
 from tests.cluster import OWNER
@@ -55,8 +56,10 @@ async def test_a_watchdog_renews_only_a_living_session_of_its_own_process(conn: 
     """Late, repeated, after its end, or with the secret of another process: nothing that is over comes back."""
 
     async def session(lease: float, token: int | None = None) -> int:
-        return await agents.begin(conn, agents.AgentInfo("agent", 10, {}, None, "mine", token), lease)
+        info = agents.AgentInfo("agent", 10, {}, None, "mine", token, connection=next(connections))
+        return await agents.begin(conn, info, lease)
 
+    connections = itertools.count(1)
     token, _ = await tokens.create(conn, "test")
     living, over, revoked = await session(5.0), await session(-0.001), await session(5.0, token)
     await tokens.revoke(conn, token)

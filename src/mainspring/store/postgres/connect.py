@@ -340,7 +340,7 @@ class _PooledProducerConnection(_PooledConnection, _ProducerConnection):
 
 
 _TABLE = re.compile(
-    r"\bmainspring\.(task|task_history|attempt|output|dependency|job|schedule|agent)\b"
+    r"\bmainspring\.(task|task_history|attempt|output|dependency|job|schedule|agent|server)\b"
     r"(?P<alias>\s+(?!(?:on|using|where|left|join|cross|order|limit|union|group|for)\b)\w+)?"
 )
 

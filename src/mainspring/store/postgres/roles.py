@@ -20,8 +20,8 @@ from mainspring.store.postgres.connection import Connection
 Kind = Literal["producer", "viewer", "server"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-_OWN = ("task", "task_history", "attempt", "output", "dependency", "job", "schedule", "agent")
-_TOKEN_COLUMNS = "id, name, role, parent, once, used_at, created_at, expires_at, revoked_at"  # no hash
+_OWN = ("task", "task_history", "attempt", "output", "dependency", "job", "schedule", "agent", "server")
+_TOKEN_COLUMNS = "id, name, role, parent, once, used_at, created_at, expires_at, revoked_at, agents, labels"  # no hash
 _READ_FUNCTIONS = ("now()", "labels(jsonb)", "key_within(text, text)", "fill_key(text, jsonb, jsonb)")
 _SUBMIT_FUNCTIONS = (
     "enqueue(text, jsonb, text, timestamptz, interval, text, interval, bigint[], text, text)",

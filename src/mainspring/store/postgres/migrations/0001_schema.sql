@@ -1277,7 +1277,9 @@ create view mainspring.own_job with (security_barrier) as
 create view mainspring.own_schedule with (security_barrier) as
     select id, namespace, name, timezone from mainspring.schedule;
 create view mainspring.own_agent with (security_barrier) as
-    select session, name, instance, ended_at, lease_until from mainspring.agent;
+    select session, name, instance, server, ended_at, lease_until from mainspring.agent;
+create view mainspring.own_server with (security_barrier) as
+    select id, name from mainspring.server;
 
 -- Functions are open to PUBLIC unless that is taken back, and a schema's default privileges cannot do it.
 revoke all on all functions in schema mainspring from public;

@@ -91,11 +91,13 @@ async def test_it_comes_back_when_a_rate_allows_the_next(conn: Connection, limit
 
 async def test_it_is_there_before_the_instant_of_one_that_waits(conn: Connection, limits_loop: LimitsLoop) -> None:
     await define_job(conn, max_running=1)
-    await submit(conn, 1, run_at=await conn.fetchval("select mainspring.now() + interval '2.1 seconds'"))
+    await set_clock(conn, 0)
+    await submit(conn, 1, run_at=at(2.1))
     limits_loop.wake.clear()
     assert await limits_loop.step() == 0
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(5.0):
         await limits_loop.wake.wait()
+    await set_clock(conn, 0.2)
     assert await limits_loop.step() == 1
 
 

@@ -1,4 +1,4 @@
-"""Watchdog: a thread that stands in for the event loop of a server or an agent while that is blocked.
+"""Watchdog: a thread that stands in for the event loop of a server or an agent while it is blocked.
 
 Blocking code in an async handler stops everything on its loop, heartbeats too: the process would look dead, and its
 tasks would be given to others while they run. The watchdog has a thread, an event loop and connections of its own. It
@@ -33,7 +33,8 @@ LONGEST_TICK = 0.25  # seconds between two pings; less if the lease is short
 TICKS = 12  # in a lease, at least
 LOG_AFTER = 1.0  # seconds that the loop is blocked
 STACK_AGAIN = 60.0  # seconds between two stacks of one job in the log
-END_AFTER = 2 / 15  # of a lease: a loop that ran in this time has stopped its attempts itself
+# Of a lease, from MARGIN to KILL_MARGIN (agent/connection/lease.py): a loop that ran in it has stopped its attempts.
+END_AFTER = 2 / 15
 STOOD_STILL = 1.0  # seconds that this thread woke late
 PREPARE_AFTER = 2.0  # seconds from the start: what ends sooner, such as a test, opens no connection
 FRAMES = 15  # of the stack that are logged
@@ -237,7 +238,7 @@ class Watchdog:
         self._blocked = 0.0
         self._is_logged = self._is_failing = False
 
-    # ── words ───────────────────────────────────────────────────────────────────────────────────
+    # ── logging ─────────────────────────────────────────────────────────────────────────────────
 
     def _log_blocked(self) -> None:
         blocker = self._find_blocker(asyncio.current_task(self._loop))

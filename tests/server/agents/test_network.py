@@ -728,7 +728,7 @@ async def test_a_session_is_kept_only_by_the_process_that_has_it(
             Keep(session + 1, own, 1.0),
             can_say_hello,
         ):
-            with pytest.raises(ChannelRefused, match="this session is over"):
+            with pytest.raises(ChannelRefused, match="session is over|not blocked"):
                 await keep(wrong)
         for absurd in (0, -1, 2**63, 2**64 - 1):
             with pytest.raises(ChannelClosed):

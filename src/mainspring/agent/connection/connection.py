@@ -119,7 +119,7 @@ class ServerConnection:
                     runner.arm(armed, self._jobs.get(armed.job))
             case Configure(lease, now, echo, error):
                 self._measured(echo, now, error)
-                self._agent.lease_renewed(echo, lease)
+                self._agent.lease_renewed(echo, lease, session=self._session)
             case Welcome():
                 self._begin(message)
             case Cancel(attempts, kill, restart):

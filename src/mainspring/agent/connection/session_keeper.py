@@ -1,8 +1,8 @@
-"""SessionKeeper: the watchdog's hand for a remote agent: renew its session by a connection of its own.
+"""SessionKeeper: renew the session of a remote agent from the watchdog's thread, by a connection of its own.
 
 Runs in the watchdog's thread while the agent's event loop is blocked. It connects to the agent's server, or to any
-other if that one is gone; when the loop is back, the agent itself reconnects with what it holds. If not the agent's
-loop is blocked, but that of its server, the agent's own loop does the same while it tries to reconnect.
+other if that one is gone; when the loop is back, the agent itself reconnects with what it holds. If its server's
+loop is blocked instead, the agent's own loop uses one while it tries to reconnect.
 Sends   Keep
 Next:   server/agents/connection.py
 """

@@ -207,9 +207,10 @@ class GuardianProcess:
         self.alive = False
         self._loop.remove_reader(self._channel)
         self._loop.remove_writer(self._channel)
-        self._channel.close()
-        for _, descriptors in self._lines:
-            _close(descriptors)
+        with self._writing:
+            self._channel.close()
+            for _, descriptors in self._lines:
+                _close(descriptors)
         for child in self._children.values():
             if child.pid is not None:
                 with suppress(ProcessLookupError, PermissionError):

@@ -32,7 +32,7 @@ from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.keep import keep_session
-from mainspring.server.agents.refusals import Refusals
+from mainspring.server.agents.refusals import Recent, Refusals
 from mainspring.server.agents.report_filter import ReportFilter
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
@@ -72,7 +72,7 @@ class AgentConnections:
         self._clock = clock
         self._lease = lease
         self._skew_limit = skew_limit
-        self._warned_at: dict[str, float] = {}  # of its clock, by agent
+        self._warned_at = Recent(WARN_EVERY)  # of its clock, by agent
 
     async def serve(
         self, channel: Channel[ServerMessage, AgentMessage], *, process: str | None, token: int | None = None
@@ -128,6 +128,7 @@ class AgentConnections:
                 if (
                     token is not None
                     and not isinstance(accepted, str)
+                    and not accepted.tasks  # one that resumes has had its name before
                     and await tokens.is_contested(conn, accepted.session)
                 ):
                     await agents.end(conn, [accepted.session])
@@ -168,8 +169,10 @@ class AgentConnections:
             if session is not None and session.instance == instance:
                 session.renewed_at = max(session.renewed_at, asked_at)
 
-        if keep.blocked:  # else the agent can say hello
-            await keep_session(keep, link, self._lease_dedicated, self._lease, self._clock, kept)
+        if not keep.blocked:
+            await channel.refuse("this server is not blocked: say hello")
+            return
+        await keep_session(keep, link, self._lease_dedicated, self._lease, self._clock, kept)
         await channel.refuse("this session is over")
 
     async def _left(self, session: AgentSession) -> None:
@@ -233,6 +236,5 @@ class AgentConnections:
 
     def _check_clock(self, session: AgentSession) -> None:
         warning = skew_warning(f"agent {session.name}", session.heartbeat.skew, self._skew_limit)
-        if warning is not None and boottime() - self._warned_at.get(session.name, -WARN_EVERY) >= WARN_EVERY:
-            self._warned_at[session.name] = boottime()
+        if warning is not None and self._warned_at.is_first(session.name):
             log.warning("%s", warning)

@@ -237,7 +237,7 @@ class Gateway:
             is_over = boottime() - session.renewed_at > self._lease
             if is_over or (id in asked and id not in living):
                 self.leave(session)
-                log.warning("session %d of agent %s is over: its lease or its token has expired", id, session.name)
+                log.warning("session %d of agent %s is over here: its lease was not renewed", id, session.name)
                 self._close(session)
         return 0
 

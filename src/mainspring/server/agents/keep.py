@@ -74,9 +74,16 @@ class BlockedEndpoint:
         if self._own is None and blocked > self._lease * ACCEPT_AFTER:
             # Copies of the descriptors: closing them does not end the listening.
             sockets = [socket.socket(fileno=os.dup(listening)) for listening in self._endpoint.listening]
-            self._own = self._endpoint.beside(self._database, self, "the event loop of this server is blocked")
-            await self._own.bind(sockets)
-            await self._own.open()
+            if not sockets:
+                return  # the server has stopped listening
+            own = self._endpoint.beside(self._database, self, "the event loop of this server is blocked")
+            try:
+                await own.bind(sockets)
+                await own.open()
+            except BaseException:
+                await own.close()
+                raise
+            self._own = own
 
     async def relieve(self) -> None:
         own, self._own = self._own, None

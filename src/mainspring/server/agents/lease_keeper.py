@@ -1,4 +1,4 @@
-"""LeaseKeeper: the watchdog's hand for a server: renew its lease, and those of the agent in its process.
+"""LeaseKeeper: renew the lease of a server, and of the agent in its process, from the watchdog's thread.
 
 Runs in the watchdog's thread, by a connection of its own, while the server's event loop is blocked.
 Writes  store.cluster.servers, store.cluster.agents   (leases)

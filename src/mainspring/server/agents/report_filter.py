@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import Chunk, Output, Refused
 from mainspring.model.reports import Report, about, checked, items
+from mainspring.server.agents.refusals import Recent
 from mainspring.server.recording.batch import ServerLink
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import session_tasks, transitions
@@ -110,7 +111,7 @@ class ReportFilter:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._places = asyncio.Semaphore(AGENTS_AT_ONCE)
-        self._audited_at: dict[str, float] = {}  # by agent
+        self._audited = Recent(AUDIT_EVERY)  # by agent
 
     async def admit(self, session: Reporter, report: Report) -> tuple[Report | None, Report | None]:
         """What is to be recorded of a report: on attempts that the session holds, and on those its process held."""
@@ -153,10 +154,8 @@ class ReportFilter:
         return about(report, kept)
 
     async def _audit(self, session: Reporter, report: Report, others: list[tuple[int, int]]) -> None:
-        now = boottime()
-        if now - self._audited_at.get(session.name, -AUDIT_EVERY) < AUDIT_EVERY:
+        if not self._audited.is_first(session.name):
             return
-        self._audited_at[session.name] = now
         task, token = others[0]
         kind = type(report).__name__.lower()
         log.warning("agent %s reported (%s) on task %d, which it does not own; refused", session.name, kind, task)

@@ -170,16 +170,18 @@ class LimitsLoop:
         """Move tasks that were there before their job got limits to its gate; returns how many moved."""
         async with self._slow_dedicated as conn:
             marks = await gating.marks(conn)
-            if not marks.newest or (self._gated_until > marks.newest and marks.settled <= marks.newest):
-                return 0  # none; or all done, apart from what an open transaction may add
-            found = moved = 0
-            last: int | None = 0
-            while last is not None:
+        if not marks.newest or (self._gated_until > marks.newest and marks.settled <= marks.newest):
+            return 0  # none; or all done, apart from what an open transaction may add
+        found = moved = 0
+        last: int | None = 0
+        while last is not None:
+            async with self._slow_dedicated as conn:  # others use it between two parts of the walk
                 walked = await gating.walk(conn, last, WALK)
-                found, moved, last = found + walked.found, moved + walked.moved, walked.last
-                if walked.moved:
-                    self.look_at_all()
-            if not found:
-                self._gated_until = marks.newest + 1
+            found, moved, last = found + walked.found, moved + walked.moved, walked.last
+            if walked.moved:
+                self.look_at_all()
+        if not found:
+            self._gated_until = marks.newest + 1
+            async with self._slow_dedicated as conn:
                 await gating.settle(conn, marks.settled)
         return moved

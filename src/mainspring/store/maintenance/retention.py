@@ -24,6 +24,7 @@ class Rule(NamedTuple):
 
 RULES = {
     "keys": Rule("task_key", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
+    "hellos": Rule("agent_process", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
     # An agent repeats a submission within its lease, which is an hour at most.
     "submissions": Rule("submission", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
     # What the ledger has outside its partitions.

@@ -13,6 +13,7 @@ from mainspring.store.postgres.database import Connection
 HOT = (
     "task", "claim", "agent", "server", "segment", "task_key", "dependency", "schedule", "stop_order", "chore",
     "submission",
+    "agent_process",
 )  # fmt: skip
 
 # More than a tenth of the rows and a thousand have changed since the last analyze, an hour ago or more.

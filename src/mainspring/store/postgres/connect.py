@@ -21,7 +21,7 @@ import re
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -345,6 +345,6 @@ _TABLE = re.compile(
 )
 
 
-@cache
+@lru_cache(256)
 def _through_views(query: str) -> str:
     return _TABLE.sub(lambda found: f"mainspring.own_{found[1]}{found['alias'] or f' as {found[1]}'}", query)

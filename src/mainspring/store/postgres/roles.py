@@ -144,6 +144,7 @@ async def run(conn: Connection, statements: list[str]) -> None:
 
 async def grant_again(conn: Connection) -> None:
     """After a migration: give each role what its kind has in the new schema. In the caller's transaction."""
+    await conn.execute(_NOT_PUBLIC)
     for row in await conn.fetch(_KINDS):
         for statement in _GRANTS.get(row["kind"], ()):
             await conn.execute(statement.format(role=row["quoted"]))

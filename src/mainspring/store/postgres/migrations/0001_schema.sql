@@ -135,7 +135,7 @@ create table mainspring.task (
     key_given       boolean,                         -- true: the submission named the key; else the job's template did
     concurrency_key text,                            -- see key_within()
 
-    submitted_by    text,                            -- the role that submitted it; null: the owner of this schema
+    submitted_by    text,                            -- the role that submitted it; null: the schema's owner, a schedule, a server
 
     -- The kind of pool and the state go together: what is blocked is in a blocked pool, what is parked is pending. (A run
     -- of a broadcast stays in a blocked pool in all its states.) Only columns at the start of the row: each claim and each
@@ -1057,14 +1057,23 @@ create table mainspring.claim (
 alter table mainspring.claim alter column tasks set storage external;   -- inline only since PostgreSQL 16
 create index claim_undispatched on mainspring.claim (session) where undispatched;
 
+-- The newest hello of each agent process: its row orders the hellos of one process. No hello comes a day late, so it is
+-- kept that long.
+create table mainspring.agent_process (
+    instance   text        primary key,
+    connection integer     not null,             -- the process's own count of its connections
+    at         timestamptz not null default mainspring.now()
+);
+create index on mainspring.agent_process (at);
+
 -- Before a session `opened` of an agent process begins: whether it may, and what it takes over. `connection` is the
 -- process's own count. A hello may be carried out late, when its agent has connected elsewhere and was given more tasks
--- there: then a newer session exists, nothing changes, and null is returned. Else, if the agent `resumes`, its earlier
+-- there: then a newer hello was seen, nothing changes, and null is returned. Else, if the agent `resumes`, its earlier
 -- sessions end whose lease has not expired, and the attempts that it still holds move to the new one. What it no longer
 -- holds is left to the rescuer. Returns the batch that notes the attempts, or 0. The earlier sessions are found by
 -- `instance`: if a welcome was lost, the agent does not know their number.
--- plpgsql: each statement sees what was committed before the lock was taken, so two hellos of one process at the same
--- moment act one after the other, in either order.
+-- plpgsql: each statement sees what was committed before the row of the process was locked, so two hellos of one process
+-- at the same moment act one after the other, in either order.
 create function mainspring.supersede(
     instance text, connection integer, opened bigint, resumes boolean, tasks bigint[], tokens bigint[]
 ) returns bigint
@@ -1076,9 +1085,11 @@ begin
     if instance is null then
         return 0;
     end if;
-    perform pg_advisory_xact_lock(hashtextextended(instance, 7078));
-    if exists (select from mainspring.agent a
-                where a.instance = supersede.instance and a.connection >= supersede.connection) then
+    insert into mainspring.agent_process as p (instance, connection)
+    values (supersede.instance, supersede.connection)
+    on conflict on constraint agent_process_pkey do update
+       set connection = excluded.connection, at = excluded.at where p.connection < excluded.connection;
+    if not found then
         return null;
     end if;
     if resumes then
@@ -1277,7 +1288,7 @@ create view mainspring.own_job with (security_barrier) as
 create view mainspring.own_schedule with (security_barrier) as
     select id, namespace, name, timezone from mainspring.schedule;
 create view mainspring.own_agent with (security_barrier) as
-    select session, name, instance, server, ended_at, lease_until from mainspring.agent;
+    select session, name, md5(instance) as instance, server, ended_at, lease_until from mainspring.agent;
 create view mainspring.own_server with (security_barrier) as
     select id, name from mainspring.server;
 

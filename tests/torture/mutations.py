@@ -238,8 +238,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "store/postgres/migrations/0001_schema.sql",
-                "where a.instance = supersede.instance and a.connection >= supersede.connection) then",
-                "where a.instance = supersede.instance and a.connection = supersede.connection) then",
+                "at = excluded.at where p.connection < excluded.connection;",
+                "at = excluded.at where p.connection <> excluded.connection;",
             ),
         ),
         LATE_HELLOS,

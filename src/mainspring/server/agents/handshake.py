@@ -20,7 +20,7 @@ from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.session_tasks import take_over
 
 MAX_SLOTS = 100_000
-MAX_LABELS = 100
+MAX_AGENT_LABELS = 100
 
 
 class Accepted(NamedTuple):
@@ -83,8 +83,8 @@ def _check(hello: Hello) -> None:
     if not 1 <= hello.slots <= MAX_SLOTS:
         raise ValidationError(f"slots: {hello.slots}; 1 to {MAX_SLOTS}", field="slots")
     for field, given, most in (
-        ("labels", hello.labels, MAX_LABELS),
-        ("offers", hello.offers, MAX_LABELS),
+        ("labels", hello.labels, MAX_AGENT_LABELS),
+        ("offers", hello.offers, MAX_AGENT_LABELS),
         ("held", hello.held, MAX_HELD),
     ):
         if len(given) > most:

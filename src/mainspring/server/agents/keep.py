@@ -18,6 +18,7 @@ from collections.abc import Callable
 from mainspring.model.messages import AgentMessage, Configure, Keep, ServerMessage
 from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.agents.refusals import Refusals
+from mainspring.server.recording.batch import ServerLink
 from mainspring.store.cluster import agents, tokens
 from mainspring.store.postgres.database import Database, DedicatedConnection
 from mainspring.wire.channel import Channel, ChannelClosed
@@ -26,8 +27,6 @@ from mainspring.wire.link import Link
 
 KEEP_WITHIN = 10.0  # seconds from the connection to the first message
 ACCEPT_AFTER = 1 / 6  # of a lease that the loop is blocked
-
-ServerLink = Link[ServerMessage, AgentMessage]
 
 
 async def keep_session(

@@ -53,12 +53,12 @@ class Reporter(Protocol):
     name: str
     instance: str
     link: ServerLink
-    output: OutputLimit
+    output: OutputQuota
 
     def split(self, report: Report) -> tuple[Report | None, Report | None]: ...
 
 
-class OutputLimit:
+class OutputQuota:
     """How much output of each attempt of a session was taken. Pure: the caller gives the time."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class ReportFilter:
         chunks = session.output.within(report.chunks, boottime())
         return Output(chunks) if chunks else None
 
-    async def _count(self, session: Reporter, limit: OutputLimit, chunks: Sequence[Chunk]) -> None:
+    async def _count(self, session: Reporter, limit: OutputQuota, chunks: Sequence[Chunk]) -> None:
         attempts = list({(chunk.task, chunk.token) for chunk in chunks})
         taken = await self._ask(session, attempts, transitions.output_sizes)
         limit.count(dict(taken), (token for _, token in attempts))
@@ -148,7 +148,7 @@ class ReportFilter:
         if not kept:
             return None
         if isinstance(report, Output):
-            limit = OutputLimit()
+            limit = OutputQuota()
             await self._count(session, limit, kept)
             kept = limit.within(kept, boottime())
         return about(report, kept)

@@ -28,7 +28,7 @@ from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Candidate, copies
 from mainspring.model.reports import Report, about, items
 from mainspring.model.tasks.states import CancelMode, TaskState
-from mainspring.server.agents.report_filter import OutputLimit
+from mainspring.server.agents.report_filter import OutputQuota
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.cluster.agents import Vital
 from mainspring.store.tasks.session_tasks import CancelRequest
@@ -93,7 +93,7 @@ class AgentSession:
         self.heard_at = boottime()  # its last heartbeat
         self.heartbeat = Heartbeat(0)
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
-        self.output = OutputLimit()
+        self.output = OutputQuota()
         self.reported: set[int] = set()  # tokens of attempts that have ended and are not yet recorded
         self.batch = 0  # the last claim made for it
         self.cancelling: set[tuple[int, int | None]] = set()  # tokens of Cancel and Recall messages sent, with mode

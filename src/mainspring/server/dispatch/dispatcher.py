@@ -52,14 +52,17 @@ class Contender(NamedTuple):
     ahead: float  # seconds
     floors: Floors | None = None  # None: tasks that are not due yet
     gathers: bool = False  # its claim waits for more room
-    nearest: int | None = None  # it has no room, because all lack amounts that it needs: the session that lacks least
+    reserves_on: int | None = None  # it has no room: all agents lack amounts that it needs, this session the least
 
     @property
     def limit(self) -> int:
-        return 1 if self.nearest is not None else min(sum(self.room.values()), BATCH)
+        return 1 if self.reserves_on is not None else min(sum(self.room.values()), BATCH)
 
 
 class Dispatcher:
+    """A pool *flows* while more tasks are due than its last claim took. It *gathers* while it waits, up to GATHER_ROOM,
+    for room for a larger batch. It is *overtaken* while all its due tasks are behind those of other pools."""
+
     def __init__(
         self,
         database: Database,
@@ -142,16 +145,16 @@ class Dispatcher:
                 alarms.append(self._gathers_since.setdefault(pool, now) + GATHER_ROOM - now)
             else:
                 self._gathers_since.pop(pool, None)
-            nearest = None if free or not window else self._gateway.nearest(requirements)
+            reserves_on = None if free or not window else self._gateway.nearest(requirements)
             if not free:
                 self._wants_room |= window > 0  # 0: no agent here can run it
-                if nearest is None:
+                if reserves_on is None:
                     continue
-            gathers = nearest is not None or (pool in self._gathers_since and alarms[-1] > 0)
+            gathers = reserves_on is not None or (pool in self._gathers_since and alarms[-1] > 0)
             floors = self._floors.setdefault(pool, Floors())
             start = list(floors.start(now, flowing=flowing))
             delay = self._placement.delay(requirements, room)
-            contenders.append(Contender(pool, requirements, room, start, -delay, floors, gathers, nearest))
+            contenders.append(Contender(pool, requirements, room, start, -delay, floors, gathers, reserves_on))
         self._wants_room |= bool(alarms)
         self._room_alarm.set(min((left for left in alarms if left > 0), default=None))
         return contenders
@@ -173,9 +176,9 @@ class Dispatcher:
         least: a task that needs much would never run beside others that need little.
         """
         found = 0
-        left = set[int]()  # pools that could not take their share
+        stuck = set[int]()  # pools that could not take their share
         while True:
-            contenders = [contender for contender in with_room() if contender.pool not in left]
+            contenders = [contender for contender in with_room() if contender.pool not in stuck]
             if all(contender.gathers for contender in contenders):
                 return found
             if len(contenders) == 1:
@@ -184,32 +187,33 @@ class Dispatcher:
                 return found + await self._claim_some(alone, alone.limit, has_more=True, room=alone.room)
             turns = await self._turns(contenders)
             by_pool = {contender.pool: contender for contender in contenders}
-            known = len(left)
+            known = len(stuck)
             reserved: Reserved = {}
             for pool, tasks in turns.order:
                 contender = by_pool[pool]
-                if contender.nearest is not None:
-                    reserved.setdefault(contender.nearest, set()).update(contender.requirements.placement.needs)
-                if contender.gathers or pool in left:
+                if contender.reserves_on is not None:
+                    reserved.setdefault(contender.reserves_on, set()).update(contender.requirements.placement.needs)
+                if contender.gathers or pool in stuck:
                     continue
                 claimed = await self._claim_some(contender, tasks, has_more=turns.has_more(pool), reserved=reserved)
                 found += claimed
                 if claimed < tasks:
-                    left.add(pool)
-            if len(left) == known:
+                    stuck.add(pool)
+            if len(stuck) == known:
                 return found
 
     async def _turns(self, contenders: list[Contender]) -> claims.Turns:
         """Share the room among the pools that compete for it."""
         places: dict[int, int] = {}
+        without_place = 0  # pools whose first task takes a turn, although it has no place
         for contender in contenders:
             for session, free in contender.room.items():
                 places[session] = max(places.get(session, 0), free)
-            if contender.nearest is not None:
-                places[-contender.pool] = 1  # its first task takes a turn, although it has no place
+            without_place += contender.reserves_on is not None
+        room = min(sum(places.values()) + without_place, BATCH)
         wanted = [claims.Wanted(each.pool, each.limit, each.start, each.ahead) for each in contenders]
         async with self._dedicated as conn:
-            turns = await claims.turns(conn, self._server_lease.id, wanted, min(sum(places.values()), BATCH))
+            turns = await claims.turns(conn, self._server_lease.id, wanted, room)
         for contender in contenders:
             if contender.floors is not None:
                 has_turn = any(pool == contender.pool for pool, _ in turns.order)

@@ -28,11 +28,13 @@ from mainspring.model.messages import (
     Start,
     Started,
 )
+from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.report_filter import ASKED_AT_ONCE, OUTPUT_LIMIT
 from mainspring.server.recording import batch
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import session_tasks, tasks, transitions
+from mainspring.store.tasks import jobs, session_tasks, tasks, transitions
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.link import AHEAD_BYTES, Link
 
@@ -66,6 +68,33 @@ async def armed(liar: Rogue, shop: Shop, eventually: Eventually) -> Armed:
 
     found: list[Armed] = await eventually(dispatched)
     return found[0]
+
+
+# ── reports on its own tasks ────────────────────────────────────────────────────────────────────
+
+
+async def test_an_agent_chooses_neither_the_retries_of_its_attempt_nor_how_many_it_has_had(
+    shop: Shop, url: str, conn: Connection, eventually: Eventually
+) -> None:
+    once = Definition(Python("once"), requires=FITS, delivery="at_most_once")
+    brittle = Definition(Python("brittle"), requires=FITS, retry=Retry(retries=0))
+    await jobs.register(conn, {"once": once, "brittle": brittle})
+    async with rogue(url, await token(conn), labels=FITS, slots=9) as liar:
+        held = await armed(liar, shop, eventually)
+        for name, given in (("once", {"job": held.job}), ("brittle", {"attempt": -(2**62)})):
+            liar.heard.clear()
+            id = await conn.fetchval("select mainspring.enqueue($1)", name)
+
+            async def dispatched(id: int = id) -> Armed | None:
+                told = [task for message in liar.heard if isinstance(message, Dispatch) for task in message.tasks]
+                return next((task for task in told if task.task == id), None)
+
+            task: Armed = await eventually(dispatched)
+            report = {"job": task.job, "attempt": 1, **given}
+            state = TaskState.FAILED
+            await liar.says(Finished([Ending(id, task.token, report["job"], report["attempt"], state, 1.0, 2.0)]))
+            found = await tasks.get(conn, id)
+            assert (found.state, found.attempt) == ("failed", 1)
 
 
 # ── reports on tasks of others ──────────────────────────────────────────────────────────────────

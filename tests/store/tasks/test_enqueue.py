@@ -158,6 +158,7 @@ async def test_bad_input_has_a_code_and_a_field_and_writes_nothing(conn: Connect
         "'report', array['{}', '[1]']::jsonb[]",
         "'report', array['{}', null]::jsonb[]",
         f"'report', array['{{}}', '{DEEP}']::jsonb[]",
+        """'report', '{"{\\"\\":1e400}"}'::jsonb[]""",  # the shortest that breaks a rule
         "'report', array['{}']::jsonb[], priority => 'urgent'",
         "'report', array['{}']::jsonb[], delay => '-1 s'",
     ],

@@ -102,10 +102,15 @@ class Recorder:
         """Decide on each ending and write it; returns what ended, and how many tasks run again."""
         ended: list[Ending] = []
         again: list[Again] = []
+        failed = [ending for ending in endings if ending.state is not TaskState.SUCCEEDED]
+        belongs = await transitions.belongs(conn, failed) if failed else {}
         for ending in endings:
             if ending.state is TaskState.SUCCEEDED:
                 ended.append(ending)
             else:
+                # An agent does not choose the policy by which its attempt is retried, nor how many it has had.
+                known = ending.job, ending.attempt
+                ending.job, ending.attempt = belongs.get((ending.task, ending.token), known)
                 verdict = after_attempt(self._catalogue.definition(ending.job), ending, random.random())
                 if isinstance(verdict, Again):
                     again.append(verdict)

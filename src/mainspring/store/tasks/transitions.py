@@ -213,6 +213,18 @@ def attempt_columns(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
     )
 
 
+_BELONGS = """
+    select t.id, t.token, t.job_id, t.attempt from unnest($1::bigint[], $2::bigint[]) as given(id, token)
+      join mainspring.task t on t.id = any (array[given.id]) and t.token = given.token
+"""
+
+
+async def belongs(conn: Connection, endings: Sequence[Ending]) -> dict[tuple[int, int], tuple[int, int]]:
+    """The job and the number of these attempts by task and token, as the tasks have them; without stale ones."""
+    rows = await conn.fetch(_BELONGS, [e.task for e in endings], [e.token for e in endings])
+    return {(task, token): (job, number) for task, token, job, number in rows}
+
+
 async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
     """assigned, running → pending, due after each delay. Returns how many moved; a cancelled one does not."""
     tag = await conn.execute(

@@ -84,7 +84,7 @@ async def test_keepers_renew_from_another_thread_while_the_loop_is_blocked(
     assert threading.get_ident() not in good.threads
     assert blockages.times == 1
     assert blockages.seconds > 0.9
-    assert "s by job report, task 17; an async handler must not block" in caplog.text
+    assert "s by job report, task 17; async code must not block" in caplog.text
     assert "time.sleep(1.5)" in caplog.text
     assert caplog.text.count("is not renewed: no answer") == 1
 

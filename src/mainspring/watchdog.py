@@ -42,7 +42,7 @@ LOG_WITHIN = 1.0  # seconds for the last log line before the process ends
 CALLERS = {"mainspring.agent.executors.python", "asyncio.events", "asyncio.base_events", "asyncio.runners", "uvloop"}
 DEBUGGERS = {"bdb", "pdb", "ipdb", "pydevd", "_pydevd_bundle", "debugpy"}
 
-ADVICE = "an async handler must not block: use `def`, or asyncio.to_thread()"
+ADVICE = "async code must not block: use a `def` handler, or asyncio.to_thread()"
 
 
 class Blocker(NamedTuple):

@@ -135,7 +135,7 @@ def test_a_handler_that_blocks_for_longer_than_its_lease_runs_once(shop: Shop, p
     assert shop.result(nap) == {"exit_code": 0}
     assert shop.events() == ["begin", "end"]
     notes = "".join(blocked.notes + rival.notes)
-    assert f"by job block, task {task}; an async handler must not block" in notes
+    assert f"by job block, task {task}; async code must not block" in notes
     assert "time.sleep(seconds)" in notes
     for word in ("expired", "is dead", "rescued", "could not be renewed", "is silent"):
         assert word not in notes

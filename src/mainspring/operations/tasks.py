@@ -73,8 +73,8 @@ async def listing(
     found = await tasks.listing(
         conn, job=job, states=states, before=before, limit=limit, schedule=schedule, parent=parent
     )
-    pending = [view.id for view in found.tasks if view.state == TaskState.PENDING.label]
-    waits = await find_waits(conn, pending) if pending else {}
+    waiting = [view.id for view in found.tasks if view.state in (TaskState.PENDING.label, TaskState.ASSIGNED.label)]
+    waits = await find_waits(conn, waiting) if waiting else {}
     return ListedTasks([ListedTask(view, waits.get(view.id)) for view in found.tasks], found.next)
 
 

@@ -209,6 +209,18 @@ async def test_a_link_that_the_list_names_may_lead_anywhere_and_keeps_its_name(
     assert (await refusal(executor, attempt_of(f"{tmp_path}/other", "-c", "")))[0] == "command_refused"
 
 
+async def test_a_link_to_an_allowed_file_starts_that_file_under_its_own_name(
+    attempt_of: Make, recording: Recording, tmp_path: Path
+) -> None:
+    """Under the name of the link Python would read a pyvenv.cfg beside it."""
+    real = os.path.realpath(sys.executable)
+    (tmp_path / "link").symlink_to(real)
+    executor = CommandExecutor(allow_commands=[real])
+    await executor.run(attempt_of(f"{tmp_path}/link", "-c", "import sys; print(sys.orig_argv[0])"))
+    await executor.close()
+    assert recording.bytes(1).decode() == f"{real}\n"
+
+
 ATTACKS = {
     "a prompt that is a command": ("/bin/bash", {"SHELLOPTS": "xtrace", "PS4": "$(touch {mark})"}, ":"),
     "a file that bash reads": ("/bin/bash", {"BASH_ENV": "{evil}/rc"}, ":"),

@@ -56,8 +56,8 @@ HELLOS: list[tuple[dict[str, Any], str | None]] = [
     ({"name": "db"}, "its token is for agents named web-*"),
     ({"name": "xweb-1"}, "its token is for agents named web-*"),
     ({"name": "web-1", "labels": {"gpu": "a100", "zone": "eu-west"}}, None),
-    ({"name": "web-1", "labels": {"zone": "us"}}, "its token is for the labels gpu, zone=eu-*, not zone"),
-    ({"name": "web-1", "labels": {"app": "shop"}}, "its token is for the labels gpu, zone=eu-*, not app"),
+    ({"name": "web-1", "labels": {"zone": "us"}}, "its token is for the labels gpu, zone=eu-*, not zone=us"),
+    ({"name": "web-1", "labels": {"app": "shop"}}, "its token is for the labels gpu, zone=eu-*, not app=shop"),
     ({"name": "web-1", "offers": {"gpu": 2.0}}, None),
     ({"name": "web-1", "offers": {"tpu": 1.0}}, "its token is for the labels gpu, zone=eu-*, not tpu"),
 ]

@@ -95,12 +95,10 @@ class CommandPolicy:
             if self.allows_interpreter() or script == "-m":
                 self._check(sys.executable, _located(sys.executable, None))
                 return program
-            path = _located(script, program.cwd)
-            self._check(script, path)
+            path = self._allowed_path(script, _located(script, program.cwd))
             return replace(program, argv=[program.argv[0], os.path.realpath(path), *program.argv[2:]])
         given = program.argv[0]
-        path = _located(given, program.cwd) if "/" in given else _on_path(given)
-        self._check(given, path)
+        path = self._allowed_path(given, _located(given, program.cwd) if "/" in given else _on_path(given))
         if "/" not in path:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         return replace(program, argv=[path, *program.argv[1:]], executable=os.path.realpath(path))
@@ -118,6 +116,14 @@ class CommandPolicy:
     def allows_interpreter(self) -> bool:
         """Whether Python may run any script and import any module."""
         return not self._allowed or self._is_allowed(sys.executable, _located(sys.executable, None))
+
+    def _allowed_path(self, given: str, path: str) -> str:
+        """The path to start: a link that is not allowed is replaced by the file that it leads to, if that is."""
+        real = os.path.realpath(path)
+        if "/" in path and not self._is_allowed(given, path) and self._is_allowed(real, real):
+            return real
+        self._check(given, path)
+        return path
 
     def _check(self, given: str, path: str) -> None:
         if not self._is_allowed(given, path):

@@ -1,6 +1,7 @@
 """Segments: a hundred slices of all schedules and tasks, shared by the slots of each server's agents, with few moves.
 
-Pure: (the owner of each segment, the slots of the active servers) → the segments that move.
+`assign` is pure: (the owner of each segment, the slots of the active servers) → the segments that move. `Capacity` has
+the averages of slots that one leader has seen.
 Next: server/cluster/coordinator.py
 """
 
@@ -42,9 +43,13 @@ class Capacity(Generic[Owner]):
         self._seen: dict[Owner, _Seen] = {}
 
     def observe(self, slots: Mapping[Owner, int], now: float) -> dict[Owner, float]:
-        """The slots that each server counts at `now`: of one that is new, the average of the time since it came."""
+        """The slots that each server counts at `now`: of one that is new, the average of the time since it came.
+
+        A server is new until its first agent has connected.
+        """
+        known = {server: seen for server, seen in self._seen.items() if seen.slots or seen.changed_at > seen.since}
         new = {server: _Seen(now, now, its, now, its) for server, its in slots.items()}
-        self._seen = {server: self._seen.get(server, new[server]).then(its, now) for server, its in slots.items()}
+        self._seen = {server: known.get(server, new[server]).then(its, now) for server, its in slots.items()}
         return {server: seen.average for server, seen in self._seen.items()}
 
     @property

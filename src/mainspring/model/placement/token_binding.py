@@ -30,7 +30,7 @@ class TokenBinding(Struct, frozen=True):
         if self.labels is not None:
             for label, value in (*labels.items(), *((offer, "") for offer in offers)):
                 if not any(_matches(pattern, label, value) for pattern in self.labels):
-                    return f"its token is for the labels {_listed(self.labels)}, not {label}"
+                    return f"its token is for the labels {_listed(self.labels)}, not {label}{'=' * bool(value)}{value}"
         return None
 
 

@@ -13,7 +13,7 @@ from mainspring.model.placement.placement import Requirements, decode
 from mainspring.model.placement.segments import SEGMENTS
 from mainspring.model.tasks.pools import DAEMON, IS_DAEMON, IS_NOT_DAEMON, IS_PARKED
 from mainspring.model.tasks.retry import Retry
-from mainspring.model.tasks.states import PENDING
+from mainspring.model.tasks.states import ASSIGNED, PENDING
 from mainspring.model.tasks.waits import Limited, Retried, Wait, no_owner, until_retry, why, why_limited
 from mainspring.store.cluster.cluster_views import unserved
 from mainspring.store.cluster.registry import loaded
@@ -54,7 +54,8 @@ _LIMITED = f"""
 
 # A broadcast's run in a blocked pool waits alike.
 _RETRIED = f"""
-    select t.id, date_part('epoch', t.run_at - mainspring.now()) as next_in, t.attempt as attempts,
+    select t.id, date_part('epoch', t.run_at - mainspring.now()) as next_in,
+           t.attempt - (t.state = {ASSIGNED:d})::integer as attempts,         -- one that is armed counts as begun
            coalesce((j.definition->'retry'->>'retries')::integer, {Retry().retries}) as retries,
            t.{IS_DAEMON} as daemon, last.error
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
@@ -62,7 +63,7 @@ _RETRIED = f"""
          select coalesce(a.error, a.error_code) as error from mainspring.attempt a
           where a.task_id = t.id and a.error_code is distinct from 'stale_attempt' order by a.token desc limit 1
      ) last
-     where t.id = any($1::bigint[]) and t.state = {PENDING:d} and t.run_at > mainspring.now()
+     where t.id = any($1::bigint[]) and t.state in ({PENDING:d}, {ASSIGNED:d}) and t.run_at > mainspring.now()
 """
 
 

@@ -30,7 +30,7 @@ from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, V
 from mainspring.store.postgres.connect_errors import check_files, connecting, needs_direct
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.dsn import Host, check, hosts_of, without_hosts
-from mainspring.store.postgres.errors import UNAVAILABLE, first_line
+from mainspring.store.postgres.errors import UNAVAILABLE
 from mainspring.store.postgres.timelines import Timelines
 
 OLDEST_SERVER = 14
@@ -330,8 +330,8 @@ class _ProducerConnection(_Wrapped):
             return await super()._run(run, _through_views(query), *args, timeout=timeout)
         except (asyncpg.UndefinedColumnError, asyncpg.InsufficientPrivilegeError) as error:
             raise AccessDenied(
-                f"this role is a producer, which submits tasks and looks at its own ({first_line(error)}); "
-                "use the role of a viewer or a server: `mainspring grant --help`"
+                "this role is a producer, which submits tasks and looks at its own; it may not do this: "
+                "use another role; `mainspring grant --help` says what each kind may do"
             ) from error
 
 

@@ -125,7 +125,7 @@ async def _not_allowed(conn: Connection, error: asyncpg.InsufficientPrivilegeErr
     if owner is None:
         way_out = f"who owns the database can type: GRANT CREATE ON DATABASE {found['database']} TO {role}"
     else:
-        way_out = f"the schema belongs to {owner}: use that role, or type: GRANT {owner} TO {role}"
+        way_out = f"the schema belongs to {owner}: use that role, or type there: mainspring grant server {role}"
     return AccessDenied(f"the role {role} may not do that in PostgreSQL ({first_line(error)}); {way_out}")
 
 

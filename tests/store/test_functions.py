@@ -48,7 +48,7 @@ async def test_views_for_producers_let_no_function_see_a_row_before_they_do(conn
         select relname, coalesce(reloptions, '{}') as options from pg_class
          where relnamespace = 'mainspring'::regnamespace and relkind = 'v'
     """)
-    assert len(views) == 8
+    assert len(views) == 9
     assert all("security_barrier=true" in view["options"] for view in views)
 
 

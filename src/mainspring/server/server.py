@@ -34,6 +34,7 @@ from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.listener import Hear, Listener
 from mainspring.server.cluster.membership import Membership
 from mainspring.server.dispatch import broadcaster, daemons, overflow
+from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.broadcaster import Broadcaster
 from mainspring.server.dispatch.daemons import DaemonsLoop
 from mainspring.server.dispatch.dispatcher import Dispatcher
@@ -98,7 +99,7 @@ class Server:
         self.broadcaster = Broadcaster(
             database,
             self.catalogue,
-            self.dispatcher,
+            Arming(self.catalogue, self.gateway),
             self.recorder,
             longest_lead=self.registry.longest_lead,
             lease=lease,

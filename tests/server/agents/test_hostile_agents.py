@@ -43,13 +43,6 @@ FITS = {"app": "shop"}  # a rogue with this label gets tasks
 
 
 @pytest.fixture
-async def shop(dsn: str, database: Database) -> AsyncIterator[Shop]:
-    shop = Shop(dsn)
-    async with shop.app:
-        yield shop
-
-
-@pytest.fixture
 async def url(shop: Shop, database: Database, dsn: str) -> AsyncIterator[str]:
     async with server(shop, database, dsn) as url:
         yield url

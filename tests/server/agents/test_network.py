@@ -89,13 +89,6 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(dsn: str, database: Database) -> AsyncIterator[Shop]:
-    shop = Shop(dsn)
-    async with shop.app:
-        yield shop
-
-
-@pytest.fixture
 async def stack() -> AsyncIterator[AsyncExitStack]:
     async with AsyncExitStack() as stack:
         yield stack

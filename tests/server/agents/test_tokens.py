@@ -26,13 +26,6 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-async def shop(dsn: str, database: Database) -> AsyncIterator[Shop]:
-    shop = Shop(dsn)
-    async with shop.app:
-        yield shop
-
-
-@pytest.fixture
 async def url(shop: Shop, database: Database, dsn: str) -> AsyncIterator[str]:
     async with server(shop, database, dsn, lease=2.0) as url:
         yield url

@@ -2,7 +2,7 @@
 
 Writes  store.tasks.broadcasts   (pending → running, with a child on each agent; children that run again;
                                   running → succeeded, failed, cancelled)
-Sends   Dispatch to its own agents, through the dispatcher; other servers do so on NOTIFY `armed`
+Sends   Dispatch to its own agents, through arming.py; other servers do so on NOTIFY `armed`
 Next:   store/tasks/broadcasts.py
 """
 
@@ -15,7 +15,7 @@ from mainspring.model.messages import Ending
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.dispatch.dispatcher import Dispatcher
+from mainspring.server.dispatch.arming import Arming
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import broadcasts
@@ -31,7 +31,7 @@ class Broadcaster:
         self,
         database: Database,
         catalogue: Catalogue,
-        dispatcher: Dispatcher,
+        arming: Arming,
         recorder: Recorder,
         *,
         longest_lead: Callable[[Iterable[Requirements]], float],
@@ -39,7 +39,7 @@ class Broadcaster:
     ) -> None:
         self._dedicated = database.dedicated("background")
         self._catalogue = catalogue
-        self._dispatcher = dispatcher
+        self._arming = arming
         self._recorder = recorder
         self._longest_lead = longest_lead
         self._lease = lease
@@ -97,4 +97,4 @@ class Broadcaster:
         """Arm what this server's broadcaster or another's has claimed for sessions connected here."""
         if not self._catalogue.broadcast_pools:
             return 0
-        return await self._dispatcher.arm_claimed(self._dedicated)
+        return await self._arming.arm_claimed(self._dedicated)

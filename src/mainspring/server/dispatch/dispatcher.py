@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
@@ -23,9 +23,10 @@ from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.lease import ServerLease
+from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.placement import AgentPlacement
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.postgres.database import Connection, Database, DedicatedConnection
+from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import claims, sticky
 from mainspring.store.tasks.enqueue import Submission, submit_and_claim
 from mainspring.wire.clock import Clock, boottime
@@ -81,6 +82,7 @@ class Dispatcher:
         self._gateway = gateway
         self._recorder = recorder
         self._placement = AgentPlacement(catalogue, gateway, registry)
+        self._arming = Arming(catalogue, gateway)
         self._clock = clock
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = defaultdict(bool)  # by pool: more tasks are due than the last claim took
@@ -120,7 +122,8 @@ class Dispatcher:
             if self._gateway.in_flight.any_under_way:
                 return 0  # its answer may still arrive: resolve only once no claim is under way
             if boottime() - self._resolved_at > RESOLVE_EVERY:
-                await self._resolve_unanswered()
+                self._resolved_at = boottime()
+                await self._arming.resolve_unanswered(self._dedicated)
         self._wants_room = False
         self._may_gather = True
         found = await self._claim_in_turns(self._with_room)
@@ -285,58 +288,9 @@ class Dispatcher:
                 else:
                     claim = await claims.claim(conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead)
                     self._placement.placed(pool, places, claim.size)
-            await self._arm_new(claim)
+            await self._arming.arm(claim, self._dedicated)
         self._server_lease.tally.dispatched += claim.size
         return claim
-
-    async def _arm_new(self, claim: claims.Claim) -> None:
-        """Arm a claim. A task whose session left before its dispatch was sent cannot have started: release it."""
-        if unsent := await self._arm(claim):
-            async with self._dedicated as conn:
-                await claims.give_back(conn, [armed.task for armed in unsent], [armed.token for armed in unsent])
-
-    async def _arm(self, claim: claims.Claim) -> list[Armed]:
-        if any(self._catalogue.jobs.get(armed.job) is None for tasks in claim.tasks.values() for armed in tasks):
-            await self._catalogue.refresh()  # the job is new
-        return await self._gateway.arm(claim)
-
-    async def _resolve_unanswered(self) -> None:
-        """A claim whose answer was lost may have committed, or may do so yet: arm what it took."""
-        self._resolved_at = boottime()
-        await self._arm_unknown(self._dedicated, lambda conn: claims.unanswered(conn, self._gateway.known()))
-
-    async def arm_claimed(self, dedicated: DedicatedConnection) -> int:
-        """Arm the claims that other servers have made for sessions here, and mark them as sent.
-
-        A claim for a session that has left meanwhile is not marked: the server it reconnects to finds it.
-        """
-        batches: claims.Batches = []
-
-        async def look(conn: Connection) -> claims.Claim:
-            found, claim = await claims.undispatched(conn, list(self._gateway.known()))
-            batches.extend(found)
-            return claim
-
-        await self._arm_unknown(dedicated, look)
-        here = self._gateway.known()
-        if told := [(session, batch) for session, batch in batches if session in here]:
-            async with dedicated as conn:
-                await claims.mark_dispatched(conn, told)
-        return len(told)
-
-    async def _arm_unknown(
-        self, dedicated: DedicatedConnection, look: Callable[[Connection], Awaitable[claims.Claim]]
-    ) -> None:
-        """Arm what `look` finds, except what was armed before or is armed during the query."""
-        with self._gateway.watching_releases() as is_known:
-            async with dedicated as conn:
-                claim = await look(conn)
-            unknown = {
-                session: new
-                for session, tasks in claim.tasks.items()
-                if (new := [armed for armed in tasks if not is_known(session, armed)])
-            }
-        await self._arm(claim._replace(tasks=unknown))
 
     async def submit(self, submission: Submission) -> int | None:
         """Enqueue a plain task and claim it in one statement. None if it must be enqueued and claimed as usual."""
@@ -362,7 +316,7 @@ class Dispatcher:
             priority = job.definition.priority if submission.priority is None else priority_level(submission.priority)
             token = batch * claims.BATCH_TOKENS
             armed = Armed(id, token, job.id, 1, self._clock.now(), submission.args, priority=priority)
-            await self._arm_new(claims.Claim({session: [armed]}, {}, 1))
+            await self._arming.arm(claims.Claim({session: [armed]}, {}, 1), self._dedicated)
         return id
 
     def _is_contended(self, room: dict[int, int]) -> bool:

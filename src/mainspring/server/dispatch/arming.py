@@ -1,0 +1,74 @@
+"""Arming: send the tasks of a claim to the agents that they were claimed for; find claims that were not sent yet.
+
+Reads   store.tasks.claims   (claims whose answer was lost, or that another server has made)
+Writes  store.tasks.claims   (assigned → pending, for what could not be sent)
+Sends   Dispatch, through the gateway
+Next:   server/agents/gateway.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from mainspring.model.messages import Armed
+from mainspring.server.agents.gateway import Gateway
+from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.store.postgres.database import Connection, DedicatedConnection
+from mainspring.store.tasks import claims
+
+
+class Arming:
+    """`dedicated` is the connection of the caller."""
+
+    def __init__(self, catalogue: Catalogue, gateway: Gateway) -> None:
+        self._catalogue = catalogue
+        self._gateway = gateway
+
+    async def arm(self, claim: claims.Claim, dedicated: DedicatedConnection) -> None:
+        """Arm a claim. A task whose session left before its dispatch was sent cannot have started: release it."""
+        if unsent := await self._send(claim):
+            async with dedicated as conn:
+                await claims.give_back(conn, [armed.task for armed in unsent], [armed.token for armed in unsent])
+
+    async def _send(self, claim: claims.Claim) -> list[Armed]:
+        """Returns what could not be sent."""
+        if any(self._catalogue.jobs.get(armed.job) is None for tasks in claim.tasks.values() for armed in tasks):
+            await self._catalogue.refresh()  # the job is new
+        return await self._gateway.arm(claim)
+
+    async def resolve_unanswered(self, dedicated: DedicatedConnection) -> None:
+        """A claim whose answer was lost may have committed, or may do so yet: arm what it took."""
+        await self._arm_unknown(dedicated, lambda conn: claims.unanswered(conn, self._gateway.known()))
+
+    async def arm_claimed(self, dedicated: DedicatedConnection) -> int:
+        """Arm the claims that other servers have made for sessions here, and mark them as sent.
+
+        A claim for a session that has left meanwhile is not marked: the server it reconnects to finds it.
+        """
+        batches: claims.Batches = []
+
+        async def look(conn: Connection) -> claims.Claim:
+            found, claim = await claims.undispatched(conn, list(self._gateway.known()))
+            batches.extend(found)
+            return claim
+
+        await self._arm_unknown(dedicated, look)
+        here = self._gateway.known()
+        if sent := [(session, batch) for session, batch in batches if session in here]:
+            async with dedicated as conn:
+                await claims.mark_dispatched(conn, sent)
+        return len(sent)
+
+    async def _arm_unknown(
+        self, dedicated: DedicatedConnection, look: Callable[[Connection], Awaitable[claims.Claim]]
+    ) -> None:
+        """Arm what `look` finds, except what was armed before or is armed during the query."""
+        with self._gateway.watching_releases() as is_known:
+            async with dedicated as conn:
+                claim = await look(conn)
+            unknown = {
+                session: new
+                for session, tasks in claim.tasks.items()
+                if (new := [armed for armed in tasks if not is_known(session, armed)])
+            }
+        await self._send(claim._replace(tasks=unknown))

@@ -53,7 +53,7 @@ def shortened(message: str) -> str:
 class MainspringError(Exception):
     """Root of the tree. `code` is stable and for programs, the message is for people.
 
-    A long message is cut in its middle: it quotes input that somebody else gave, and ends with what to do.
+    A long message is cut in its middle: it quotes input, and ends with what to do.
     """
 
     code = "error"

@@ -35,7 +35,7 @@ LOG_AFTER = 1.0  # seconds that the loop is blocked
 STACK_AGAIN = 60.0  # seconds between two stacks of one job in the log
 # Of a lease, from MARGIN to KILL_MARGIN (agent/connection/lease.py): a loop that ran in it has stopped its attempts.
 END_AFTER = 2 / 15
-STOOD_STILL = 1.0  # seconds that this thread woke late
+FROZEN_AFTER = 1.0  # seconds that this thread woke late
 PREPARE_AFTER = 2.0  # seconds from the start: what ends sooner, such as a test, opens no connection
 FRAMES = 15  # of the stack that are logged
 LOG_WITHIN = 1.0  # seconds for the last log line before the process ends
@@ -161,10 +161,10 @@ class Watchdog:
 
     def _look(self, passed: float) -> bool:
         """Called once a tick. False: the loop is closed."""
-        if passed > self._tick + STOOD_STILL:
+        if passed > self._tick + FROZEN_AFTER:
             _log_apart(
                 logging.WARNING,
-                f"this process stood still for {passed:.1f} s: it was stopped, or code kept the GIL",
+                f"this process was frozen for {passed:.1f} s: it was stopped, or code kept the GIL",
             )
         if self._has_answered:
             if self._blocked:

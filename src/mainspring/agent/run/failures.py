@@ -144,7 +144,7 @@ def _failure(attempt: Attempt, ending: Ending, raised: BaseException | None, fin
 
 
 def _args(attempt: Attempt) -> dict[str, Any]:
-    """Arguments that somebody wrote with SQL may be unreadable; that is why the attempt failed."""
+    """Arguments that were written with SQL may be unreadable; that is why the attempt failed."""
     try:
         return dict(msgspec.json.decode(attempt.armed.args, type=dict[str, Any]))
     except UNREADABLE:

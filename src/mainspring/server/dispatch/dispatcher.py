@@ -343,7 +343,7 @@ class Dispatcher:
         """Find pending tasks below the floors that no hint announced.
 
         Rests twenty times as long as the search takes, and a second at most. The shortest of the last searches counts:
-        one that had to wait, for a database that stood still, says nothing about the work.
+        one that had to wait, for a frozen database, says nothing about the work.
         """
         if boottime() < self._search_below_after:
             return 0

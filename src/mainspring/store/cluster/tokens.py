@@ -133,7 +133,7 @@ async def is_contested(conn: Connection, session: int) -> bool:
     """Whether another token has a living agent of the same name, now that this session is open.
 
     Two that came at once may both have found the name free. Whichever asks last finds the other: never do both stay.
-    A lock instead would let a server that stands still keep agents out.
+    A lock instead would let a frozen server keep agents out.
     """
     return bool(await conn.fetchval(_CONTESTED, session))
 

@@ -68,7 +68,7 @@ _SESSION = {
     # A statement that was given up must not commit much later: this bounds how long its outcome stays unknown.
     "statement_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
     "transaction_timeout": "0",
-    # A process that stands still inside a transaction must not keep its locks. It repeats the transaction.
+    # A frozen process inside a transaction must not keep its locks. It repeats the transaction.
     "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT:.0f}s",
     "idle_session_timeout": "0",
     "default_transaction_isolation": "read committed",

@@ -71,7 +71,7 @@ _PAUSED = f"""
 
 
 async def paused(conn: Connection, sessions: Sequence[int]) -> dict[int, dict[int, int]]:
-    """The attempts of these sessions that are to stand still: by session, the task of each token."""
+    """The attempts of these sessions that are to be paused: by session, the task of each token."""
     found: dict[int, dict[int, int]] = {}
     for row in await conn.fetch(_PAUSED, sessions):
         found.setdefault(row["session"], {})[row["token"]] = row["id"]

@@ -205,7 +205,7 @@ def test_a_fork_of_the_agent_does_not_hide_that_the_agent_died(agent_running: St
     agent = agent_running("echo $$; exec sleep 60", fork=True)
     command = agent.printed_pids(1)[0]
     agent.kill()
-    assert len(agent.processes()) > 1  # the fork, which holds the guardian's channel open
+    assert agent.processes()  # at least the fork, which holds the guardian's channel open
     assert eventually(lambda: agent.processes(of_commands=True) == [])
     assert not alive(command)
 

@@ -78,7 +78,7 @@ class Agent:
             self.outbox,
             executors,
             self._confirm,
-            self._lease_expired,
+            self.lease.has_expired,
             self.failures,
             hello.name,
         )
@@ -196,9 +196,6 @@ class Agent:
             self.runner.refuse_overdue(boottime())
             if self.lease.is_ending(boottime()):
                 await self._lose_session()
-
-    def _lease_expired(self) -> bool:
-        return self.lease.has_expired(boottime())
 
     async def _lose_session(self) -> None:
         """The server requeues the attempts when the lease expires: they must have ended here before that."""

@@ -45,6 +45,10 @@ class Clock:
     def now(self) -> float:
         return time.clock_gettime(_BOOT) + self.offset
 
+    def at(self, boot: float) -> float:
+        """What `now` was or will be at this boot time, as far as is known now."""
+        return boot + self.offset
+
     def reading(self) -> tuple[float, float]:
         """The middle of what the followed clock may show now, and how far it may be from that."""
         now = boottime()

@@ -95,7 +95,7 @@ class Bench:
             self.outbox,
             {Python: self.executor},
             self._confirm,
-            lambda: self.lapsed,
+            lambda now: self.lapsed,
         )
         self.reports: list[Any] = []
 
@@ -118,7 +118,7 @@ class Bench:
         definition = Definition(Python("job"), **job)
         at = self.clock.now() + due
         armed = Armed(task, token or task * 10, 1, 1, at, "{}", None, careful, daemon=daemon, priority=priority)
-        self.runner.arm(armed, Job(1, "job", 1, 1, definition))
+        self.runner.arm([armed], {1: Job(1, "job", 1, 1, definition)})
         return AttemptId(task, armed.token)
 
     async def settle(self) -> None:
@@ -339,7 +339,7 @@ async def test_an_attempt_that_cannot_be_prepared_ends_and_harms_no_other(bench:
 
 
 async def test_an_attempt_of_a_job_that_is_gone_fails(bench: Bench) -> None:
-    bench.runner.arm(Armed(1, 10, 1, 1, 0.0, "{}"), None)
+    bench.runner.arm([Armed(1, 10, 1, 1, 0.0, "{}")], {})
     assert bench.ended() == [(1, "failed", "unknown_job")]
     assert bench.runner.empty.is_set()
 
@@ -747,4 +747,4 @@ def test_a_token_that_is_forgotten_counts_as_seen() -> None:
     assert all(tokens.add(token) for token in range(1, 101))
     assert not any(tokens.add(token) for token in range(1, 101))
     assert tokens.add(101)
-    assert len(tokens._tokens) <= 10
+    assert len(tokens) <= 10

@@ -115,8 +115,7 @@ class ServerConnection:
                     return
                 for job in jobs:
                     self._jobs[job.id] = job
-                for armed in tasks:
-                    runner.arm(armed, self._jobs.get(armed.job))
+                runner.arm(tasks, self._jobs)
             case Configure(lease, now, echo, error):
                 self._measured(echo, now, error)
                 self._agent.lease_renewed(echo, lease, session=self._session)

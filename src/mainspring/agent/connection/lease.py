@@ -5,6 +5,8 @@ Next: agent/agent.py
 
 from __future__ import annotations
 
+from math import inf
+
 MARGIN = 1 / 6  # of a lease, before its end: an agent that cannot renew begins to stop its attempts
 KILL_MARGIN = 1 / 30  # of a lease, before its end: every attempt has ended
 
@@ -15,24 +17,22 @@ class Lease:
     def __init__(self) -> None:
         self.length = 0.0  # seconds of a whole lease; zero while there is none
         self._until = 0.0
+        self.kill_at = inf  # when the last process must have ended
 
     def renew(self, at: float, seconds: float) -> None:
         """It holds for `seconds` from `at`, when the request was sent. Responses may arrive out of order."""
         self.length = self.length or seconds
         self._until = max(self._until, at + seconds)
+        self.kill_at = self._until - self.length * KILL_MARGIN
 
     def forget(self) -> None:
         self.length = self._until = 0.0
+        self.kill_at = inf
 
     @property
     def renewed_at(self) -> float:
         """When the last renewal was asked for, or earlier."""
         return self._until - self.length
-
-    @property
-    def kill_at(self) -> float:
-        """When the last process must have ended."""
-        return self._until - self.length * KILL_MARGIN
 
     def is_ending(self, now: float) -> bool:
         """Whether it is time to stop the attempts."""
@@ -40,7 +40,7 @@ class Lease:
 
     def has_expired(self, now: float) -> bool:
         """Whether no attempt may run any more."""
-        return bool(self.length) and now > self.kill_at
+        return now > self.kill_at
 
     def grace(self, now: float) -> float:
         """Seconds that attempts may take to stop."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.tasks.jobs import Job, Python, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import starts_durably
-from mainspring.wire.clock import Clock
+from mainspring.wire.clock import Clock, boottime
 
 log = logging.getLogger("mainspring")
 
@@ -45,11 +45,11 @@ class Runner:
         outbox: Outbox,
         executors: Mapping[type[Run], Executor],
         confirm: Callable[[], Awaitable[None]],
-        lease_expired: Callable[[], bool] = lambda: False,
+        lease_expired: Callable[[float], bool] = lambda now: False,
         failures: Failures | None = None,
         agent: str = "",  # its name
     ) -> None:
-        self._workers = Workers(slots, self._run, lease_expired)
+        self._workers = Workers(slots, self._run, lease_expired, outbox.started)
         self._clock = clock
         self._timers = timers
         self._durations = durations
@@ -67,46 +67,62 @@ class Runner:
 
     # ── arming ──────────────────────────────────────────────────────────────────────────────────
 
-    def arm(self, armed: Armed, job: Job | None) -> None:
-        """Arm an attempt. A repeated dispatch is ignored; a newer token replaces an older one."""
-        present = self._held.get(armed.task)
+    def arm(self, tasks: Iterable[Armed], jobs: Mapping[int, Job]) -> None:
+        """Arm the attempts of a dispatch: each starts at its instant, or now if that is past."""
+        now = self._clock.now()
+        for armed in tasks:
+            attempt = self._accept(armed, jobs.get(armed.job), now)
+            if attempt is None:
+                continue
+            self._held[armed.task] = attempt
+            if armed.fire_at > now:
+                attempt.timer = self._timers.at(armed.fire_at, self._due, attempt)
+            else:
+                self._workers.start(attempt)
+        if self._held:
+            self.empty.clear()
+
+    def _accept(self, armed: Armed, job: Job | None, now: float) -> Attempt | None:
+        """The attempt, prepared, if it is to run here. A newer token replaces an older one."""
         if not self._tokens.add(armed.token):
-            if self._tokens.has_forgotten(armed.token) and present is None:
+            if self._tokens.has_forgotten(armed.token) and armed.task not in self._held:
                 # It may be new: a claim whose dispatch was lost is sent late. If it is not, a refusal changes nothing.
                 self._outbox.refused(armed, "too old to know")
-            return
-        if present is not None:
-            if present.armed.token > armed.token:
-                return
-            present.grace = 0.0
-            self._replace(present)
+            return None  # a repeated dispatch
+        if armed.task in self._held and not self._supersede(armed):
+            return None
         if job is None:
-            self._outbox.ended(endings.unknown_job(armed, self._clock.now()))
-            return
+            self._outbox.ended(endings.unknown_job(armed, now))
+            return None
         if not 0.0 <= armed.fire_at < LATEST or not 0.0 <= (armed.plan_time or 0.0) < LATEST:  # NaN as well
-            self._outbox.ended(endings.impossible_time(armed, self._clock.now()))
-            return
-        attempt = Attempt(armed, job, self._outbox, self.database, self.agent, self._outbox.submissions)
+            self._outbox.ended(endings.impossible_time(armed, now))
+            return None
         if self.draining:
-            self._outbox.refused(attempt.armed, "draining")
-            return
+            self._outbox.refused(armed, "draining")
+            return None
         if armed.task in self._held:  # attempts never overlap; refused late, or it would be dispatched again at once
             reason = "its last attempt is not over"
-            self._durations.after(REFUSE_AFTER, lambda late: self._outbox.refused(late.armed, reason), attempt)
-            return
-        attempt.lead = armed.fire_at - self._clock.now()
+            self._durations.after(REFUSE_AFTER, lambda late: self._outbox.refused(late, reason), armed)
+            return None
+        outbox, executor = self._outbox, self._executors[type(job.definition.run)]
+        attempt = Attempt(armed, job, outbox, self.database, self.agent, outbox.submissions)
+        attempt.lead = armed.fire_at - now
         try:
-            self._executor(attempt).prepare(attempt)
+            executor.prepare(attempt)
         except Exception as error:
-            ending = endings.executor_error(attempt, error, self._clock.now())
+            ending = endings.executor_error(attempt, error, now)
             self._outbox.ended(self._failures.report(attempt, ending, error))
-            return
-        self._held[armed.task] = attempt
-        self.empty.clear()
-        if armed.fire_at > self._clock.now():
-            attempt.timer = self._timers.at(armed.fire_at, self._due, attempt)
-        else:
-            self._due(attempt)
+            return None
+        return attempt
+
+    def _supersede(self, armed: Armed) -> bool:
+        """Drop or stop the attempt of the same task that is held here; False if it is the newer one."""
+        present = self._held[armed.task]
+        if present.armed.token > armed.token:
+            return False
+        present.grace = 0.0
+        self._replace(present)
+        return True
 
     def _replace(self, attempt: Attempt) -> None:
         """The task belongs to another attempt now: drop this one, or stop it."""
@@ -144,33 +160,39 @@ class Runner:
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _run(self, attempt: Attempt) -> None:
-        armed = attempt.armed
+    async def _run(self, attempt: Attempt, began: float) -> float:
+        """Run an attempt and report its ending. Takes and returns boot time. Its start is reported when it waits."""
+        armed, definition = attempt.armed, attempt.job.definition
+        attempt.started_at = self._clock.at(began)
         has_begun = False
-        attempt.started_at = self._clock.now()
-        self._outbox.started(attempt)
         try:
             if attempt.stopping is not None:
                 raise asyncio.CancelledError
-            if armed.careful or starts_durably(attempt.job.definition):
+            if armed.careful or starts_durably(definition):
+                self._outbox.started(attempt)
                 self._outbox.hurry()
                 await self._confirm()
-            timeout = attempt.job.definition.timeout
-            if timeout is not None:
-                attempt.timer = self._durations.after(timeout, self._time_out, attempt)
+            if definition.timeout is not None:
+                attempt.timer = self._durations.after(definition.timeout, self._time_out, attempt)
             has_begun = True
-            result = await (self._run_watched(attempt) if armed.daemon else self._executor(attempt).run(attempt))
-            ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
+            executor = self._executors[type(definition.run)]
+            result = await (self._run_watched(attempt) if armed.daemon else executor.run(attempt))
+            over = boottime()
+            ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.at(over), result)
         except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
-            ending = endings.raised(attempt, error, self._clock.now())
+            over = boottime()
+            ending = endings.raised(attempt, error, self._clock.at(over))
             if not has_begun:
                 endings.give_back(ending)
             ending = self._failures.report(attempt, ending, error)
         except BaseException as error:
-            ending = self._failures.report(attempt, endings.executor_error(attempt, error, self._clock.now()), error)
+            over = boottime()
+            ending = endings.executor_error(attempt, error, self._clock.at(over))
+            ending = self._failures.report(attempt, ending, error)
         finally:
             self._over(attempt)
         self._outbox.ended(ending)
+        return over
 
     async def _run_watched(self, attempt: Attempt) -> str | None:
         with watched(attempt, self._executors, partial(self._stop, reason="unhealthy")):
@@ -336,29 +358,27 @@ class Runner:
 class TokenFilter:
     """Tokens of attempts that this agent has accepted, so that a repeated dispatch runs once.
 
-    Remembers the newest; a token below all that it has forgotten counts as accepted.
+    Remembers the newest, in two generations; a token below all that it has forgotten counts as accepted.
     """
 
     def __init__(self, limit: int = TOKENS) -> None:
-        self._limit = limit
-        self._tokens: dict[int, None] = {}
+        self._half = limit // 2
+        self._recent = set[int]()
+        self._older = set[int]()
         self._floor = 0
 
     def add(self, token: int) -> bool:
         """Remember a token; False if it was there before, or is older than what is remembered."""
-        if token in self._tokens or token <= self._floor:
+        if token in self._recent or token in self._older or token <= self._floor:
             return False
-        self._tokens[token] = None
-        if len(self._tokens) > self._limit:
-            self._forget_half()
+        self._recent.add(token)
+        if len(self._recent) >= self._half:
+            self._floor = max(self._floor, max(self._older, default=0))
+            self._recent, self._older = set(), self._recent
         return True
 
-    def has_forgotten(self, token: int) -> bool:
-        return token <= self._floor
+    def __len__(self) -> int:
+        return len(self._recent) + len(self._older)
 
-    def _forget_half(self) -> None:
-        """Tokens grow, so the lower half is the older one."""
-        ordered = sorted(self._tokens)
-        half = len(ordered) // 2
-        self._floor = ordered[half - 1]
-        self._tokens = dict.fromkeys(ordered[half:])
+    def has_forgotten(self, token: int) -> bool:
+        return token <= self._floor and token not in self._recent and token not in self._older

@@ -1,7 +1,8 @@
 """Workers: tasks of the event loop that are reused, each for one attempt after another.
 
 A new asyncio task for each attempt would cost more than a short handler does. Each attempt still has its own context,
-and a cancellation reaches the attempt that it is meant for, never the next one.
+and a cancellation reaches the attempt that it is meant for, never the next one. The clock is read once per attempt:
+where one ends, the next begins.
 Next: agent/executors/python.py (commands: agent/executors/command.py, HTTP: agent/executors/http.py)
 """
 
@@ -13,7 +14,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from functools import partial
 from typing import Any
 
 from mainspring.agent.attempt import Attempt
@@ -21,15 +21,21 @@ from mainspring.wire.clock import boottime
 
 BURST = 0.001  # seconds that a worker goes from one attempt to the next before it yields to the loop
 
-Run = Callable[[Attempt], Coroutine[Any, Any, None]]
+Run = Callable[[Attempt, float], Coroutine[Any, Any, float]]  # takes and returns boot time: when it begins, and ended
 
 
 class Workers:
-    def __init__(self, limit: int, run: Run, lease_expired: Callable[[], bool]) -> None:
+    """`suspended` is called when an attempt waits for something for the first time; most short ones never do.
+    `lease_expired` takes the boot time."""
+
+    def __init__(
+        self, limit: int, run: Run, lease_expired: Callable[[float], bool], suspended: Callable[[Attempt], None]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._limit = limit
         self._run = run
         self._lease_expired = lease_expired
+        self._suspended = suspended
         self._tasks: list[asyncio.Task[None]] = []
         self._idle: list[tuple[asyncio.Task[None], asyncio.Future[Attempt]]] = []
         self.waiting: deque[Attempt] = deque()  # the most important first, then those that have waited longest
@@ -76,28 +82,56 @@ class Workers:
 
     async def _run_attempts(self, task: asyncio.Task[None], attempt: Attempt) -> None:
         while True:
-            began = boottime()
+            began = now = boottime()
             while True:
-                self._is_void(attempt)  # sets `stopping`: it then ends before its first step
-                await in_context(copy_context(), self._run(attempt), partial(self._is_void, attempt))
+                self._is_void(attempt, now)  # sets `stopping`: it then ends before its first step
+                context, coroutine = copy_context(), self._run(attempt, now)
+                try:
+                    waits_for = context.run(coroutine.send, None)
+                except StopIteration as ended:  # without waiting for anything, as most short handlers do
+                    now = ended.value
+                else:
+                    self._suspended(attempt)
+                    now = await self._resumed(attempt, context, coroutine, waits_for)
                 if task.cancelling():
                     await self._forget_cancels(task)
+                    now = boottime()
                 if not self.waiting:
                     break
                 attempt = self.waiting.popleft()
                 attempt.handle = task
-                if boottime() - began > BURST:
+                if now - began > BURST:
                     await asyncio.sleep(0)
-                    began = boottime()
+                    began = now = boottime()
             self.busy -= 1
             attempt = await self._next(task)
 
-    def _is_void(self, attempt: Attempt) -> bool:
+    def _is_void(self, attempt: Attempt, now: float) -> bool:
         """A process resumed after its lease expired (SIGSTOP, a VM) must not run one more step of a handler."""
-        if not self._lease_expired():
+        if not self._lease_expired(now):
             return False
         attempt.stopping = attempt.stopping or "lost"
         return True
+
+    @types.coroutine
+    def _resumed(
+        self, attempt: Attempt, context: Context, coroutine: Coroutine[Any, Any, float], waits_for: Any
+    ) -> Generator[Any, Any, float]:
+        """Run the rest of an attempt in its own context, within the task that awaits it; cancel it once it is void."""
+        while True:
+            step: Callable[[Any], Any] = coroutine.send
+            value: Any
+            try:
+                value = yield waits_for
+                if self._is_void(attempt, boottime()):
+                    raise asyncio.CancelledError
+            except BaseException as error:
+                step, value = coroutine.throw, error
+            try:
+                waits_for = context.run(step, value)
+            except StopIteration as ended:
+                now: float = ended.value
+                return now
 
     async def _next(self, task: asyncio.Task[None]) -> Attempt:
         """Wait for an attempt. A cancellation in here was meant for an attempt that has ended."""
@@ -134,24 +168,3 @@ class Workers:
 
 def _rank(attempt: Attempt) -> int:
     return -attempt.armed.priority
-
-
-@types.coroutine
-def in_context(
-    context: Context, coroutine: Coroutine[Any, Any, Any], is_void: Callable[[], bool]
-) -> Generator[Any, Any, Any]:
-    """Run a coroutine in its own context, within the task that awaits it; cancel it once `is_void`."""
-    step: Callable[[Any], Any] = coroutine.send
-    value: Any = None
-    while True:
-        try:
-            yielded = context.run(step, value)
-        except StopIteration as stop:
-            return stop.value
-        try:
-            value = yield yielded
-            step = coroutine.send
-            if is_void():
-                raise asyncio.CancelledError
-        except BaseException as error:
-            step, value = coroutine.throw, error

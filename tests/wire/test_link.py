@@ -369,6 +369,28 @@ async def test_an_acknowledgement_that_finds_nothing_to_ride_on_is_sent_a_moment
         task.cancel()
 
 
+async def test_a_frame_that_nobody_answers_is_looked_at_only_when_it_may_be_lost(
+    links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = links
+    alarms: list[float] = []
+    look_within = agent._look_within
+
+    def counted(seconds: float) -> None:
+        alarms.append(seconds)
+        look_within(seconds)
+
+    monkeypatch.setattr(agent, "_look_within", counted)
+    agent._resend_after = 0.05
+    tending = asyncio.ensure_future(agent.maintain())
+    await agent.send([Heartbeat(1)])
+    async with asyncio.timeout(5):
+        while agent._in_flight[0].resent < 3:
+            await asyncio.sleep(0.01)
+    assert len(alarms) <= 8, "one for each wait of 0.05, 0.1 and 0.2 s, and one more if its clock was behind"
+    tending.cancel()
+
+
 async def test_on_a_slow_line_the_patience_grows_and_stays(links: Links) -> None:
     agent, server = links
     await agent.send([Heartbeat(1)], 100)

@@ -58,7 +58,9 @@ class Link(Generic[Out, In]):
         self.is_congested = False  # arrivals are not announced: a sender with a window waits
         self._settled = 0
         self._announced = (0, 0)  # settled and received, as of the last frame that was sent
-        self._has_work = asyncio.Event()  # an acknowledgement to send, or frames that may be lost
+        self._look = asyncio.Event()  # for `maintain`: an acknowledgement to send, or frames that may be lost
+        self._alarm: asyncio.TimerHandle | None = None  # sets it
+        self._alarm_at = 0.0  # on the clock of the event loop
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.ack_time = 0.0  # seconds until a frame has arrived, smoothed
         self.reliability = 1.0  # share of frames that arrived without a resend, smoothed
@@ -91,7 +93,7 @@ class Link(Generic[Out, In]):
         self._unacknowledged.append(frame)
         self._in_flight.append(_InFlight(frame, size, boottime()))
         self.bytes_in_flight += size
-        self._has_work.set()
+        self._look_within(self._resend_after)
         return frame
 
     def _write(self, frame: Frame[Out]) -> None:
@@ -130,14 +132,14 @@ class Link(Generic[Out, In]):
         """The same without waiting; frames that wait to be written carry it."""
         self._settled = max(self._settled, sequence)
         if self._is_writing:
-            self._has_work.set()
+            self._look_within(TICK)
         else:
             self._write(Frame(0, 0, []))
 
     def settle_later(self, sequence: int) -> None:
         """The same, with the next frame that is sent, or a moment later."""
         self._settled = max(self._settled, sequence)
-        self._has_work.set()
+        self._look_within(TICK)
 
     # ── receiving ───────────────────────────────────────────────────────────────────────────────
 
@@ -159,7 +161,7 @@ class Link(Generic[Out, In]):
                 await self.settle(self._settled)  # a repeated frame: its acknowledgement was lost
         self._received = frame.sequence
         self.received_bytes = _size(frame)
-        self._has_work.set()
+        self._look_within(TICK)
         return frame.sequence, frame.messages
 
     def _take_early(self) -> Frame[In] | None:
@@ -205,29 +207,44 @@ class Link(Generic[Out, In]):
         if last.resent == 0:
             self.ack_time += (now - last.first_sent - self.ack_time) * (WEIGHT if self.ack_time else 1.0)
             self._adapt()
+            self._look_within(self._resend_after)  # it may be shorter now
 
     # ── maintenance ─────────────────────────────────────────────────────────────────────────────
+
+    def _look_within(self, seconds: float) -> None:
+        """Have `maintain` look in so many seconds, or sooner if it was to look before."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        if self._alarm is not None:
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._look.set()
 
     async def maintain(self) -> None:
         """Send acknowledgements that no frame has carried; resend frames that seem lost."""
         try:
             while True:
-                await self._has_work.wait()
-                await asyncio.sleep(TICK)
+                await self._look.wait()
+                self._look.clear()
                 if self._announced != self._state:
                     await self._transmit(Frame(0, 0, []))
-                # A frame that is still being written is not lost.
-                if (
-                    self._in_flight
-                    and not self._is_writing
-                    and boottime() - self._in_flight[0].sent > self._resend_after
-                ):
-                    self._resend_after = min(2 * self._resend_after, LATEST)
-                    await self.resend()
-                if not self._in_flight and self._announced == self._state:
-                    self._has_work.clear()
+                if self._in_flight:
+                    await self._resend_lost()
         except ChannelClosed:
             return  # `receive` raises it too
+
+    async def _resend_lost(self) -> None:
+        left = self._in_flight[0].sent + self._resend_after - boottime()
+        if left <= 0 and not self._is_writing:  # a frame that is still being written is not lost
+            self._resend_after = left = min(2 * self._resend_after, LATEST)
+            await self.resend()
+        self._look_within(max(left, TICK))
 
     async def resend(self) -> int:
         """Resend the first frames in flight; returns how many."""
@@ -258,7 +275,7 @@ class Link(Generic[Out, In]):
     def relieve(self) -> None:
         """Announce arrivals again."""
         self.is_congested = False
-        self._has_work.set()
+        self._look.set()
 
     @property
     def is_closed(self) -> bool:
@@ -280,6 +297,8 @@ class Link(Generic[Out, In]):
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=FLUSH_WITHIN)
             self._writing.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
         await self._channel.close()
         self._fail_waiting()
 

@@ -426,6 +426,81 @@ async def test_who_posts_does_not_wait_for_one_who_does_not_read(links: Links, m
     assert [await asyncio.wait_for(agent.receive(), 5) for _ in range(3)] == [(n, [Drain()]) for n in (1, 2, 3)]
 
 
+# ── a patient receiver ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def patient(pair: Pair) -> AsyncIterator[Links]:
+    """The server would wait for minutes with an acknowledgement that is not urgent, the agent with a resend."""
+    agent: Link[AgentMessage, ServerMessage] = Link(pair[0])
+    agent.expect(ack_time=100.0, reliability=1.0)
+    server: Link[ServerMessage, AgentMessage] = Link(pair[1], patience=300.0)
+    running = [asyncio.ensure_future(each) for each in (agent.maintain(), server.maintain(), pump(agent))]
+    yield agent, server
+    for task in running:
+        task.cancel()
+
+
+async def until_acknowledged(link: Link[AgentMessage, ServerMessage]) -> None:
+    async with asyncio.timeout(5):
+        while link.unacknowledged:
+            await asyncio.sleep(0.005)
+
+
+async def report(links: Links, size: int = 0) -> None:
+    """A frame that the server has settled."""
+    agent, server = links
+    await agent.send([Heartbeat(1)], size)
+    sequence, _ = await server.receive()
+    server.settle_now(sequence)
+
+
+async def test_a_patient_receiver_acknowledges_with_its_next_frame(patient: Links) -> None:
+    agent, server = patient
+    await report(patient)
+    await asyncio.sleep(0.1)
+    assert agent.unacknowledged == 1
+    server.post([Drain()])
+    await until_acknowledged(agent)
+
+
+async def test_a_patient_receiver_answers_a_sender_that_waits(patient: Links) -> None:
+    agent, server = patient
+    await report(patient)
+    listening = asyncio.ensure_future(server.receive())
+    await asyncio.wait_for(agent.acknowledged(1), 5)
+    listening.cancel()
+
+
+async def test_a_patient_receiver_answers_at_once_what_was_sent_as_urgent(patient: Links) -> None:
+    agent, server = patient
+    await agent.send([Heartbeat(1)], urgent=True)
+    sequence, _ = await server.receive()
+    server.settle_now(sequence)
+    await until_acknowledged(agent)
+    await asyncio.sleep(0.1)
+    await report(patient)
+    await asyncio.sleep(0.1)
+    assert agent.unacknowledged == 1, "the next frame was not urgent"
+
+
+async def test_a_patient_receiver_does_not_hold_up_a_window(patient: Links) -> None:
+    agent, _ = patient
+    await report(patient, size=200)
+    await asyncio.sleep(0.1)
+    assert agent.bytes_in_flight == 200
+    await report(patient, size=200)  # more than any window leaves room for
+    await until_acknowledged(agent)
+    assert agent.bytes_in_flight == 0
+
+
+async def test_a_link_that_closes_acknowledges_what_is_settled(patient: Links) -> None:
+    agent, server = patient
+    await report(patient)
+    await server.close()
+    await until_acknowledged(agent)
+
+
 async def test_what_was_posted_is_written_before_the_link_closes(links: Links) -> None:
     agent, server = links
     server.post([Drain()])

@@ -3,8 +3,10 @@
 The channel is wire/channel.py in one process, wire/websocket.py between machines.
 A frame that has not arrived is resent, with a growing timeout; a repeated one is dropped; an early one waits for those
 before it. The receiver settles a frame: an agent once it holds the content, a server once it is committed. Only then is
-the frame acknowledged, together with all before it. A link lives as long as its connection; frames that were never
-acknowledged are taken from it and sent on the next one.
+the frame acknowledged, together with all before it. An acknowledgement waits a moment for a frame that can carry it. A
+server waits longer: most agents need it only to forget what they have reported. If the sender does need it, to send
+more within its window or because a handler waits until its start is durable, its frame is urgent. A link lives as long
+as its connection; frames that were never acknowledged are taken from it and sent on the next one.
 Next: agent/connection/connection.py
 """
 
@@ -21,6 +23,8 @@ from mainspring.wire.channel import Channel, ChannelClosed, In, Out, Received
 from mainspring.wire.clock import boottime
 
 TICK = 0.02  # seconds that an acknowledgement waits for a frame that can carry it
+PATIENCE = 0.1  # the same at a server, unless the frame was urgent
+QUIET = 256  # bytes in flight that are not urgent: less than any window
 SOONEST, LATEST = 0.5, 10.0  # seconds before a frame that has not arrived is resent
 AT_ONCE = 32  # frames resent at a time
 AHEAD, AHEAD_BYTES = 128, 4 << 20  # early frames that are kept; others are dropped, and their sender resends them
@@ -41,10 +45,14 @@ class _InFlight(Generic[Out]):
 
 
 class Link(Generic[Out, In]):
-    """Its user runs `maintain` as long as the link is open."""
+    """Its user runs `maintain` as long as the link is open. `patience` is how long acknowledgements wait for a frame
+    that can carry them, in seconds, if they are not urgent."""
 
-    def __init__(self, channel: Channel[Out, In]) -> None:
+    def __init__(self, channel: Channel[Out, In], *, patience: float = TICK) -> None:
         self._channel = channel
+        self._patience = patience
+        self._urgent = 0  # up to here the peer waits for acknowledgements
+        self._sent_urgent = 0  # up to here this end has asked for them
         self.sent = 0  # the number of the last frame
         self._unacknowledged: deque[Frame[Out]] = deque()
         self._in_flight: deque[_InFlight[Out]] = deque()
@@ -77,9 +85,12 @@ class Link(Generic[Out, In]):
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
-    async def send(self, messages: list[Out], size: int = 0) -> int:
-        """Send one frame; returns its number. `size` is for `bytes_in_flight`."""
+    async def send(self, messages: list[Out], size: int = 0, *, urgent: bool = False) -> int:
+        """Send one frame; returns its number. `size` is for `bytes_in_flight`; `urgent` if `acknowledged` follows."""
         frame = self._number(messages, size)
+        if urgent or self.bytes_in_flight > QUIET:
+            frame.urgent = True
+            self._sent_urgent = frame.sequence
         await self._transmit(frame)
         return frame.sequence
 
@@ -129,17 +140,22 @@ class Link(Generic[Out, In]):
         await self._transmit(Frame(0, 0, []))
 
     def settle_now(self, sequence: int) -> None:
-        """The same without waiting; frames that wait to be written carry it."""
+        """The same without waiting; frames that wait to be written carry it. A patient link waits for a next frame."""
         self._settled = max(self._settled, sequence)
-        if self._is_writing:
-            self._look_within(TICK)
+        if self._is_writing or self._delay > TICK:
+            self._look_within(self._delay)
         else:
             self._write(Frame(0, 0, []))
 
     def settle_later(self, sequence: int) -> None:
         """The same, with the next frame that is sent, or a moment later."""
         self._settled = max(self._settled, sequence)
-        self._look_within(TICK)
+        self._look_within(self._delay)
+
+    @property
+    def _delay(self) -> float:
+        """Seconds that an acknowledgement may wait now."""
+        return self._patience if self._announced[0] >= self._urgent else TICK
 
     # ── receiving ───────────────────────────────────────────────────────────────────────────────
 
@@ -152,6 +168,9 @@ class Link(Generic[Out, In]):
                 self._fail_waiting()
                 raise
             self._process_ack(frame)
+            if frame.sequence == 0 and frame.urgent:
+                self._urgent = self._received
+                self._look_within(TICK)
             if frame.sequence == 0 and frame.messages:
                 self.received_bytes = _size(frame)
                 return 0, frame.messages
@@ -161,7 +180,9 @@ class Link(Generic[Out, In]):
                 await self.settle(self._settled)  # a repeated frame: its acknowledgement was lost
         self._received = frame.sequence
         self.received_bytes = _size(frame)
-        self._look_within(TICK)
+        if frame.urgent:
+            self._urgent = frame.sequence
+        self._look_within(self._delay)
         return frame.sequence, frame.messages
 
     def _take_early(self) -> Frame[In] | None:
@@ -267,10 +288,16 @@ class Link(Generic[Out, In]):
 
     async def acknowledged(self, sequence: int) -> None:
         """Wait until the peer has settled the frame."""
-        if self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
+        if self._is_unacknowledged(sequence) and sequence > self._sent_urgent:
+            self._sent_urgent = sequence
+            await self._transmit(Frame(0, 0, [], urgent=True))
+        if self._is_unacknowledged(sequence):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((sequence, future))
             await future
+
+    def _is_unacknowledged(self, sequence: int) -> bool:
+        return bool(self._unacknowledged) and self._unacknowledged[0].sequence <= sequence
 
     def relieve(self) -> None:
         """Announce arrivals again."""
@@ -294,6 +321,8 @@ class Link(Generic[Out, In]):
         return messages
 
     async def close(self) -> None:
+        if self._announced != self._state and not self._is_writing and not self.is_closed:
+            self._write(Frame(0, 0, []))  # the peer need not repeat on its next link what is safe here
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=FLUSH_WITHIN)
             self._writing.cancel()

@@ -45,6 +45,7 @@ class _Unread(msgspec.Struct, array_like=True):
     ack: int
     messages: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_MESSAGES)]
     received: int = 0
+    urgent: bool = False
 
 
 _open = msgspec.msgpack.Decoder(_Unread).decode
@@ -105,7 +106,8 @@ class WebSocketChannel(Generic[Out, In]):
             items += _items(message)
             if self._most_items is not None and items > self._most_items:
                 raise BadFrame("more items in one frame than any agent sends")
-        return Received(frame.sequence, frame.ack, messages, frame.received, len(data) + ITEM * items)
+        size = len(data) + ITEM * items
+        return Received(frame.sequence, frame.ack, messages, frame.received, frame.urgent, size)
 
     def _skipped(self, error: Exception) -> None:
         self._unknown += 1

@@ -15,10 +15,12 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from mainspring.model.messages import (
     AgentMessage,
+    Chunk,
     Configure,
     Drain,
     Frame,
     Heartbeat,
+    Output,
     ServerMessage,
 )
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
@@ -47,9 +49,11 @@ async def websocket() -> AsyncIterator[Pair]:
         far.set_result(connection)
         await connection.wait_closed()
 
-    async with serve(talk, "127.0.0.1", 0, compression=None, max_size=MAX_FRAME) as server:
+    async with serve(talk, "127.0.0.1", 0, compression=None, max_size=MAX_FRAME, close_timeout=1) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        near = await connect(f"ws://127.0.0.1:{port}", compression=None, max_size=MAX_FRAME, proxy=None)
+        near = await connect(
+            f"ws://127.0.0.1:{port}", compression=None, max_size=MAX_FRAME, proxy=None, close_timeout=1
+        )
         yield WebSocketChannel(near, ServerMessage), WebSocketChannel(await far, AgentMessage)
         await near.close()
 
@@ -121,6 +125,15 @@ async def test_nothing_goes_through_a_closed_channel(pair: tuple[AgentEnd, Serve
             await attempt
     with pytest.raises(ChannelClosed):
         await server.send(Frame(1, 0, []))
+
+
+async def test_a_peer_that_reads_nothing_does_not_hold_its_sender_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.wire.websocket.SEND_TIMEOUT", 0.2)
+    frame: Frame[AgentMessage] = Frame(0, 0, [Output([Chunk(1, 1, 1, 1, 1.0, b"x" * 4000)])])
+    async with websocket() as (agent, _), asyncio.timeout(30):
+        with pytest.raises(ChannelClosed, match="reads nothing"):
+            while True:
+                await agent.send(frame)
 
 
 # ── link ────────────────────────────────────────────────────────────────────────────────────────

@@ -32,6 +32,7 @@ CLOSE_WITHIN = 3.0  # seconds
 MAX_UNKNOWN = 1000  # messages, before the peer is refused
 LOG_FIRST = 10  # of them
 SEND_TIMEOUT = 30.0  # seconds for one frame: then the peer does not read
+SMALL = 8 << 10  # bytes: with less than this to write a transport takes more, and no frame waits
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -67,9 +68,13 @@ class WebSocketChannel(Generic[Out, In]):
         self._unknown = 0
 
     async def send(self, frame: Frame[Out]) -> None:
+        data = _encode(frame)
         try:
-            async with asyncio.timeout(SEND_TIMEOUT):
-                await self._socket.send(_encode(frame))
+            if len(data) + self._socket.transport.get_write_buffer_size() < SMALL:
+                await self._socket.send(data)
+            else:
+                async with asyncio.timeout(SEND_TIMEOUT):
+                    await self._socket.send(data)
         except ConnectionClosed as closed:
             raise _closed(closed) from None
         except TimeoutError:

@@ -16,6 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Generic
 
 from mainspring.model.messages import Frame
@@ -282,9 +283,9 @@ class Link(Generic[Out, In]):
         return len(self._in_flight)
 
     @property
-    def stalled_for(self) -> float:
-        """Seconds since the oldest frame in flight was sent."""
-        return boottime() - self._in_flight[0].first_sent if self._in_flight else 0.0
+    def stalled_since(self) -> float:
+        """When the oldest frame in flight was sent, in boot time; infinite if none is in flight."""
+        return self._in_flight[0].first_sent if self._in_flight else inf
 
     async def acknowledged(self, sequence: int) -> None:
         """Wait until the peer has settled the frame."""

@@ -12,6 +12,7 @@ NAMES = (
     "lateness",
     "gateway",
     "cluster",
+    "fleet",
     "herd",
     "broadcast",
     "backlog",

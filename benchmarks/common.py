@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -45,6 +45,7 @@ def make_app(dsn: str | None = None, **settings: Any) -> mainspring.App:
 
 
 _probes: list[Probe] = []  # that runs beside the benchmark of this process
+AROUND = 0.5  # seconds before and after a measurement in which the probe is looked at
 
 
 def say(text: str) -> None:
@@ -52,19 +53,28 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def fresh_database() -> Iterator[str]:
-    """A new PostgreSQL in a directory of its own; yields its DSN. `--dsn` or MAINSPRING_DSN is never used."""
+def fresh_directory() -> Iterator[Path]:
+    """A directory on the disk where PostgreSQL would be; from here until the report the probe runs."""
     parent = "/var/lib" if os.geteuid() == 0 else None  # where the server's account can reach it
     directory = Path(tempfile.mkdtemp(prefix="mainspring-bench-", dir=parent))
     directory.chmod(0o711)
-    embedded = Embedded.start(directory)
     _probes.append(Probe(directory))
     try:
-        asyncio.run(_prepare(embedded.dsn))
-        yield embedded.dsn
+        yield directory
     finally:
-        embedded.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def fresh_database() -> Iterator[str]:
+    """A new PostgreSQL in a directory of its own; yields its DSN. `--dsn` or MAINSPRING_DSN is never used."""
+    with fresh_directory() as directory:
+        embedded = Embedded.start(directory)
+        try:
+            asyncio.run(_prepare(embedded.dsn))
+            yield embedded.dsn
+        finally:
+            embedded.stop()
 
 
 async def _prepare(dsn: str) -> None:
@@ -141,6 +151,20 @@ def quantiles(milliseconds: Sequence[float]) -> dict[str, float]:
     }
 
 
+def lateness_of(starts: Iterable[tuple[float, float]]) -> dict[str, float]:
+    """Of (planned, started) in seconds since 1970: how late, and how much later than the probe's timer meanwhile."""
+    pairs = list(starts)
+    found = quantiles([(started - planned) * 1000 for planned, started in pairs])
+    began, ended = min(planned for planned, _ in pairs), max(started for _, started in pairs)
+    p99 = probe_timer(began, ended)["timer_p99_ms"]
+    return {**found, "probe_p99_ms": p99, "p99_over_probe_ms": round(found["p99_ms"] - p99, 3)}
+
+
+def probe_timer(began: float, ended: float) -> dict[str, float]:
+    """How late the probe's timer was between two times, in seconds since 1970."""
+    return _probes[-1].timer_between(began - AROUND, ended + AROUND)
+
+
 def median_of(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The median of each figure over the runs."""
     return {
@@ -192,8 +216,7 @@ def _parts(known: Sequence[str], text: str) -> list[str]:
 
 def report(name: str, result: dict[str, Any], *, as_json: bool) -> None:
     """The environment for people on stderr; the figures on stdout, as JSON on the last line."""
-    probe = _probes.pop().figures() if _probes else None
-    whole = {"benchmark": name, **result, "probe": probe, "environment": environment()}
+    whole = {"benchmark": name, **result, "probe": _probes.pop().figures(), "environment": environment()}
     if not as_json:
         for key, value in result.items():
             print(f"{key:>24}  {value}")

@@ -33,9 +33,9 @@ from benchmarks.common import (
     empty_tables,
     fill,
     fresh_database,
+    lateness_of,
     make_app,
     median_of,
-    quantiles,
     report,
     say,
 )
@@ -80,8 +80,8 @@ async def _stamped(path: Path, count: int) -> dict[int, float]:
     return stamps
 
 
-def _late(planned: dict[int, float], stamps: dict[int, float]) -> list[float]:
-    return [(stamps[task] - instant) * 1000 for task, instant in planned.items()]
+def _late(planned: dict[int, float], stamps: dict[int, float]) -> dict[str, float]:
+    return lateness_of((instant, stamps[task]) for task, instant in planned.items())
 
 
 async def lateness(dsn: str, args: argparse.Namespace) -> dict[str, float]:
@@ -90,7 +90,7 @@ async def lateness(dsn: str, args: argparse.Namespace) -> dict[str, float]:
         with cluster(dsn, agents=args.agents, slots=args.slots, stamps=path):
             async with _with_stamp(dsn) as app:
                 planned = await _submit(app, args.instants, args.seconds, ahead=6)
-                return quantiles(_late(planned, await _stamped(path, len(planned))))
+                return _late(planned, await _stamped(path, len(planned)))
 
 
 async def stalled(dsn: str, args: argparse.Namespace) -> dict[str, float]:
@@ -106,8 +106,8 @@ async def stalled(dsn: str, args: argparse.Namespace) -> dict[str, float]:
     others = {task: instant for task, instant in planned.items() if task not in meanwhile}
     return {
         "fires": len(meanwhile),
-        **quantiles(_late(meanwhile, stamps)),
-        **{f"other_{name}": value for name, value in quantiles(_late(others, stamps)).items()},
+        **_late(meanwhile, stamps),
+        **{f"other_{name}": value for name, value in _late(others, stamps).items()},
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from benchmarks.common import arguments, make_app, quantiles, run
+from benchmarks.common import arguments, lateness_of, make_app, run
 from benchmarks.timing import Starts
 
 
@@ -16,7 +16,7 @@ async def herd(dsn: str, tasks: int) -> dict[str, Any]:
         instant = datetime.now(UTC) + timedelta(seconds=4)
         await starts.job.using(run_at=instant).enqueue_many([()] * tasks)
         await starts.wait_for(tasks)
-    return quantiles([(at - instant.timestamp()) * 1000 for at in starts.at.values()])
+    return lateness_of((instant.timestamp(), at) for at in starts.at.values())
 
 
 def main() -> None:

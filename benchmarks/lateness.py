@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from benchmarks.common import arguments, make_app, quantiles, run
+from benchmarks.common import arguments, lateness_of, make_app, run
 from benchmarks.timing import Starts
 
 
@@ -20,7 +20,7 @@ async def lateness(dsn: str, tasks: int, seconds: int) -> dict[str, Any]:
             task = await starts.job.using(run_at=instant).enqueue()
             instants[task.id] = instant.timestamp()
         await starts.wait_for(tasks)
-    return quantiles([(starts.at[id] - instant) * 1000 for id, instant in instants.items()])
+    return lateness_of((instant, starts.at[id]) for id, instant in instants.items())
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
 """Pairs: the same benchmark on another commit and on this one, in turns, compared as ratios.
 
-The machine is noisy and its speed changes from day to day: only runs of the same minutes can be compared.
+The machine is noisy and its speed changes from day to day: only runs of the same minutes can be compared. Both commits
+are measured by the benchmarks of this one: a new benchmark, flag or figure can be compared with a commit before it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,14 +19,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+BENCHMARKS = Path(__file__).parent.name
 
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
+    """The commit in a directory of its own, with the benchmarks of this one."""
     with tempfile.TemporaryDirectory(prefix="mainspring-against-") as parent:
         tree = Path(parent) / "tree"
         _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
         try:
+            shutil.rmtree(tree / BENCHMARKS, ignore_errors=True)
+            shutil.copytree(ROOT / BENCHMARKS, tree / BENCHMARKS, ignore=shutil.ignore_patterns("__pycache__"))
             yield tree
         finally:
             _git("worktree", "remove", "--force", str(tree))

@@ -18,7 +18,7 @@ import psutil
 from tests.cluster import OWN_ALL, server_lease
 
 import mainspring
-from benchmarks.common import arguments, connection, empty_tables, make_app, quantiles, run, say
+from benchmarks.common import arguments, connection, empty_tables, lateness_of, make_app, run, say
 from benchmarks.schedules import Population, idle, one_every_second
 from mainspring import current_task
 from mainspring.server.planning.planner import Planner
@@ -97,11 +97,11 @@ async def _steady(dsn: str, conn: Connection, schedules: int, seconds: int) -> d
             await _sleep_until(end)
             after = await _costs(conn)
             await asyncio.sleep(1.0)
-    done, lateness = await _fires(conn, stamps, begin, end)
+    done, starts = await _fires(conn, stamps, begin, end)
     expected = population.expected(begin, end)
     cpu, database_cpu = after["cpu"] - before["cpu"], after["database_cpu"] - before["database_cpu"]
     return {
-        **quantiles(lateness),
+        **lateness_of(starts),
         "fires": len(done),
         "missing": len(expected - set(done)),
         "extra": len(done) - len(expected & set(done)),
@@ -139,11 +139,12 @@ async def _single(dsn: str, conn: Connection, seconds: int) -> dict[str, Any]:
         await one_every_second(conn, first)
         end = first + timedelta(seconds=seconds)
         await _sleep_until(end + timedelta(seconds=0.5))
-    done, lateness = await _fires(conn, stamps, first, end)
+    done, starts = await _fires(conn, stamps, first, end)
+    lateness = [(started - planned) * 1000 for planned, started in starts]
     times = [at for _, at in done]
     steps = {later - earlier for earlier, later in pairwise(times)}
     return {
-        **quantiles(lateness),
+        **lateness_of(starts),
         "fires": len(done),
         "missing": seconds - len(set(done)),
         "exact": int(steps == {1_000_000}),
@@ -165,12 +166,12 @@ _FIRES = """
 
 async def _fires(
     conn: Connection, stamps: Stamps, begin: datetime, end: datetime
-) -> tuple[list[tuple[str, int]], list[float]]:
-    """What ran of that time, as (schedule, microseconds since 1970), and how many milliseconds late."""
+) -> tuple[list[tuple[str, int]], list[tuple[float, float]]]:
+    """What ran of that time, as (schedule, microseconds since 1970), and when each was planned and started."""
     started = stamps.by_task()
     rows = await conn.fetch(_FIRES, begin, end)
     done = [(row["name"], row["at"]) for row in rows]
-    return done, [started[row["id"]] * 1000 - row["at"] / 1000 for row in rows]
+    return done, [(row["at"] / 1e6, started[row["id"]]) for row in rows]
 
 
 async def _costs(conn: Connection) -> dict[str, float]:

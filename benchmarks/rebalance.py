@@ -30,7 +30,7 @@ async def rebalance(conn: Connection, dsn: str) -> dict[str, float]:
     """Seconds between two starts in one segment around its move, the longest of all that moved."""
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         path = Path(directory, "stamps")
-        addresses = _free_addresses(3)
+        addresses = free_addresses(3)
         servers = [stack.enter_context(_server(dsn, address)) for address in addresses[:2]]
         options = ["--server", ",".join(addresses), "--token", make_token(dsn), "--slots", str(SLOTS), "--app", APP]
         for number in range(AGENTS):
@@ -58,7 +58,7 @@ def _server(dsn: str, address: str) -> AbstractContextManager[Process]:
     return process("server", "--listen", address, "--dsn", dsn, "--app", APP)
 
 
-def _free_addresses(count: int) -> list[str]:
+def free_addresses(count: int) -> list[str]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

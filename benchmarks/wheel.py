@@ -18,7 +18,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.common import arguments, median_of, quantiles, report, say
+from benchmarks.common import arguments, fresh_directory, lateness_of, median_of, report, say
 from mainspring.agent.timing.timers import Timers
 from mainspring.agent.timing.wheel import Wheel
 from mainspring.cli.runtime import settle_memory
@@ -141,11 +141,11 @@ async def lateness(count: int, fires: int, seconds: float) -> dict[str, float]:
     began = clock.now()
     for _ in range(count):
         timers.at(began + 60 + chance.random() * HOURS, nothing)
-    late: list[float] = []
+    late: list[tuple[float, float]] = []
     done = asyncio.Event()
 
     def call(instant: float) -> None:
-        late.append((clock.now() - instant) * 1e3)
+        late.append((instant, clock.now()))
         if len(late) == fires:
             done.set()
 
@@ -157,7 +157,7 @@ async def lateness(count: int, fires: int, seconds: float) -> dict[str, float]:
     await asyncio.wait_for(done.wait(), seconds + 60)
     timers.close()
     gc.unfreeze()
-    return {f"late_{name}": value for name, value in quantiles(late).items()}
+    return {f"late_{name}": value for name, value in lateness_of(late).items()}
 
 
 def measure(args: Namespace) -> dict[str, float]:
@@ -170,9 +170,10 @@ def measure(args: Namespace) -> dict[str, float]:
 def main() -> None:
     args = arguments(__doc__ or "", timers=1_000_000, fires=1_000, seconds=10, runs=1)
     results = []
-    for number in range(1, args.runs + 1):
-        results.append(measure(args))
-        say(f"wheel run {number} of {args.runs}: {results[-1]}")
+    with fresh_directory():
+        for number in range(1, args.runs + 1):
+            results.append(measure(args))
+            say(f"wheel run {number} of {args.runs}: {results[-1]}")
     report("wheel", {**median_of(results), "runs": args.runs}, as_json=args.json)
 
 

@@ -15,10 +15,12 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from mainspring.model.messages import (
     AgentMessage,
+    Chunk,
     Configure,
     Drain,
     Frame,
     Heartbeat,
+    Output,
     ServerMessage,
 )
 from mainspring.wire.channel import Channel, ChannelClosed, memory_pair
@@ -47,9 +49,11 @@ async def websocket() -> AsyncIterator[Pair]:
         far.set_result(connection)
         await connection.wait_closed()
 
-    async with serve(talk, "127.0.0.1", 0, compression=None, max_size=MAX_FRAME) as server:
+    async with serve(talk, "127.0.0.1", 0, compression=None, max_size=MAX_FRAME, close_timeout=1) as server:
         port = next(iter(server.sockets)).getsockname()[1]
-        near = await connect(f"ws://127.0.0.1:{port}", compression=None, max_size=MAX_FRAME, proxy=None)
+        near = await connect(
+            f"ws://127.0.0.1:{port}", compression=None, max_size=MAX_FRAME, proxy=None, close_timeout=1
+        )
         yield WebSocketChannel(near, ServerMessage), WebSocketChannel(await far, AgentMessage)
         await near.close()
 
@@ -121,6 +125,15 @@ async def test_nothing_goes_through_a_closed_channel(pair: tuple[AgentEnd, Serve
             await attempt
     with pytest.raises(ChannelClosed):
         await server.send(Frame(1, 0, []))
+
+
+async def test_a_peer_that_reads_nothing_does_not_hold_its_sender_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.wire.websocket.SEND_TIMEOUT", 0.2)
+    frame: Frame[AgentMessage] = Frame(0, 0, [Output([Chunk(1, 1, 1, 1, 1.0, b"x" * 4000)])])
+    async with websocket() as (agent, _), asyncio.timeout(30):
+        with pytest.raises(ChannelClosed, match="reads nothing"):
+            while True:
+                await agent.send(frame)
 
 
 # ── link ────────────────────────────────────────────────────────────────────────────────────────
@@ -369,6 +382,28 @@ async def test_an_acknowledgement_that_finds_nothing_to_ride_on_is_sent_a_moment
         task.cancel()
 
 
+async def test_a_frame_that_nobody_answers_is_looked_at_only_when_it_may_be_lost(
+    links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = links
+    alarms: list[float] = []
+    look_within = agent._look_within
+
+    def counted(seconds: float) -> None:
+        alarms.append(seconds)
+        look_within(seconds)
+
+    monkeypatch.setattr(agent, "_look_within", counted)
+    agent._resend_after = 0.05
+    tending = asyncio.ensure_future(agent.maintain())
+    await agent.send([Heartbeat(1)])
+    async with asyncio.timeout(5):
+        while agent._in_flight[0].resent < 3:
+            await asyncio.sleep(0.01)
+    assert len(alarms) <= 8, "one for each wait of 0.05, 0.1 and 0.2 s, and one more if its clock was behind"
+    tending.cancel()
+
+
 async def test_on_a_slow_line_the_patience_grows_and_stays(links: Links) -> None:
     agent, server = links
     await agent.send([Heartbeat(1)], 100)
@@ -402,6 +437,81 @@ async def test_who_posts_does_not_wait_for_one_who_does_not_read(links: Links, m
     assert server.in_flight == 3
     gate.set()
     assert [await asyncio.wait_for(agent.receive(), 5) for _ in range(3)] == [(n, [Drain()]) for n in (1, 2, 3)]
+
+
+# ── a patient receiver ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def patient(pair: Pair) -> AsyncIterator[Links]:
+    """The server would wait for minutes with an acknowledgement that is not urgent, the agent with a resend."""
+    agent: Link[AgentMessage, ServerMessage] = Link(pair[0])
+    agent.expect(ack_time=100.0, reliability=1.0)
+    server: Link[ServerMessage, AgentMessage] = Link(pair[1], patience=300.0)
+    running = [asyncio.ensure_future(each) for each in (agent.maintain(), server.maintain(), pump(agent))]
+    yield agent, server
+    for task in running:
+        task.cancel()
+
+
+async def until_acknowledged(link: Link[AgentMessage, ServerMessage]) -> None:
+    async with asyncio.timeout(5):
+        while link.unacknowledged:
+            await asyncio.sleep(0.005)
+
+
+async def report(links: Links, size: int = 0) -> None:
+    """A frame that the server has settled."""
+    agent, server = links
+    await agent.send([Heartbeat(1)], size)
+    sequence, _ = await server.receive()
+    server.settle_now(sequence)
+
+
+async def test_a_patient_receiver_acknowledges_with_its_next_frame(patient: Links) -> None:
+    agent, server = patient
+    await report(patient)
+    await asyncio.sleep(0.1)
+    assert agent.unacknowledged == 1
+    server.post([Drain()])
+    await until_acknowledged(agent)
+
+
+async def test_a_patient_receiver_answers_a_sender_that_waits(patient: Links) -> None:
+    agent, server = patient
+    await report(patient)
+    listening = asyncio.ensure_future(server.receive())
+    await asyncio.wait_for(agent.acknowledged(1), 5)
+    listening.cancel()
+
+
+async def test_a_patient_receiver_answers_at_once_what_was_sent_as_urgent(patient: Links) -> None:
+    agent, server = patient
+    await agent.send([Heartbeat(1)], urgent=True)
+    sequence, _ = await server.receive()
+    server.settle_now(sequence)
+    await until_acknowledged(agent)
+    await asyncio.sleep(0.1)
+    await report(patient)
+    await asyncio.sleep(0.1)
+    assert agent.unacknowledged == 1, "the next frame was not urgent"
+
+
+async def test_a_patient_receiver_does_not_hold_up_a_window(patient: Links) -> None:
+    agent, _ = patient
+    await report(patient, size=200)
+    await asyncio.sleep(0.1)
+    assert agent.bytes_in_flight == 200
+    await report(patient, size=200)  # more than any window leaves room for
+    await until_acknowledged(agent)
+    assert agent.bytes_in_flight == 0
+
+
+async def test_a_link_that_closes_acknowledges_what_is_settled(patient: Links) -> None:
+    agent, server = patient
+    await report(patient)
+    await server.close()
+    await until_acknowledged(agent)
 
 
 async def test_what_was_posted_is_written_before_the_link_closes(links: Links) -> None:

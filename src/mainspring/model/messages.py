@@ -275,3 +275,4 @@ class Frame(Struct, Generic[M], array_like=True):
     ack: int  # the sender of this frame has handled all up to here
     messages: list[M]
     received: int = 0  # it has received all up to here: they need not be sent again
+    urgent: bool = False  # it waits for the acknowledgement of this frame and of all before it

@@ -3,8 +3,10 @@
 The channel is wire/channel.py in one process, wire/websocket.py between machines.
 A frame that has not arrived is resent, with a growing timeout; a repeated one is dropped; an early one waits for those
 before it. The receiver settles a frame: an agent once it holds the content, a server once it is committed. Only then is
-the frame acknowledged, together with all before it. A link lives as long as its connection; frames that were never
-acknowledged are taken from it and sent on the next one.
+the frame acknowledged, together with all before it. An acknowledgement waits a moment for a frame that can carry it. A
+server waits longer: most agents need it only to forget what they have reported. If the sender does need it, to send
+more within its window or because a handler waits until its start is durable, its frame is urgent. A link lives as long
+as its connection; frames that were never acknowledged are taken from it and sent on the next one.
 Next: agent/connection/connection.py
 """
 
@@ -14,6 +16,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from typing import Generic
 
 from mainspring.model.messages import Frame
@@ -21,6 +24,8 @@ from mainspring.wire.channel import Channel, ChannelClosed, In, Out, Received
 from mainspring.wire.clock import boottime
 
 TICK = 0.02  # seconds that an acknowledgement waits for a frame that can carry it
+PATIENCE = 0.1  # the same at a server, unless the frame was urgent
+QUIET = 256  # bytes in flight that are not urgent: less than any window
 SOONEST, LATEST = 0.5, 10.0  # seconds before a frame that has not arrived is resent
 AT_ONCE = 32  # frames resent at a time
 AHEAD, AHEAD_BYTES = 128, 4 << 20  # early frames that are kept; others are dropped, and their sender resends them
@@ -41,10 +46,14 @@ class _InFlight(Generic[Out]):
 
 
 class Link(Generic[Out, In]):
-    """Its user runs `maintain` as long as the link is open."""
+    """Its user runs `maintain` as long as the link is open. `patience` is how long acknowledgements wait for a frame
+    that can carry them, in seconds, if they are not urgent."""
 
-    def __init__(self, channel: Channel[Out, In]) -> None:
+    def __init__(self, channel: Channel[Out, In], *, patience: float = TICK) -> None:
         self._channel = channel
+        self._patience = patience
+        self._urgent = 0  # up to here the peer waits for acknowledgements
+        self._sent_urgent = 0  # up to here this end has asked for them
         self.sent = 0  # the number of the last frame
         self._unacknowledged: deque[Frame[Out]] = deque()
         self._in_flight: deque[_InFlight[Out]] = deque()
@@ -58,7 +67,9 @@ class Link(Generic[Out, In]):
         self.is_congested = False  # arrivals are not announced: a sender with a window waits
         self._settled = 0
         self._announced = (0, 0)  # settled and received, as of the last frame that was sent
-        self._has_work = asyncio.Event()  # an acknowledgement to send, or frames that may be lost
+        self._look = asyncio.Event()  # for `maintain`: an acknowledgement to send, or frames that may be lost
+        self._alarm: asyncio.TimerHandle | None = None  # sets it
+        self._alarm_at = 0.0  # on the clock of the event loop
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.ack_time = 0.0  # seconds until a frame has arrived, smoothed
         self.reliability = 1.0  # share of frames that arrived without a resend, smoothed
@@ -75,9 +86,12 @@ class Link(Generic[Out, In]):
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────────
 
-    async def send(self, messages: list[Out], size: int = 0) -> int:
-        """Send one frame; returns its number. `size` is for `bytes_in_flight`."""
+    async def send(self, messages: list[Out], size: int = 0, *, urgent: bool = False) -> int:
+        """Send one frame; returns its number. `size` is for `bytes_in_flight`; `urgent` if `acknowledged` follows."""
         frame = self._number(messages, size)
+        if urgent or self.bytes_in_flight > QUIET:
+            frame.urgent = True
+            self._sent_urgent = frame.sequence
         await self._transmit(frame)
         return frame.sequence
 
@@ -91,7 +105,7 @@ class Link(Generic[Out, In]):
         self._unacknowledged.append(frame)
         self._in_flight.append(_InFlight(frame, size, boottime()))
         self.bytes_in_flight += size
-        self._has_work.set()
+        self._look_within(self._resend_after)
         return frame
 
     def _write(self, frame: Frame[Out]) -> None:
@@ -127,17 +141,22 @@ class Link(Generic[Out, In]):
         await self._transmit(Frame(0, 0, []))
 
     def settle_now(self, sequence: int) -> None:
-        """The same without waiting; frames that wait to be written carry it."""
+        """The same without waiting; frames that wait to be written carry it. A patient link waits for a next frame."""
         self._settled = max(self._settled, sequence)
-        if self._is_writing:
-            self._has_work.set()
+        if self._is_writing or self._delay > TICK:
+            self._look_within(self._delay)
         else:
             self._write(Frame(0, 0, []))
 
     def settle_later(self, sequence: int) -> None:
         """The same, with the next frame that is sent, or a moment later."""
         self._settled = max(self._settled, sequence)
-        self._has_work.set()
+        self._look_within(self._delay)
+
+    @property
+    def _delay(self) -> float:
+        """Seconds that an acknowledgement may wait now."""
+        return self._patience if self._announced[0] >= self._urgent else TICK
 
     # ── receiving ───────────────────────────────────────────────────────────────────────────────
 
@@ -150,6 +169,9 @@ class Link(Generic[Out, In]):
                 self._fail_waiting()
                 raise
             self._process_ack(frame)
+            if frame.sequence == 0 and frame.urgent:
+                self._urgent = self._received
+                self._look_within(TICK)
             if frame.sequence == 0 and frame.messages:
                 self.received_bytes = _size(frame)
                 return 0, frame.messages
@@ -159,7 +181,9 @@ class Link(Generic[Out, In]):
                 await self.settle(self._settled)  # a repeated frame: its acknowledgement was lost
         self._received = frame.sequence
         self.received_bytes = _size(frame)
-        self._has_work.set()
+        if frame.urgent:
+            self._urgent = frame.sequence
+        self._look_within(self._delay)
         return frame.sequence, frame.messages
 
     def _take_early(self) -> Frame[In] | None:
@@ -205,29 +229,44 @@ class Link(Generic[Out, In]):
         if last.resent == 0:
             self.ack_time += (now - last.first_sent - self.ack_time) * (WEIGHT if self.ack_time else 1.0)
             self._adapt()
+            self._look_within(self._resend_after)  # it may be shorter now
 
     # ── maintenance ─────────────────────────────────────────────────────────────────────────────
+
+    def _look_within(self, seconds: float) -> None:
+        """Have `maintain` look in so many seconds, or sooner if it was to look before."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        if self._alarm is not None:
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._look.set()
 
     async def maintain(self) -> None:
         """Send acknowledgements that no frame has carried; resend frames that seem lost."""
         try:
             while True:
-                await self._has_work.wait()
-                await asyncio.sleep(TICK)
+                await self._look.wait()
+                self._look.clear()
                 if self._announced != self._state:
                     await self._transmit(Frame(0, 0, []))
-                # A frame that is still being written is not lost.
-                if (
-                    self._in_flight
-                    and not self._is_writing
-                    and boottime() - self._in_flight[0].sent > self._resend_after
-                ):
-                    self._resend_after = min(2 * self._resend_after, LATEST)
-                    await self.resend()
-                if not self._in_flight and self._announced == self._state:
-                    self._has_work.clear()
+                if self._in_flight:
+                    await self._resend_lost()
         except ChannelClosed:
             return  # `receive` raises it too
+
+    async def _resend_lost(self) -> None:
+        left = self._in_flight[0].sent + self._resend_after - boottime()
+        if left <= 0 and not self._is_writing:  # a frame that is still being written is not lost
+            self._resend_after = left = min(2 * self._resend_after, LATEST)
+            await self.resend()
+        self._look_within(max(left, TICK))
 
     async def resend(self) -> int:
         """Resend the first frames in flight; returns how many."""
@@ -244,21 +283,27 @@ class Link(Generic[Out, In]):
         return len(self._in_flight)
 
     @property
-    def stalled_for(self) -> float:
-        """Seconds since the oldest frame in flight was sent."""
-        return boottime() - self._in_flight[0].first_sent if self._in_flight else 0.0
+    def stalled_since(self) -> float:
+        """When the oldest frame in flight was sent, in boot time; infinite if none is in flight."""
+        return self._in_flight[0].first_sent if self._in_flight else inf
 
     async def acknowledged(self, sequence: int) -> None:
         """Wait until the peer has settled the frame."""
-        if self._unacknowledged and self._unacknowledged[0].sequence <= sequence:
+        if self._is_unacknowledged(sequence) and sequence > self._sent_urgent:
+            self._sent_urgent = sequence
+            await self._transmit(Frame(0, 0, [], urgent=True))
+        if self._is_unacknowledged(sequence):
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((sequence, future))
             await future
 
+    def _is_unacknowledged(self, sequence: int) -> bool:
+        return bool(self._unacknowledged) and self._unacknowledged[0].sequence <= sequence
+
     def relieve(self) -> None:
         """Announce arrivals again."""
         self.is_congested = False
-        self._has_work.set()
+        self._look.set()
 
     @property
     def is_closed(self) -> bool:
@@ -277,9 +322,13 @@ class Link(Generic[Out, In]):
         return messages
 
     async def close(self) -> None:
+        if self._announced != self._state and not self._is_writing and not self.is_closed:
+            self._write(Frame(0, 0, []))  # the peer need not repeat on its next link what is safe here
         if self._writing is not None:
             await asyncio.wait([self._writing], timeout=FLUSH_WITHIN)
             self._writing.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
         await self._channel.close()
         self._fail_waiting()
 

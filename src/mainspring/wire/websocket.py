@@ -32,6 +32,7 @@ CLOSE_WITHIN = 3.0  # seconds
 MAX_UNKNOWN = 1000  # messages, before the peer is refused
 LOG_FIRST = 10  # of them
 SEND_TIMEOUT = 30.0  # seconds for one frame: then the peer does not read
+SMALL = 8 << 10  # bytes: with less than this to write a transport takes more, and no frame waits
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -45,6 +46,7 @@ class _Unread(msgspec.Struct, array_like=True):
     ack: int
     messages: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_MESSAGES)]
     received: int = 0
+    urgent: bool = False
 
 
 _open = msgspec.msgpack.Decoder(_Unread).decode
@@ -66,9 +68,13 @@ class WebSocketChannel(Generic[Out, In]):
         self._unknown = 0
 
     async def send(self, frame: Frame[Out]) -> None:
+        data = _encode(frame)
         try:
-            async with asyncio.timeout(SEND_TIMEOUT):
-                await self._socket.send(_encode(frame))
+            if len(data) + self._socket.transport.get_write_buffer_size() < SMALL:
+                await self._socket.send(data)
+            else:
+                async with asyncio.timeout(SEND_TIMEOUT):
+                    await self._socket.send(data)
         except ConnectionClosed as closed:
             raise _closed(closed) from None
         except TimeoutError:
@@ -105,7 +111,8 @@ class WebSocketChannel(Generic[Out, In]):
             items += _items(message)
             if self._most_items is not None and items > self._most_items:
                 raise BadFrame("more items in one frame than any agent sends")
-        return Received(frame.sequence, frame.ack, messages, frame.received, len(data) + ITEM * items)
+        size = len(data) + ITEM * items
+        return Received(frame.sequence, frame.ack, messages, frame.received, frame.urgent, size)
 
     def _skipped(self, error: Exception) -> None:
         self._unknown += 1

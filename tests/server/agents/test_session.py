@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.model.messages import AttemptId, Cancel, Hello, Holding, Pause, Recall
+from mainspring.model.messages import AttemptId, Cancel, Drain, Hello, Holding, Pause, Recall
 from mainspring.model.tasks.states import CancelMode, TaskState
 from mainspring.server.agents.session import AgentSession, stop_message
 from mainspring.store.tasks.session_tasks import CancelRequest
 from mainspring.wire.channel import memory_pair
+from mainspring.wire.clock import boottime
 from mainspring.wire.link import Link
 
 
@@ -43,6 +44,27 @@ def test_what_an_agent_brings_from_another_server_is_told_to_go_on_unless_it_is_
     )
     one.held = {7: 70, 8: 80, 9: 90}
     assert one.pause({70: 7}) == [Pause([AttemptId(7, 70)]), Pause([AttemptId(8, 80)], resume=True)]
+
+
+@pytest.mark.parametrize(
+    ("since_renewal", "since_beat", "in_flight", "trusted"),
+    [
+        (0.0, 0.0, None, True),
+        (12.0, 12.0, 2.9, True),
+        (12.6, 0.0, None, False),  # its lease is about to expire
+        (0.0, 12.6, None, False),  # its watchdog renews the lease; the agent itself is silent
+        (0.0, 0.0, 3.1, False),  # it does not take what is sent to it
+    ],
+)
+async def test_an_agent_gets_new_tasks_while_it_answers_and_its_lease_lasts(
+    since_renewal: float, since_beat: float, in_flight: float | None, trusted: bool
+) -> None:
+    one, now = session(), boottime()
+    one.renewed_at, one.heard_at = now - since_renewal, now - since_beat
+    if in_flight is not None:
+        one.link.post([Drain()])
+        one.link._in_flight[0].first_sent = now - in_flight
+    assert one.is_trusted(now, 15.0) is trusted
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ class ServerConnection:
     async def confirm(self) -> None:
         """Wait until everything reported so far is durable."""
         while messages := self._agent.outbox.take():
-            await self._send(messages)
+            await self.link.send(messages, weight(messages), urgent=True)
         await self.link.acknowledged(self.link.sent)  # includes a frame that another task is sending now
 
     async def _keep_alive(self) -> None:

@@ -57,9 +57,11 @@ def decode(text: str) -> Requirements:
 
 def fits(requirements: Requirements, labels: Mapping[str, str], offers: Mapping[str, float]) -> bool:
     """Whether an agent with these labels and offers can run tasks with these requirements."""
-    return all(labels.get(name) == value for name, value in requirements.labels.items()) and all(
-        offers.get(name, 0.0) >= amount for name, amount in requirements.placement.needs.items()
-    )
+    for name, value in requirements.labels.items():  # a plain loop: every claim asks this of every session
+        if labels.get(name) != value:
+            return False
+    needs = requirements.placement.needs
+    return not needs or all(offers.get(name, 0.0) >= amount for name, amount in needs.items())
 
 
 def copies(needs: Mapping[str, float], free: Mapping[str, float]) -> int:

@@ -42,7 +42,7 @@ from mainspring.store.cluster import agents, tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import SUPERSEDED, Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime
-from mainspring.wire.link import Link
+from mainspring.wire.link import PATIENCE, TICK, Link
 
 log = logging.getLogger("mainspring")
 
@@ -81,7 +81,8 @@ class AgentConnections:
 
         `process` identifies the process of a local agent; a remote one was admitted by a `token`.
         """
-        link: Link[ServerMessage, AgentMessage] = Link(LimitedChannel(channel))
+        patience = PATIENCE if process is None else TICK
+        link: Link[ServerMessage, AgentMessage] = Link(LimitedChannel(channel), patience=patience)
         tending = asyncio.create_task(link.maintain())
         session: AgentSession | None = None
         try:

@@ -164,11 +164,13 @@ class Gateway:
         return {session.id: room for session in fitting if (room := session.room_ahead(now, needs)) > 0}
 
     def _fitting(self, requirements: Requirements) -> list[AgentSession]:
+        """Asked for every pool at every step: what it costs for one session, a claim costs for each agent here."""
+        now = boottime()
         return [
             session
             for session in self._sessions.values()
             if fits(requirements, session.labels, session.offers)
-            and session.is_trusted(self._lease)
+            and session.is_trusted(now, self._lease)
             and session.name not in self.drained
         ]
 

@@ -165,9 +165,10 @@ class AgentSession:
             self.amounts.release(task)
 
     def ahead(self, now: float) -> int:
-        while self._ahead and self._ahead[0] <= now:
-            heapq.heappop(self._ahead)
-        return min(len(self._ahead), len(self.held))
+        instants = self._ahead
+        while instants and instants[0] <= now:
+            heapq.heappop(instants)
+        return min(len(instants), len(self.held)) if instants else 0
 
     @property
     def window(self) -> int:
@@ -199,12 +200,14 @@ class AgentSession:
 
     def is_responsive(self, lease: float) -> bool:
         """Whether messages pass both ways. If not, only its watchdog (`Keep`) renews its lease."""
-        return boottime() - self.heard_at < lease / 2 and self.link.stalled_for < lease / 2
+        oldest = boottime() - lease / 2
+        return min(self.heard_at, self.link.stalled_since) > oldest
 
-    def is_trusted(self, lease: float) -> bool:
-        """Whether it can be reached and its lease is not about to expire: then it may get new tasks."""
-        now = boottime()  # a watchdog renews the lease of an agent that is blocked, and hears nothing
-        return max(now - self.renewed_at, now - self.heard_at) < lease * 5 / 6 and self.link.stalled_for < lease / 5
+    def is_trusted(self, now: float, lease: float) -> bool:
+        """Whether it can be reached and its lease is not about to expire: then it may get new tasks. `now` is boot
+        time."""
+        oldest = now - lease * 5 / 6  # a watchdog renews the lease of an agent that is blocked, and hears nothing
+        return min(self.renewed_at, self.heard_at) > oldest and self.link.stalled_since > now - lease / 5
 
     def window_for(self, needs: Mapping[str, float]) -> int:
         """How many due tasks with these needs it may hold."""

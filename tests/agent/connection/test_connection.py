@@ -12,7 +12,7 @@ from tests.conftest import eventually
 from mainspring.agent import attempt as base
 from mainspring.agent.agent import Agent
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.connection.connection import ServerConnection
+from mainspring.agent.connection.connection import ARMED_AT_ONCE, ServerConnection
 from mainspring.model.messages import AgentMessage, Armed, Configure, Dispatch, Hello, ServerMessage, Welcome
 from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.wire.channel import Channel, memory_pair
@@ -112,3 +112,25 @@ async def test_a_dispatch_for_a_session_that_the_agent_has_given_up_runs_nothing
 
     await eventually(last)
     assert bench.executor.began == [1, 4]
+
+
+async def test_a_session_that_is_lost_while_a_large_dispatch_is_armed_gets_no_more_of_it(bench: Bench) -> None:
+    """A dispatch is armed in slices, between which other parts of the agent run: here, the first of its tasks."""
+    first = bench.executor.run
+
+    async def lose(attempt: Attempt) -> str | None:
+        await bench.agent._lose_session()
+        return await first(attempt)
+
+    bench.executor.run = lose  # type: ignore[method-assign]
+    armed = [Armed(task, task * 10, 1, 1, 1.0, "{}") for task in range(1, 2 * ARMED_AT_ONCE)]
+    await bench.server.send([Dispatch([Job(1, "job", 1, 1, Definition(Python("job")))], armed, 7)])
+
+    async def began() -> bool:
+        return bool(bench.executor.began)
+
+    await eventually(began)
+    await asyncio.sleep(0)
+    assert bench.agent.session is None
+    assert max(bench.executor.began) <= ARMED_AT_ONCE
+    assert not bench.agent.runner.holdings()

@@ -46,6 +46,7 @@ WELCOME_WITHIN = 20.0  # seconds
 LATE = 1 / 30  # of a lease that this loop wakes late
 FIRST_BEATS, FIRST_BEAT_EVERY = 8, 0.03  # to measure the clock before the first task is due
 BEAT_EVERY = 5.0  # seconds between heartbeats at most, however long the lease: they measure the clock
+ARMED_AT_ONCE = 250  # attempts, in half a millisecond
 
 
 def check_times(message: ServerMessage) -> None:
@@ -95,7 +96,10 @@ class ServerConnection:
                 self._heard_at = boottime()
                 for message in messages:
                     check_times(message)
-                    self._handle(message)
+                    if isinstance(message, Dispatch):
+                        await self._arm(message)
+                    else:
+                        self._handle(message)
                 if sequence:
                     self.link.settle_later(sequence)
         except ChannelRefused as refused:
@@ -109,13 +113,6 @@ class ServerConnection:
     def _handle(self, message: ServerMessage) -> None:
         runner = self._agent.runner
         match message:
-            case Dispatch(jobs, tasks, session):
-                if session != self._agent.session:  # frames of a session that was lost may still arrive
-                    log.warning("a dispatch for session %d came to session %s; ignored", session, self._agent.session)
-                    return
-                for job in jobs:
-                    self._jobs[job.id] = job
-                runner.arm(tasks, self._jobs)
             case Configure(lease, now, echo, error):
                 self._measured(echo, now, error)
                 self._agent.lease_renewed(echo, lease, session=self._session)
@@ -131,6 +128,19 @@ class ServerConnection:
                 runner.drain()
             case Submitted():
                 self._agent.outbox.submissions.answered(message)
+
+    async def _arm(self, dispatch: Dispatch) -> None:
+        """Arm in slices: a thousand at once would hold the event loop, and with it what is due meanwhile."""
+        for job in dispatch.jobs:
+            self._jobs[job.id] = job
+        for first in range(0, len(dispatch.tasks), ARMED_AT_ONCE):
+            if first:
+                await asyncio.sleep(0)
+            if dispatch.session != self._agent.session:  # it was lost, now or before this frame arrived
+                ours = self._agent.session
+                log.warning("a dispatch for session %d came to session %s; ignored", dispatch.session, ours)
+                return
+            self._agent.runner.arm(dispatch.tasks[first : first + ARMED_AT_ONCE], self._jobs)
 
     def _begin(self, welcome: Welcome) -> None:
         if self._session:

@@ -123,21 +123,20 @@ class Gateway:
 
     def _recorded(self, endings: list[Ending], refused: list[AttemptId]) -> None:
         """The recorder has committed these: no session holds them any more."""
+        holders, watches = self._holders, self._watches
         for attempt in (*endings, *refused):
-            self._release(attempt.task, attempt.token)
+            session = holders.get(attempt.task)
+            if session is None or session.held.get(attempt.task) != attempt.token:
+                continue  # it left, or holds a newer attempt
+            session.release(attempt.task)
+            del holders[attempt.task]
+            for released in watches:
+                released.add(attempt.token)
         self.announce_room()
 
     def announce_room(self) -> None:
         self.room_made.set()
         self.on_room.send()
-
-    def _release(self, task: int, token: int) -> None:
-        session = self._holders.get(task)
-        if session is not None and session.held.get(task) == token:  # else it holds a newer attempt
-            session.release(task)
-            del self._holders[task]
-            for released in self._watches:
-                released.add(token)
 
     # ── for the dispatcher ──────────────────────────────────────────────────────────────────────
 

@@ -32,7 +32,7 @@ class Arming:
 
     async def _send(self, claim: claims.Claim) -> list[Armed]:
         """Returns what could not be sent."""
-        if any(self._catalogue.jobs.get(armed.job) is None for tasks in claim.tasks.values() for armed in tasks):
+        if not {armed.job for tasks in claim.tasks.values() for armed in tasks} <= self._catalogue.jobs.keys():
             await self._catalogue.refresh()  # the job is new
         return await self._gateway.arm(claim)
 

@@ -192,7 +192,8 @@ async def test_the_loss_of_the_connection_leaves_the_outcome_of_each_unknown(
         shared = asyncio.gather(*(echo.enqueue(number, hold=True) for number in range(3)), return_exceptions=True)
         pid = await eventually(lambda: conn.fetchval(_HELD))
         await conn.execute("select pg_terminate_backend($1)", pid)
-        answers = await shared
+        async with asyncio.timeout(10.0):  # what is repeated would wait again
+            answers = await shared
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 3
         assert len(set(map(id, answers))) == 3
         await echo.enqueue()

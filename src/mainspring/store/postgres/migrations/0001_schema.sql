@@ -88,7 +88,8 @@ create sequence mainspring.task_id;
 
 -- Live tasks only; an ended task moves to mainspring.task_history. No foreign keys: this is the hot table, every row
 -- would pay for them, and enqueue() looks the job up anyway. Columns of fixed width stand first, widest first, to avoid
--- padding. Columns that few tasks use are null in all others, which costs nothing.
+-- padding. Columns that few tasks use are null in all others, which costs nothing. Constraints name no lists: PostgreSQL
+-- parses the stored text of each one in every statement that writes a row, and a list is long in it.
 create table mainspring.task (
     id              bigint      not null default nextval('mainspring.task_id') primary key,
     run_at          timestamptz not null,
@@ -106,7 +107,7 @@ create table mainspring.task (
     priority        smallint    not null check (priority between 0 and 9),
     attempt         smallint    not null default 0,
     crashes         smallint    not null default 0,  -- attempts that ended with their agent
-    cancel_mode     smallint    check (cancel_mode in (1, 2, 3)),             -- recall, kill, restart
+    cancel_mode     smallint    check (cancel_mode between 1 and 3),          -- recall, kill, restart
     args            jsonb       not null,
     checkpoint      jsonb,
     progress        jsonb,
@@ -116,7 +117,7 @@ create table mainspring.task (
     plan_time       timestamptz,
     schedule_id     integer,
     scope           text,                            -- of a replica: its number
-    origin          text        check (origin in ('plan', 'backfill', 'manual', 'daemon')),
+    origin          text,                            -- plan, backfill, manual, daemon
 
     -- Replica of a daemon.
     generation      integer,                         -- the generation of its schedule that it runs or is about to run

@@ -1,6 +1,6 @@
 """App: the jobs of an application; opens its database, submits its tasks, runs them.
 
-Next: store/tasks/enqueue.py
+Next: sdk/submissions.py
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.sync import SYNC_TIMEOUT, Make, SyncBridge
 from mainspring.sdk.task import Decode, Task, check_task_id, result_of
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_sync
+from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_each, submit_sync
 from mainspring.store.tasks.tasks import TaskView
 
 P = ParamSpec("P")
@@ -56,7 +56,7 @@ class App:
         self.name = check_name(name, field="name")
         self.version = define.check_version(version)
         self.prefix = define.check_prefix(prefix)
-        self._lifecycle = Lifecycle(self.settings, self._register)
+        self._lifecycle = Lifecycle(self.settings, self._register, self._send)
         self.schedules = Schedules(self.changed)
         self.failure_hooks: list[FailureHook] = []
         self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
@@ -284,13 +284,24 @@ class App:
             return await submit_through_server(attempt, submission)
         await self._lifecycle.ensure()
         own = self.database
-        engine = self._engine
-        if engine is not None and isinstance(submission, Submission):
-            id = await engine.server.dispatcher.submit(submission)
-            if id is not None:
-                return id
+        if isinstance(submission, Submission) and submission.can_share:
+            assert self._lifecycle.submissions is not None  # it is open
+            return await self._lifecycle.submissions.submit(submission)
         async with own.acquire() as conn:
             ids = await submit(conn, submission)
+        if self._engine is not None:
+            self._engine.server.dispatcher.wake.set()
+        return ids
+
+    async def _send(self, submissions: Sequence[Submission]) -> Sequence[int | None]:
+        """In one statement, which also claims them if an agent in this process has room. See `submit_each`."""
+        own, engine = self.database, self._engine
+        if engine is not None:
+            ids = await engine.server.dispatcher.submit(submissions)
+            if any(ids):
+                return ids
+        async with own.acquire() as conn:
+            ids = await submit_each(conn, submissions)
         if engine is not None:
             engine.server.dispatcher.wake.set()
         return ids

@@ -18,6 +18,7 @@ from typing import Any
 from mainspring.compose import local
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.operations.waiting import Waiting
+from mainspring.sdk.submissions import Send, Submissions
 from mainspring.store.postgres.database import Database
 
 log = logging.getLogger("mainspring")
@@ -28,18 +29,20 @@ Resource = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Lifecycle:
-    """`settings` makes settings of overrides; `register` writes the application's jobs to a database."""
+    """`settings` makes settings of overrides; `register` writes the application's jobs; `send` submits tasks."""
 
     def __init__(
-        self, settings: Callable[..., local.Settings], register: Callable[[Database], Awaitable[None]]
+        self, settings: Callable[..., local.Settings], register: Callable[[Database], Awaitable[None]], send: Send
     ) -> None:
         self._make_settings = settings
         self._register = register
+        self._send = send
         self.resources: list[Resource] = []  # of the application, open as long as the database
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open, opening or closing
         self.sync_loop: asyncio.AbstractEventLoop | None = None  # of sdk/sync.py
         self.database: Database | None = None
         self.waiting: Waiting | None = None
+        self.submissions: Submissions | None = None
         self._settings: local.Settings | None = None
         self._stack: AsyncExitStack | None = None
         self._opens = 0
@@ -152,7 +155,7 @@ class Lifecycle:
         if self.loop is None or self.loop is asyncio.get_running_loop():
             return
         if self.loop.is_closed():
-            self._stack = self.database = self.waiting = self.loop = None
+            self._stack = self.database = self.waiting = self.submissions = self.loop = None
             self._opens = self._holds = 0
             return
         raise ValidationError(
@@ -199,6 +202,7 @@ class Lifecycle:
         """Keep what the stack holds, and open the resources inside it: they may use the database to the end."""
         if database is not None:
             self.database, self.waiting = database, Waiting(database)
+            self.submissions = Submissions(self._send)
             stack.push_async_callback(self.waiting.close)
             stack.callback(self._forget)
         for resource in self.resources:
@@ -206,7 +210,7 @@ class Lifecycle:
         self._stack = stack.pop_all()
 
     def _forget(self) -> None:
-        self.database = self.waiting = None
+        self.database = self.waiting = self.submissions = None
 
     def _check_database(self, overrides: Mapping[str, Any]) -> None:
         """Refuse overrides that name another database than the one that is open."""

@@ -241,7 +241,7 @@ async def test_the_dispatcher_leaves_broadcasts_and_their_runs_alone(cluster: Cl
     agent = await cluster.agent("a")
     task = await cluster.submit()
     assert await cluster.one.dispatcher.step() == 0
-    assert await cluster.one.dispatcher.submit(Submission("sweep", "{}")) is None
+    assert await cluster.one.dispatcher.submit([Submission("sweep", "{}")]) == [None]
     assert (await cluster.status(task)).state == "pending"
     await cluster.send_out()
     [run] = await agent.has(1)

@@ -410,13 +410,43 @@ async def test_a_plain_submission_is_claimed_as_it_is_made(
     conn: Connection, server: Server, join: Callable[..., Any]
 ) -> None:
     agent = await join(slots=1)
-    id = await server.dispatcher.submit(Submission("job", '{"a": 1}'))
-    assert await agent.has(1) == [id]
+    ids = await server.dispatcher.submit([Submission("job", '{"a": 1}')])
+    assert await agent.has(1) == ids
     assert (agent.armed[0].args, agent.armed[0].attempt) == ('{"a": 1}', 1)
     assert (await tasks.get(conn, agent.armed[0].task)).state == "assigned"
-    assert await server.dispatcher.submit(Submission("job", "{}")) is None, "no room: it waits its turn"
+    assert await server.dispatcher.submit([Submission("job", "{}")]) == [None], "no room: it waits its turn"
     await agent.finish(agent.armed[0])
     assert (await tasks.get(conn, agent.armed[0].task)).state == "succeeded"
+
+
+async def test_submissions_at_once_are_claimed_as_far_as_there_is_room(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=2)
+    nobody = Submission("nobody", "{}")
+    first, second, none, third = await server.dispatcher.submit(
+        [Submission("job", '{"a": 1}'), Submission("job", "{}", priority="9"), nobody, Submission("job", "{}")]
+    )
+    assert none is None
+    assert await agent.has(2) == [first, second]
+    assert [(armed.args, armed.priority) for armed in agent.armed] == [('{"a": 1}', 5), ("{}", 9)]
+    assert third is not None
+    assert (await tasks.get(conn, third)).state == "pending"
+    assert server.dispatcher.wake.is_set()
+    await agent.finish(*agent.armed)
+    await server.dispatcher.step()
+    assert await agent.has(3) == [first, second, third]
+
+
+async def test_submissions_that_postgresql_refuses_are_not_claimed(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=2)
+    assert await server.dispatcher.submit([Submission("job", "{}"), Submission("job", "[1]")]) == [None, None]
+    assert not server.gateway.in_flight.any_unanswered
+    [id] = await server.dispatcher.submit([Submission("job", "{}")])
+    assert await agent.has(1) == [id]
+    assert await conn.fetchval("select count(*) from mainspring.task") == 1
 
 
 async def test_a_submission_does_not_overtake_what_waits_in_full_flow(
@@ -427,4 +457,4 @@ async def test_a_submission_does_not_overtake_what_waits_in_full_flow(
     await server.dispatcher.step()
     await agent.has(2)
     await agent.finish(*agent.armed)
-    assert await server.dispatcher.submit(Submission("job", "{}")) is None
+    assert await server.dispatcher.submit([Submission("job", "{}")]) == [None]

@@ -167,7 +167,7 @@ async def test_tasks_that_are_born_assigned_go_round_too(conn: Connection, serve
     await define(conn, server)
     agents = [await join(name) for name in "ab"]
     for _ in range(4):
-        assert await server.dispatcher.submit(Submission("job", "{}")) is not None
+        assert await server.dispatcher.submit([Submission("job", "{}")]) != [None]
     for agent in agents:
         await agent.has(2)
 
@@ -263,7 +263,7 @@ async def test_a_task_that_needs_amounts_is_not_born_assigned(conn: Connection, 
     """Two that are claimed at the same time could take the same amount."""
     await define(conn, server, needs={"gpu": 1.0})
     await join("able", offers={"gpu": 1.0})
-    assert await server.dispatcher.submit(Submission("job", "{}")) is None
+    assert await server.dispatcher.submit([Submission("job", "{}")]) == [None]
 
 
 async def settled(daemons_loop: DaemonsLoop) -> int:

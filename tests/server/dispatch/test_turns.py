@@ -222,7 +222,7 @@ async def test_a_submission_takes_no_place_that_tasks_of_another_pool_wait_for(
     await enqueue(conn, "gpu", 200, CRITICAL)
     await step(server.dispatcher)
     await agent.finish((await newly(agent, 100))[0])
-    assert await server.dispatcher.submit(Submission("plain", "{}")) is None
+    assert await server.dispatcher.submit([Submission("plain", "{}")]) == [None]
 
 
 async def test_with_work_in_one_pool_only_and_room_for_one_there_is_no_look_at_others(

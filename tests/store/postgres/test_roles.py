@@ -116,14 +116,14 @@ async def test_a_producer_can_submit_and_read_views_of_its_own_and_nothing_else(
         select distinct proname from pg_proc where has_function_privilege(oid, 'execute')
            and pronamespace = (select oid from pg_namespace where nspname = 'mainspring')
     """)
-    assert {row[0] for row in may_call} == {"enqueue", "enqueue_many", "now"}
+    assert {row[0] for row in may_call} == {"enqueue", "enqueue_many", "enqueue_each", "now"}
     for statement in (
         "select definition from mainspring.job",
         "select * from mainspring.task",
         "update mainspring.own_task set args = '{}'",
         "delete from mainspring.own_task",
         "create table mainspring.mine ()",
-        "select mainspring.enqueue_claimed('report', '{}', null, 1, 1, 999999, gen_random_uuid())",
+        "select mainspring.enqueue_claimed(array['report'], null, null, null, null, array[999999], gen_random_uuid())",
         "select mainspring.drop_partition('output_20200101')",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

@@ -17,11 +17,19 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from mainspring.errors import JobNotFound, StoreUnavailable, ValidationError
 from mainspring.model.messages import Ending
 from mainspring.model.tasks.define_job import Options, define
-from mainspring.model.tasks.jobs import Definition, Python
+from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database, translate
 from mainspring.store.tasks import jobs, transitions
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_and_claim, submit_sync
+from mainspring.store.tasks.enqueue import (
+    BulkSubmission,
+    Place,
+    Submission,
+    submit,
+    submit_and_claim,
+    submit_each,
+    submit_sync,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -352,19 +360,21 @@ async def owner_of(conn: Connection, *segments: int) -> UUID:
     return server
 
 
-async def claim_at_birth(conn: Connection, server: UUID) -> tuple[int, int | None]:
-    """By a server that knows the job as it is now, for the session 11."""
-    job = await jobs.find(conn, "report")
-    return await submit_and_claim(conn, NOW, job.id, job.pool, 11, server)
+async def claim_at_birth(conn: Connection, server: UUID, known: Job | None = None) -> tuple[int, int | None]:
+    """By a server that knows the job as it is now, or as given, for the session 11. Returns the task and its token."""
+    job = known or await jobs.find(conn, "report")
+    [(task, token)] = await submit_and_claim(conn, [NOW], [Place(job.id, job.pool, 11, 4)], server)
+    assert task is not None
+    return task, token
 
 
 async def test_a_claim_at_birth_takes_a_number_of_the_servers_own_segments(conn: Connection) -> None:
     server = await owner_of(conn, 7, 42)
     for _ in range(5):
-        task, batch = await claim_at_birth(conn, server)
+        task, token = await claim_at_birth(conn, server)
         assert task % 100 in (7, 42)
         stored = await row(conn, task)
-        assert (stored["state"], stored["session"], stored["token"]) == (2, 11, batch and batch * 1024)
+        assert (stored["state"], stored["session"], stored["token"]) == (2, 11, token)
     assert await conn.fetchval("select count(*) from mainspring.claim") == 5
 
 
@@ -373,9 +383,9 @@ async def test_a_server_without_segments_claims_nothing_at_birth_and_others_are_
     server = await owner_of(conn)
     heard: list[object] = []
     await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
-    task, batch = await claim_at_birth(conn, server)
+    task, token = await claim_at_birth(conn, server)
     stored = await row(conn, task)
-    assert (batch, stored["state"], stored["session"], stored["attempt"]) == (None, 1, None, 0)
+    assert (token, stored["state"], stored["session"], stored["attempt"]) == (None, 1, None, 0)
     assert heard == ["due"]
     assert await conn.fetchval("select count(*) from mainspring.claim") == 0
 
@@ -383,8 +393,8 @@ async def test_a_server_without_segments_claims_nothing_at_birth_and_others_are_
 @pytest.mark.parametrize("limits", [{"max_running": 1}, {"concurrency_key": "{a}"}])
 async def test_a_task_with_limits_is_not_claimed_at_birth(conn: Connection, limits: Options) -> None:
     await jobs.register(conn, {"report": define(Python("report"), limits)})
-    task, batch = await claim_at_birth(conn, await owner_of(conn, *range(100)))
-    assert (batch, (await row(conn, task))["state"]) == (None, 1)
+    task, token = await claim_at_birth(conn, await owner_of(conn, *range(100)))
+    assert (token, (await row(conn, task))["state"]) == (None, 1)
 
 
 @pytest.mark.parametrize("change", [{"broadcast": True}, {"requires": {"gpu": "a100"}}])
@@ -394,26 +404,126 @@ async def test_a_job_that_moved_to_another_pool_since_the_server_looked_is_not_c
     known = await jobs.find(conn, "report")
     await jobs.register(conn, {"report": define(Python("report"), change)})
     server = await owner_of(conn, *range(100))
-    task, batch = await submit_and_claim(conn, NOW, known.id, known.pool, 11, server)
-    assert (batch, (await row(conn, task))["state"]) == (None, 1)
+    task, token = await claim_at_birth(conn, server, known)
+    assert (token, (await row(conn, task))["state"]) == (None, 1)
 
 
 async def test_a_job_that_was_deleted_and_made_again_is_not_claimed_at_birth(conn: Connection) -> None:
     known = await jobs.find(conn, "report")
     await jobs.delete(conn, "report")
     await jobs.register(conn, {"report": known.definition})
-    task, batch = await submit_and_claim(conn, NOW, known.id, known.pool, 11, await owner_of(conn, *range(100)))
-    assert (batch, (await row(conn, task))["state"]) == (None, 1)
+    task, token = await claim_at_birth(conn, await owner_of(conn, *range(100)), known)
+    assert (token, (await row(conn, task))["state"]) == (None, 1)
 
 
-@pytest.mark.parametrize("argument", ["claimer", "claimer_server", "hint", "session"])
+async def test_many_are_claimed_at_birth_in_one_claim_for_each_session(conn: Connection) -> None:
+    server, job = await owner_of(conn, *range(0, 100, 3)), await jobs.find(conn, "report")
+    places = [Place(job.id, job.pool, session, 4) for session in (11, 12, 11)]
+    made = await submit_and_claim(conn, [NOW] * 5, [*places, None, places[0]], server)
+    tasks, tokens = zip(*made, strict=True)
+    stored = [await row(conn, task) for task in tasks]
+    assert [(each["state"], each["session"], each["attempt"]) for each in stored] == [
+        *((2, 11, 1), (2, 12, 1), (2, 11, 1), (1, None, 0), (2, 11, 1))
+    ]
+    assert [each["token"] for each in stored] == list(tokens)
+    first = tokens[0]
+    assert tokens == (first, first + 1, first + 2, None, first + 3)
+    assert first % 1024 == 0
+    assert list(tasks) == sorted(tasks)
+    assert all(task % 3 == 0 for task in (each % 100 for each in tasks))
+    claims = await conn.fetch("select session, batch, tasks from mainspring.claim order by session")
+    assert [tuple(claim) for claim in claims] == [
+        (11, first // 1024, [tasks[0], tasks[2], tasks[4]]),
+        (12, first // 1024, [tasks[1]]),
+    ]
+
+
+@pytest.mark.parametrize("argument", ["claimer", "claimer_server", "hint", "session", "sessions"])
 async def test_the_public_functions_take_nothing_that_is_for_servers(conn: Connection, argument: str) -> None:
-    for function in ("enqueue", "enqueue_many"):
+    for function, first in (("enqueue", "job"), ("enqueue_many", "job"), ("enqueue_each", "jobs")):
         names = await conn.fetchval(
             "select proargnames from pg_proc where pronamespace = 'mainspring'::regnamespace and proname = $1", function
         )
-        assert "job" in names
+        assert first in names
         assert argument not in names
+
+
+# ── several in one statement ────────────────────────────────────────────────────────────────────
+
+
+async def test_submissions_in_one_statement_are_what_they_would_be_alone(conn: Connection) -> None:
+    await jobs.register(conn, {"gated": define(Python("gated"), {"max_running": 1})})
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    submissions = [
+        Submission("report", '{"a": 1}'),
+        Submission("report", "{}", priority="high"),
+        Submission("gated", "{}", run_at=at),
+        Submission("report", "{}", delay=timedelta(hours=1)),
+        Submission("report", json.dumps({"long": "x" * 300}), key="k"),
+    ]
+    alone = [await submit(conn, each._replace(key=each.key and "alone")) for each in submissions]
+    shared = await submit_each(conn, submissions)
+    assert shared == sorted(task for task in shared if task is not None)
+    for one, other in zip(alone, shared, strict=True):
+        assert other is not None
+        was, now = dict(await row(conn, one)), dict(await row(conn, other))
+        assert now["run_at"] - now["created_at"] == was["run_at"] - was["created_at"] or now["run_at"] == at
+        for name in ("id", "run_at", "created_at", "key"):
+            del was[name], now[name]
+        assert now == was
+    keys = await conn.fetch("select key, task_id from mainspring.task_key order by key")
+    assert [tuple(key) for key in keys] == [("alone", alone[4]), ("k", shared[4])]
+
+
+async def test_a_key_that_is_taken_gives_its_task_and_one_that_has_expired_is_left_out(conn: Connection) -> None:
+    taken, expired = [await submit(conn, Submission("report", "{}", key=key)) for key in ("taken", "expired")]
+    await conn.execute(
+        "update mainspring.task_key set expires_at = created_at from mainspring.task where id = $1", expired
+    )
+    await conn.execute("update mainspring.task_key set expires_at = 'infinity' where key = 'taken'")
+    keys = ["taken", "expired", "new", "new", "other"]
+    ids = await submit_each(conn, [Submission("report", "{}", key=key) for key in keys])
+    assert ids[:2] == [taken, None]
+    assert ids[3] is None, "the second with a key of the same statement is left to enqueue(), which finds the first"
+    assert len({taken, *ids} - {None}) == 3
+    assert await conn.fetchval("select count(*) from mainspring.task") == 4
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"args": "[1]"},
+        {"args": '{"a": 12345678901234567890}'},
+        {"args": "{"},
+        {"priority": "urgent"},
+        {"run_at": datetime(1960, 1, 1, tzinfo=UTC)},
+        {"delay": timedelta(days=-1)},
+        {"key": "a\nb"},
+        {"key": "k", "key_ttl": timedelta(0)},
+    ],
+)
+async def test_a_statement_that_is_refused_has_submitted_nothing(conn: Connection, bad: dict[str, Any]) -> None:
+    good = Submission("report", "{}", key="good")
+    assert await submit_each(conn, [good, Submission("report", "{}")._replace(**bad)]) == [None, None]
+    assert await written(conn) == 0
+
+
+async def test_a_job_that_does_not_exist_is_left_out(conn: Connection) -> None:
+    first, none, last = await submit_each(conn, [NOW, Submission("nobody", "{}"), NOW])
+    assert none is None
+    assert (first, last) == tuple(row[0] for row in await conn.fetch("select id from mainspring.task order by id"))
+
+
+@pytest.mark.usefixtures("dsn")
+async def test_a_statement_of_many_sends_one_hint(conn: Connection) -> None:
+    heard: list[object] = []
+    await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
+    await submit_each(conn, [NOW] * 10)
+    await submit_each(conn, [NOW._replace(delay=timedelta(hours=1))] * 10)
+    past = datetime(2020, 1, 1, tzinfo=UTC)
+    [first, *_] = await submit_each(conn, [NOW._replace(run_at=past), NOW])
+    pool = (await jobs.find(conn, "report")).pool
+    assert sorted(map(str, heard)) == ["due", "due", f"due {pool} 4 {past.timestamp():.6f} {first}"]
 
 
 # ── drivers ─────────────────────────────────────────────────────────────────────────────────────

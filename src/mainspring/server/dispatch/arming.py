@@ -8,6 +8,7 @@ Next:   server/agents/gateway.py
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from mainspring.model.messages import Armed
@@ -15,6 +16,9 @@ from mainspring.server.agents.gateway import Gateway
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.store.postgres.database import Connection, DedicatedConnection
 from mainspring.store.tasks import claims
+
+FEW = 10  # tasks that start before the next statement is prepared; with more, PostgreSQL and handlers work side by side
+TURNS = 3  # of the event loop, from a posted dispatch to its handler's first line: it is written, received, started
 
 
 class Arming:
@@ -29,6 +33,9 @@ class Arming:
         if unsent := await self._send(claim):
             async with dedicated as conn:
                 await claims.give_back(conn, [armed.task for armed in unsent], [armed.token for armed in unsent])
+        if 0 < claim.size <= FEW:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
 
     async def _send(self, claim: claims.Claim) -> list[Armed]:
         """Returns what could not be sent."""

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from mainspring.loops import Alarm
-from mainspring.model.messages import Armed
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors, Released
-from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
@@ -25,10 +23,11 @@ from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.placement import AgentPlacement
+from mainspring.server.dispatch.submissions import ClaimedSubmissions
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Database
 from mainspring.store.tasks import claims, sticky
-from mainspring.store.tasks.enqueue import Submission, submit_and_claim
+from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
 BATCH = 1000  # tasks in one claim
@@ -83,6 +82,9 @@ class Dispatcher:
         self._recorder = recorder
         self._placement = AgentPlacement(catalogue, gateway, registry)
         self._arming = Arming(catalogue, gateway)
+        self._submissions = ClaimedSubmissions(
+            database, server_lease, catalogue, gateway, self._placement, self._arming, clock, self._is_contended
+        )
         self._clock = clock
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = defaultdict(bool)  # by pool: more tasks are due than the last claim took
@@ -292,32 +294,12 @@ class Dispatcher:
         self._server_lease.tally.dispatched += claim.size
         return claim
 
-    async def submit(self, submission: Submission) -> int | None:
-        """Enqueue a plain task and claim it in one statement. None if it must be enqueued and claimed as usual."""
-        job = self._catalogue.named(submission.job)
-        if job is None or not submission.is_plain or not self._server_lease.may_act:
-            return None
-        if self._gateway.in_flight.any_unanswered:
-            return None
-        requirements = self._catalogue.pools.get(job.pool)
-        if requirements is None or not requirements.is_plain:
-            return None  # a broadcast is not claimed; where placement matters, the usual claim decides
-        room, _ = self._gateway.room(requirements)
-        if not room or self._is_contended(room):
-            return None
-        places = self._placement.places(job.pool, requirements, room, 1)
-        self._placement.placed(job.pool, places, 1)
-        session = places[0]
-        with self._gateway.claiming():
-            async with self._database.acquire() as conn:
-                id, batch = await submit_and_claim(conn, submission, job.id, job.pool, session, self._server_lease.id)
-            if batch is None:  # its job has changed, or no segment is left; its NOTIFY wakes the dispatchers
-                return id
-            priority = job.definition.priority if submission.priority is None else priority_level(submission.priority)
-            token = batch * claims.BATCH_TOKENS
-            armed = Armed(id, token, job.id, 1, self._clock.now(), submission.args, priority=priority)
-            await self._arming.arm(claims.Claim({session: [armed]}, {}, 1), self._dedicated)
-        return id
+    async def submit(self, submissions: Sequence[Submission]) -> list[int | None]:
+        """Enqueue plain tasks and claim them in one statement: see server/dispatch/submissions.py."""
+        ids, any_pending = await self._submissions.submit(submissions, self._dedicated)
+        if any_pending:
+            self.wake.set()
+        return ids
 
     def _is_contended(self, room: dict[int, int]) -> bool:
         """Whether tasks of any pool wait for these places: then none is given out of turn."""

@@ -299,7 +299,7 @@ class _Wrapped(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no type
 
 
 # Statements that depend on no search path: a function of ours, called with parameters whose types are built in.
-_SAFE = re.compile(r"select mainspring\.enqueue(_many)?\(")
+_SAFE = re.compile(r"select mainspring\.enqueue(_many|_each)?\(")
 
 
 class _PooledConnection(_Wrapped):

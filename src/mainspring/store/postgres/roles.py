@@ -1,6 +1,6 @@
 """Roles: what a role of PostgreSQL may do with the schema, as statements that its owner runs.
 
-    producer  calls enqueue() and enqueue_many(), and reads the tasks that it submitted, through the views `own_…`
+    producer  calls enqueue, enqueue_many and enqueue_each, and reads the tasks that it submitted, through views `own_…`
     viewer    reads everything but the hashes of tokens
     server    runs servers: reads and writes rows, makes and drops partitions by functions; no DDL
 
@@ -26,6 +26,7 @@ _READ_FUNCTIONS = ("now()", "labels(jsonb)", "key_within(text, text)", "fill_key
 _SUBMIT_FUNCTIONS = (
     "enqueue(text, jsonb, text, timestamptz, interval, text, interval, bigint[], text, text)",
     "enqueue_many(text, jsonb[], text, timestamptz, interval, text, text)",
+    "enqueue_each(text[], jsonb[], text[], timestamptz[], interval[], text[], interval[])",
 )
 
 _GRANTS: dict[Kind, tuple[str, ...]] = {

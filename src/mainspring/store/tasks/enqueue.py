@@ -1,21 +1,25 @@
-"""Enqueue: submit tasks through the SQL functions `enqueue` and `enqueue_many` (0001_schema.sql, 7).
+"""Enqueue: submit tasks through the SQL functions `enqueue…` (0001_schema.sql, 7).
 
 The drivers are asyncpg, psycopg 3 (sync and async) and SQLAlchemy (sync and async, connections and sessions). They are
-recognized by the module of their class; none is imported here.
+recognized by the module of their class; none but asyncpg, our own, is imported here.
 Next: server/cluster/listener.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, ValidationError
+import asyncpg
+
+from mainspring.errors import AccessDenied, MainspringError, StaleAttempt, StoreUnavailable, ValidationError
 from mainspring.model.messages import AttemptId
 from mainspring.model.tasks.states import IS_ACTIVE
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.errors import translate_for_clients, translating
+from mainspring.store.postgres.errors import SAME_SESSION, translate_for_clients, translating
 
 
 class Submission(NamedTuple):
@@ -35,6 +39,11 @@ class Submission(NamedTuple):
     def is_plain(self) -> bool:
         """Due at once, with no key and no dependency."""
         return all(given is None for given in (self.run_at, self.delay, self.key, self.after, self.concurrency_key))
+
+    @property
+    def can_share(self) -> bool:
+        """Whether it may go into one statement with others. The rest may wait for locks, or make a gate."""
+        return self.after is None and self.concurrency_key is None
 
 
 class BulkSubmission(NamedTuple):
@@ -86,22 +95,76 @@ async def submit(conn: Any, submission: Submission | BulkSubmission) -> Any:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
 
 
-_AND_CLAIM = "select task, batch from mainspring.enqueue_claimed($1, $2::jsonb, $3, $4, $5, $6, $7)"
+_EACH = """
+    select mainspring.enqueue_each($1::text[], $2::jsonb[], $3::text[], $4::timestamptz[], $5::interval[], $6::text[],
+                                   $7::interval[])
+""".strip()
+_SHARED = Submission._fields.index("after")  # the fields before it, in their order
+
+
+async def submit_each(conn: Connection, submissions: Sequence[Submission]) -> list[int | None]:
+    """Submissions that `can_share`, in one statement; returns the ids. None: not submitted, submit it alone.
+
+    One bad submission may make PostgreSQL refuse the statement; then none was submitted. An error is raised for
+    a single one, and where the outcome is unknown.
+    """
+    if len(submissions) == 1:
+        return [await submit(conn, submissions[0])]
+    columns = list(zip(*submissions, strict=True))[:_SHARED]
+    given = [column if any(value is not None for value in column) else None for column in columns]
+    with suppress(Refused), _refusing():
+        ids: list[int | None] = await conn.fetchval(_EACH, *given)
+        return ids
+    return [None] * len(submissions)
+
+
+class Refused(Exception):
+    """PostgreSQL answered a statement with an error: it is certain that nothing of it was committed."""
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        with translating(_our_error):
+            yield
+    except StoreUnavailable as error:
+        if isinstance(error.__cause__, SAME_SESSION):
+            raise Refused from error
+        raise
+    except (MainspringError, asyncpg.PostgresError, asyncpg.exceptions.DataError) as error:
+        raise Refused from error
+
+
+class Place(NamedTuple):
+    """Where a task is claimed: the session, and what its server knows of the job."""
+
+    job: int
+    pool: int
+    session: int
+    priority: int  # of its tasks, unless their submission names another
+
+
+_AND_CLAIM = """
+    select tasks, tokens from mainspring.enqueue_claimed($1::text[], $2::jsonb[], $3::text[], $4, $5, $6, $7)
+"""
+_NOWHERE = (None, None, None)
 
 
 async def submit_and_claim(
-    conn: Connection, submission: Submission, job: int, pool: int, session: int, server: UUID
-) -> tuple[int, int | None]:
-    """Create a plain task that is already assigned to `session`; returns its id and the batch.
+    conn: Connection, submissions: Sequence[Submission], places: Sequence[Place | None], server: UUID
+) -> list[tuple[int | None, int | None]]:
+    """Create plain tasks, each already assigned to the session of its place; returns their ids and tokens.
 
-    No batch: it is pending, because its job is no longer `job` with this `pool`, or `server` owns no segment.
+    No id: not submitted, as with `submit_each`. No token: it is pending, because it has no place, its job is no longer
+    the one with the pool of its place, or `server` owns no segment.
     """
-    assert submission.is_plain
-    with translating(_our_error):
-        row = await conn.fetchrow(
-            _AND_CLAIM, submission.job, submission.args, submission.priority, job, pool, session, server
-        )
-    return row["task"], row["batch"]
+    assert all(submission.is_plain for submission in submissions)
+    known = zip(*(_NOWHERE if place is None else place[:3] for place in places), strict=True)
+    jobs, args, priorities = zip(*((each.job, each.args, each.priority) for each in submissions), strict=True)
+    with suppress(Refused), _refusing():
+        row = await conn.fetchrow(_AND_CLAIM, jobs, args, priorities, *known, server)
+        return list(zip(row["tasks"], row["tokens"], strict=True))
+    return [(None, None)] * len(submissions)
 
 
 # The guard: an agent submits on behalf of a handler that it runs, for jobs of the same application or of none.

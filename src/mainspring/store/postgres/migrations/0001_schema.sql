@@ -88,7 +88,8 @@ create sequence mainspring.task_id;
 
 -- Live tasks only; an ended task moves to mainspring.task_history. No foreign keys: this is the hot table, every row
 -- would pay for them, and enqueue() looks the job up anyway. Columns of fixed width stand first, widest first, to avoid
--- padding. Columns that few tasks use are null in all others, which costs nothing.
+-- padding. Columns that few tasks use are null in all others, which costs nothing. Constraints name no lists: PostgreSQL
+-- parses the stored text of each one in every statement that writes a row, and a list is long in it.
 create table mainspring.task (
     id              bigint      not null default nextval('mainspring.task_id') primary key,
     run_at          timestamptz not null,
@@ -106,7 +107,7 @@ create table mainspring.task (
     priority        smallint    not null check (priority between 0 and 9),
     attempt         smallint    not null default 0,
     crashes         smallint    not null default 0,  -- attempts that ended with their agent
-    cancel_mode     smallint    check (cancel_mode in (1, 2, 3)),             -- recall, kill, restart
+    cancel_mode     smallint    check (cancel_mode between 1 and 3),          -- recall, kill, restart
     args            jsonb       not null,
     checkpoint      jsonb,
     progress        jsonb,
@@ -116,7 +117,7 @@ create table mainspring.task (
     plan_time       timestamptz,
     schedule_id     integer,
     scope           text,                            -- of a replica: its number
-    origin          text        check (origin in ('plan', 'backfill', 'manual', 'daemon')),
+    origin          text,                            -- plan, backfill, manual, daemon
 
     -- Replica of a daemon.
     generation      integer,                         -- the generation of its schedule that it runs or is about to run
@@ -318,6 +319,20 @@ create table mainspring.dependency (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 create index on mainspring.dependency (child);
 
+create function mainspring.check_key(key text, ttl interval) returns void
+    language plpgsql immutable parallel safe
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if length(key) not between 1 and 200 or key ~ '[[:cntrl:]]' then
+        raise exception 'key: 1 to 200 characters, none of them a control character' using errcode = 'MSV01';
+    end if;
+    if ttl is null or ttl <= '0' or ttl > interval '10 years' then
+        raise exception 'key_ttl: % is not between 0 and 10 years', ttl using errcode = 'MSV01';
+    end if;
+end
+$$;
+
 -- Gives `key` to `task` and returns that task, or returns the task that has the key. An expired key is given anew.
 create function mainspring.take_key(job_id integer, key text, ttl interval, task bigint) returns bigint
     language plpgsql volatile
@@ -327,12 +342,7 @@ declare
     made   timestamptz := mainspring.now();
     holder bigint;
 begin
-    if length(key) not between 1 and 200 or key ~ '[[:cntrl:]]' then
-        raise exception 'key: 1 to 200 characters, none of them a control character' using errcode = 'MSV01';
-    end if;
-    if ttl is null or ttl <= '0' or ttl > interval '10 years' then
-        raise exception 'key_ttl: % is not between 0 and 10 years', ttl using errcode = 'MSV01';
-    end if;
+    perform mainspring.check_key(key, ttl);
     loop
         insert into mainspring.task_key as k (job_id, key, task_id, expires_at)
         values (take_key.job_id, take_key.key, task, made + ttl)
@@ -784,60 +794,145 @@ begin
 end
 $$;
 
--- For servers: one plain task that `session` claims in the same transaction, which saves a commit. Returns its id and the
--- batch of the claim. No batch: the task is pending like any other, because the job is no longer the one that the server
--- knows, with the pool whose requirements the session was checked against, or because `server` owns no segment. The id
--- is drawn until it falls into a segment of that server.
+-- Tasks that were submitted at once, each for itself, in one statement. Returns their ids in the order given, and null
+-- for each that was left out: its job does not exist, or its key is taken or given at this moment. enqueue() submits such
+-- a one, or says what is wrong with it. Other errors are raised, and then nothing is written. lock_timeout: a key that
+-- another transaction holds must not delay the others; keys are inserted in their order, so that two statements with
+-- the same keys do not block each other.
+create function mainspring.enqueue_each(
+    jobs       text[],
+    args       jsonb[],
+    priorities text[]        default null,
+    run_ats    timestamptz[] default null,
+    delays     interval[]    default null,
+    keys       text[]        default null,
+    key_ttls   interval[]    default null
+) returns bigint[]
+    language plpgsql volatile security definer
+    set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan     -- with arrays PostgreSQL would plan each call anew, which takes longer
+    set lock_timeout = '5ms'
+as $$
+declare
+    made  timestamptz := mainspring.now();
+    ids   bigint[];
+    hints bigint;
+begin
+    perform mainspring.check_args(given) from unnest(args) given where mainspring.is_suspect(given);
+    perform mainspring.check_key(given.key, given.ttl) from unnest(keys, key_ttls) as given(key, ttl)
+      where given.key is not null;
+    with given as materialized (
+        select g.number, g.args, g.key, g.ttl, j.id as job_id, j.pool, j.gated, nextval('mainspring.task_id') as id,
+               case when g.priority is null then j.priority else mainspring.check_priority(g.priority) end as priority,
+               case when g.run_at is null and g.delay is null then made
+                    else mainspring.due_at(g.run_at, g.delay, made) end as run_at,
+               case when g.key is not null then
+                   (select k.task_id from mainspring.task_key k
+                     where k.job_id = j.id and k.key = g.key and k.expires_at > made) end as holder
+          from unnest(jobs, enqueue_each.args, priorities, run_ats, delays, keys, key_ttls) with ordinality
+            as g(job, args, priority, run_at, delay, key, ttl, number)
+         cross join lateral (                    -- `limit` keeps the order given, which the ids follow
+             select j.id, j.pool, j.priority, j.definition ? 'gate' as gated from mainspring.job j
+              where j.namespace = 'default' and j.name = g.job limit 1
+         ) j
+    ), keyed as (
+        insert into mainspring.task_key as k (job_id, key, task_id, expires_at)
+        select distinct on (given.job_id, given.key) given.job_id, given.key, given.id, made + given.ttl
+          from given where given.key is not null and given.holder is null
+         order by given.job_id, given.key, given.number
+        on conflict on constraint task_key_pkey do nothing
+        returning k.task_id
+    ), inserted as (
+        insert into mainspring.task as t (id, run_at, created_at, job_id, pool, state, priority, args, key, submitted_by)
+        select given.id, given.run_at, made, given.job_id, given.pool, 1 /* pending */, given.priority, given.args,
+               given.key, nullif(mainspring.caller(), current_user)
+          from given where given.key is null or given.id in (select keyed.task_id from keyed)
+        returning t.id
+    ), hint as (
+        select distinct case
+                   when given.gated then 'gate ' || given.pool
+                   when given.run_at < made then format('due %s %s %s %s', given.pool, given.priority,
+                                                        extract(epoch from given.run_at), given.id)
+                   else 'due' end as payload
+          from given join inserted using (id) where given.run_at <= made + interval '5 seconds'
+    )
+    select array_agg(coalesce(given.holder, inserted.id) order by place.number),
+           (select count(pg_notify('mainspring', hint.payload)) from hint)
+      into ids, hints
+      from generate_series(1, cardinality(jobs)) as place(number)
+      left join given using (number)
+      left join inserted on inserted.id = given.id;
+    return ids;
+end
+$$;
+
+-- For servers: plain tasks that sessions claim in the same transaction, which saves a commit. Returns the ids and the
+-- tokens. No id: its job does not exist, and it was left out. No token: the task is pending like any other, because no
+-- session was given for it, because its job is no longer the one that the server knows, with the pool whose requirements
+-- the session was checked against, or because `server` owns no segment. Ids are drawn until they fall into segments of
+-- that server.
 create function mainspring.enqueue_claimed(
-    job text, args jsonb, priority text, known_job integer, known_pool integer, session bigint, server uuid,
-    out task bigint, out batch bigint
+    jobs text[], args jsonb[], priorities text[], known_jobs integer[], known_pools integer[], sessions bigint[],
+    server uuid, out tasks bigint[], out tokens bigint[]
 )
     language plpgsql volatile
     set search_path = pg_catalog, pg_temp
+    set plan_cache_mode = force_generic_plan     -- see enqueue_each
 as $$
 declare
-    definition record;
-    level      smallint;
-    made       timestamptz := mainspring.now();
-    owned      smallint[];
-    can_claim  boolean;
+    made  timestamptz := mainspring.now();
+    owned smallint[]  := array(select s.id from mainspring.segment s where s.owner = enqueue_claimed.server);
+    ids   bigint[]    := '{}';
+    hints bigint;
 begin
-    task := nextval('mainspring.task_id');
-    select j.id, j.pool, j.priority, j.definition ? 'gate' as gated into definition from mainspring.job j
-     where j.namespace = 'default' and j.name = enqueue_claimed.job;
-    if not found then
-        perform mainspring.no_such_job(job);
-    end if;
-    level := definition.priority;
-    if priority is not null then
-        level := mainspring.check_priority(priority);
-    end if;
-    if mainspring.is_suspect(args) then
-        perform mainspring.check_args(args);
-    end if;
-    can_claim := definition.id = known_job and definition.pool = known_pool and not definition.gated;
-    if can_claim then
-        owned := array(select s.id from mainspring.segment s where s.owner = enqueue_claimed.server);
-        for draw in 1..200 loop                  -- ids mostly follow each other: 100 of them meet every segment
-            can_claim := (task % 100)::smallint = any (owned);
-            exit when can_claim or cardinality(owned) = 0;
-            task := nextval('mainspring.task_id');
-        end loop;
-    end if;
-    if can_claim then
-        batch := nextval('mainspring.claim_batch');
+    perform mainspring.check_args(given) from unnest(args) given where mainspring.is_suspect(given);
+    for draw in 1..200 loop                      -- ids mostly follow each other: 100 of them meet every segment
+        exit when cardinality(owned) = 0 or cardinality(ids) = cardinality(jobs);
+        ids := ids || array(
+            select drawn.id from (select nextval('mainspring.task_id') as id
+                                    from generate_series(1, cardinality(jobs) - cardinality(ids))) drawn
+             where (drawn.id % 100)::smallint = any (owned));
+    end loop;
+    with given as materialized (
+        select g.number, g.args, j.id as job_id, j.pool, j.gated, fit.session,
+               coalesce(ids[g.number], nextval('mainspring.task_id')) as id,
+               case when g.priority is null then j.priority else mainspring.check_priority(g.priority) end as priority,
+               count(fit.session) over (order by g.number) - 1 as turn
+          from unnest(jobs, enqueue_claimed.args, priorities, known_jobs, known_pools, sessions) with ordinality
+            as g(job, args, priority, known_job, known_pool, session, number)
+         cross join lateral (                    -- `limit` keeps the order given, which the ids follow
+             select j.id, j.pool, j.priority, j.definition ? 'gate' as gated from mainspring.job j
+              where j.namespace = 'default' and j.name = g.job limit 1
+         ) j
+         cross join lateral (
+             select case when j.id = g.known_job and j.pool = g.known_pool and not j.gated
+                          and ids[g.number] is not null then g.session end as session
+         ) fit
+    ), claimed as materialized (
+        select nextval('mainspring.claim_batch') as batch from given where given.session is not null limit 1
+    ), noted as (
         insert into mainspring.claim (session, batch, tasks)
-        values (enqueue_claimed.session, enqueue_claimed.batch, array[task]);
-    end if;
-    insert into mainspring.task (id, run_at, created_at, job_id, pool, state, priority, args, token, session, attempt)
-    values (task, made, made, definition.id, definition.pool,
-            case when batch is null then 1 /* pending */ else 2 /* assigned */ end, level, enqueue_claimed.args,
-            enqueue_claimed.batch * 1024 /* token */,
-            case when enqueue_claimed.batch is not null then enqueue_claimed.session end,
-            case when enqueue_claimed.batch is null then 0 else 1 end);
-    if batch is null then
-        perform pg_notify('mainspring', case when definition.gated then 'gate ' || definition.pool else 'due' end);
-    end if;
+        select given.session, (select claimed.batch from claimed), array_agg(given.id order by given.number)
+          from given where given.session is not null group by given.session
+    ), inserted as (
+        insert into mainspring.task as t
+            (id, run_at, created_at, job_id, pool, state, priority, args, token, session, attempt)
+        select given.id, made, made, given.job_id, given.pool,
+               case when given.session is null then 1 /* pending */ else 2 /* assigned */ end, given.priority, given.args,
+               case when given.session is not null then (select claimed.batch from claimed) * 1024 + given.turn end,
+               given.session, case when given.session is null then 0 else 1 end
+          from given
+        returning t.id, t.token
+    ), hint as (
+        select distinct case when given.gated then 'gate ' || given.pool else 'due' end as payload
+          from given where given.session is null
+    )
+    select array_agg(inserted.id order by place.number), array_agg(inserted.token order by place.number),
+           (select count(pg_notify('mainspring', hint.payload)) from hint)
+      into tasks, tokens, hints
+      from generate_series(1, cardinality(jobs)) as place(number)
+      left join given using (number)
+      left join inserted on inserted.id = given.id;
 end
 $$;
 

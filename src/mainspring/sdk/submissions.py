@@ -1,0 +1,151 @@
+"""Submissions: those that are made at once share a statement, and so a commit.
+
+A submission waits until the event loop has run what is ready, and goes out with all that were made meanwhile. Those
+that come while a statement is under way gather, and the next one takes them all. Each is answered for itself:
+
+    one is left out or refused         it goes alone, and gets its own error; so do all that one made PostgreSQL refuse
+    a connection is lost meanwhile     the outcome of each is unknown, as if it had been submitted alone
+    a caller is cancelled              the statement goes on for the others
+
+A key may have to wait for another transaction, so submissions with keys do not hold up those without.
+Next: store/tasks/enqueue.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from mainspring.errors import StoreUnavailable
+from mainspring.store.tasks.enqueue import Submission
+
+PATIENCE = 0.1  # seconds after which what has gathered no longer waits for a statement that has no answer
+MOST = 256  # submissions in one statement
+MOST_BYTES = 100_000  # of their arguments; a larger one goes alone
+
+# Returns the ids. None: it must be sent alone, where it gets an id or an error.
+Send = Callable[[Sequence[Submission]], Awaitable[Sequence[int | None]]]
+
+
+class Gathered(NamedTuple):
+    submission: Submission
+    id: asyncio.Future[int]
+
+
+class Submissions:
+    """`send` submits in one statement. Belongs to one event loop."""
+
+    def __init__(self, send: Send) -> None:
+        self._plain = Lane(send)
+        self._others = Lane(send)
+
+    async def submit(self, submission: Submission) -> int:
+        """The id of the task, once it is committed."""
+        return await (self._plain if submission.is_plain else self._others).submit(submission)
+
+
+class Lane:
+    """One statement at a time: NOTIFY makes commits wait for each other, so that a second one would gain little."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._gathered: deque[Gathered] = deque()
+        self._under_way: object | None = None  # the statement that the next one waits for
+        self._patience: asyncio.TimerHandle | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def submit(self, submission: Submission) -> int:
+        loop = asyncio.get_running_loop()
+        mine = Gathered(submission, loop.create_future())
+        self._gathered.append(mine)
+        if self._under_way is not None:
+            if self._patience is None:
+                self._patience = loop.call_later(PATIENCE, self._next, self._under_way)
+            return await mine.id  # cancelled with its caller: what has not been sent then is dropped
+        self._under_way = mine
+        try:
+            await asyncio.sleep(0)
+            batch = self._take()
+            if batch != [mine]:
+                self._start(batch)
+                return await mine.id
+            [id] = await self._send([submission])  # alone: no task of its own, and cancelled with its caller
+            assert id is not None
+            return id
+        finally:
+            mine.id.cancel()  # has no effect on one that is answered
+            self._next(mine)
+
+    def _take(self) -> list[Gathered]:
+        """The next ones, in the order of their calls."""
+        batch: list[Gathered] = []
+        size = 0
+        while self._gathered and len(batch) < MOST:
+            size += len(self._gathered[0].submission.args)
+            if batch and size > MOST_BYTES:
+                break
+            if not (gathered := self._gathered.popleft()).id.done():
+                batch.append(gathered)
+        return batch
+
+    def _next(self, ended: object) -> None:
+        """`ended` is over, or takes too long: send what has gathered."""
+        if self._under_way is not ended:
+            return
+        self._under_way = None
+        self._wait_no_longer()
+        if batch := self._take():
+            self._start(batch)
+
+    def _start(self, batch: list[Gathered]) -> None:
+        loop = asyncio.get_running_loop()
+        self._under_way = statement = object()
+        self._wait_no_longer()
+        if self._gathered:
+            self._patience = loop.call_later(PATIENCE, self._next, statement)
+        running = loop.create_task(self._run(batch, statement), name="mainspring submit")
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+
+    def _wait_no_longer(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    async def _run(self, batch: list[Gathered], statement: object) -> None:
+        try:
+            alone = await self._share(batch)
+        finally:
+            self._next(statement)
+        if alone:
+            await asyncio.gather(*(self._share([each]) for each in alone if not each.id.done()))
+
+    async def _share(self, batch: list[Gathered]) -> list[Gathered]:
+        """Submit them in one statement; returns those that must be submitted alone."""
+        try:
+            ids = await self._send([each.submission for each in batch])
+        except BaseException as error:
+            for each in batch:
+                _fail(each, error)
+            if isinstance(error, Exception):
+                return []
+            raise
+        for each, id in zip(batch, ids, strict=True):
+            if id is not None and not each.id.done():
+                each.id.set_result(id)
+        return [each for each, id in zip(batch, ids, strict=True) if id is None]
+
+
+def _fail(each: Gathered, error: BaseException) -> None:
+    if each.id.done():
+        return
+    if isinstance(error, StoreUnavailable):
+        own = StoreUnavailable(error.message)  # not one error with the traces of all callers
+        own.__cause__ = error
+        each.id.set_exception(own)
+    elif isinstance(error, Exception):
+        each.id.set_exception(error)
+    else:
+        each.id.cancel()

@@ -146,7 +146,7 @@ class Runner:
 
     async def _run(self, attempt: Attempt) -> None:
         armed = attempt.armed
-        has_begun = False
+        has_begun = can_wait = False
         attempt.started_at = self._clock.now()
         self._outbox.started(attempt)
         try:
@@ -161,6 +161,7 @@ class Runner:
             has_begun = True
             result = await (self._run_watched(attempt) if armed.daemon else self._executor(attempt).run(attempt))
             ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
+            can_wait = attempt.was_armed_ahead
         except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
             ending = endings.raised(attempt, error, self._clock.now())
             if not has_begun:
@@ -170,7 +171,7 @@ class Runner:
             ending = self._failures.report(attempt, endings.executor_error(attempt, error, self._clock.now()), error)
         finally:
             self._over(attempt)
-        self._outbox.ended(ending)
+        self._outbox.ended(ending, can_wait=can_wait)
 
     async def _run_watched(self, attempt: Attempt) -> str | None:
         with watched(attempt, self._executors, partial(self._stop, reason="unhealthy")):

@@ -1,4 +1,5 @@
-"""Planner: 100,000 schedules of which 1,000 are due each second; the same with 1,000,000 idle ones; one every second.
+"""Planner: 100,000 schedules of which 1,000 are due each second (`--rate`); the same with 1,000,000 idle ones; one
+every second.
 
 Lateness is from the plan time to the first line of the handler. The fires are compared with what arithmetic
 expects: none missing, none extra. The planner alone is timed on the first seconds' worth of plan times.
@@ -43,15 +44,17 @@ class Stamps:
         return dict(zip(self._tasks, self._at, strict=True))
 
 
-async def planner(dsn: str, schedules: int, idle_schedules: int, seconds: int, single_seconds: int) -> dict[str, Any]:
+async def planner(
+    dsn: str, schedules: int, rate: int, idle_schedules: int, seconds: int, single_seconds: int
+) -> dict[str, Any]:
     """All three; those of no schedules or no seconds are left out."""
     async with connection(dsn) as conn:
         await _forget(conn)
-        figures = await _steady(dsn, conn, schedules, seconds)
+        figures = await _steady(dsn, conn, schedules, rate, seconds)
         say(f"without idle schedules: {figures}")
         await _forget(conn)
         if idle_schedules:
-            figures |= await _beside_idle(dsn, conn, schedules, idle_schedules, seconds, figures)
+            figures |= await _beside_idle(dsn, conn, schedules, rate, idle_schedules, seconds, figures)
             await _forget(conn)
         if single_seconds:
             single = await _single(dsn, conn, single_seconds)
@@ -60,12 +63,12 @@ async def planner(dsn: str, schedules: int, idle_schedules: int, seconds: int, s
 
 
 async def _beside_idle(
-    dsn: str, conn: Connection, schedules: int, idle_schedules: int, seconds: int, plain: dict[str, Any]
+    dsn: str, conn: Connection, schedules: int, rate: int, idle_schedules: int, seconds: int, plain: dict[str, Any]
 ) -> dict[str, Any]:
     """The same beside many that have nothing to do, and what that costs: 1 is nothing at all."""
     say(f"storing {idle_schedules:,} idle schedules")
     await idle(conn, idle_schedules)
-    crowded = await _steady(dsn, conn, schedules, seconds)
+    crowded = await _steady(dsn, conn, schedules, rate, seconds)
     compared = ("p50_ms", "p99_ms", "planner_us_per_fire", "cpu_us_per_fire")
     return {
         **{f"idle_{name}": value for name, value in crowded.items()},
@@ -78,12 +81,12 @@ async def _forget(conn: Connection) -> None:
     await empty_tables(conn)
 
 
-async def _steady(dsn: str, conn: Connection, schedules: int, seconds: int) -> dict[str, Any]:
+async def _steady(dsn: str, conn: Connection, schedules: int, rate: int, seconds: int) -> dict[str, Any]:
     """The fires of so many seconds, and what they cost."""
     app = make_app(dsn)
     stamps = Stamps(app)
     async with app:
-        population = Population(schedules, first=datetime.now(UTC) + timedelta(seconds=15))
+        population = Population(schedules, rate, first=datetime.now(UTC) + timedelta(seconds=15))
         await population.store(conn)
         await conn.execute("vacuum analyze mainspring.schedule")
         await conn.execute("checkpoint")
@@ -107,6 +110,8 @@ async def _steady(dsn: str, conn: Connection, schedules: int, seconds: int) -> d
         "extra": len(done) - len(expected & set(done)),
         "planner_us_per_fire": round(planner_us, 1),
         "cpu_us_per_fire": round((cpu + database_cpu) / len(expected) * 1e6),
+        "process_us_per_fire": round(cpu / len(expected) * 1e6, 1),
+        "database_us_per_fire": round(database_cpu / len(expected) * 1e6, 1),
         "cpu_percent": round(cpu / seconds * 100, 1),
         "database_cpu_percent": round(database_cpu / seconds * 100, 1),
         "memory_mb": round(after["memory"], 1),
@@ -187,8 +192,14 @@ async def _costs(conn: Connection) -> dict[str, float]:
 
 
 def main() -> None:
-    args = arguments(__doc__ or "", schedules=100_000, idle=1_000_000, seconds=30, single_seconds=60, runs=3)
-    run("planner", lambda dsn: planner(dsn, args.schedules, args.idle, args.seconds, args.single_seconds), args)
+    args = arguments(
+        __doc__ or "", schedules=100_000, rate=1_000, idle=1_000_000, seconds=30, single_seconds=60, runs=3
+    )
+    run(
+        "planner",
+        lambda dsn: planner(dsn, args.schedules, args.rate, args.idle, args.seconds, args.single_seconds),
+        args,
+    )
 
 
 if __name__ == "__main__":

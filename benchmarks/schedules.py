@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from mainspring.model.schedules.planning import LOOK_BEFORE
 from mainspring.store.postgres.database import Connection
 
-EVERY = 50  # seconds: of two schedules in five
-CRON = 300  # seconds: of the other three, so that one in a hundred is due each second
+CRON = 300  # seconds between two fires of a cron schedule
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Asia/Tokyo", "Australia/Sydney")
 SHAPES = (  # all fire every five minutes; offsets of zones are whole multiples of that
     "{second} {minute}-59/5 * * * *",
@@ -33,16 +32,21 @@ _STORE = """
 
 
 class Population:
-    """So many schedules, none of which fires before `first`."""
+    """So many schedules with `rate` fires a second, none of them before `first`.
 
-    def __init__(self, count: int, first: datetime) -> None:
+    Three in five are cron schedules, which fire at whole seconds, every five minutes. The others are intervals, of a
+    period that makes up the rate.
+    """
+
+    def __init__(self, count: int, rate: int, first: datetime) -> None:
         self.first = first
         self._every = count * 2 // 5
         self._cron = count - self._every
+        self._seconds = round(self._every / (rate - self._cron / CRON), 6)  # between two fires of an interval
 
     def _periods(self) -> list[tuple[str, int, int]]:
         """(name, an instant, period) of each, in microseconds; the instants lie evenly in their period."""
-        every = EVERY * MICROSECONDS
+        every = round(self._seconds * MICROSECONDS)
         return [(f"every-{n}", every * n // self._every, every) for n in range(self._every)] + [
             (f"cron-{n}", n % CRON * MICROSECONDS, CRON * MICROSECONDS) for n in range(self._cron)
         ]
@@ -62,7 +66,7 @@ class Population:
             next = _instant(_not_before(_microseconds(self.first), phase, period))
             if number < self._every:
                 policies = {"anchor": _instant(phase).isoformat()}
-                rows.append((name, "every", str(EVERY), "UTC", json.dumps(policies), next))
+                rows.append((name, "every", f"{self._seconds:.6f}", "UTC", json.dumps(policies), next))
             else:
                 rows.append((name, "cron", *_cron(number - self._every), "{}", next))
         for start in range(0, len(rows), 10_000):

@@ -17,6 +17,8 @@ from mainspring.agent.timing.wheel import Timer
 from mainspring.model.messages import Armed, Submit
 from mainspring.model.tasks.jobs import Job
 
+AHEAD = 0.1  # seconds before its time from which on an attempt counts as armed ahead
+
 Transactions = Callable[["Attempt"], AbstractAsyncContextManager[Any]]
 StopReason = Literal["timeout", "cancelled", "lost", "shutdown", "restart", "unhealthy"]
 
@@ -75,6 +77,12 @@ class Attempt(Struct, eq=False):
     def idempotency_key(self) -> str:
         """Stable across the attempts of a task, unique across tasks and databases."""
         return f"mainspring-{self.database}-{self.armed.task}"
+
+    @property
+    def was_armed_ahead(self) -> bool:
+        """Whether it was armed before its time, under no limit: few wait for the end of what time alone starts."""
+        definition = self.job.definition
+        return self.lead > AHEAD and definition.gate is None and definition.delivery == "at_least_once"
 
     def stop(self, reason: StopReason) -> None:
         """Cancel the executor. The first reason stands."""

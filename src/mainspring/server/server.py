@@ -173,14 +173,13 @@ class Server:
         """
         claims, gates, cancels = self.dispatcher.wake.set, self.limits.look_at_all, self.gateway.cancel_wake.set
         self.leader.on_elected.connect(self.coordinator.wake.set)
-        self.planner.on_planned.connect(claims, self.overlap.wake.set, gates)
+        self.planner.on_planned.connect(self.dispatcher.look_from_now, self.overlap.wake.set, gates)
         self.overlap.on_released.connect(self._released)
         self.overlap.on_stopping.connect(cancels)
         self.limits.on_released.connect(self.dispatcher.released)
         self.dependencies.on_released.connect(self._released)
         self.daemons.on_stopping.connect(cancels)
         self.registry.on_back.connect(claims)
-        self.recorder.on_requeued.connect(claims)
         self.agent_connections.submissions.on_submitted.connect(claims)
         self.recorder.on_restarted.connect(self.daemons.wake.set)
         self.recorder.on_ended.connect(self._count, self.dependencies.ended, self.overlap.ended, self.broadcaster.ended)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.connection.outbox import FRAME, START_DELAY, Outbox
+from mainspring.agent.connection.outbox import FRAME, GATHERED, START_DELAY, Outbox
 from mainspring.model.messages import (
     ITEMS,
     AgentMessage,
@@ -65,6 +65,48 @@ async def test_a_start_waits_a_moment_for_its_end(outbox: Outbox) -> None:
     await asyncio.wait_for(outbox.ready.wait(), 5)
     assert asyncio.get_running_loop().time() - began >= START_DELAY / 2
     assert outbox.take() == [Started([Start(1, 10, 5.0)])]
+
+
+async def test_an_ending_that_can_wait_goes_at_once_after_a_pause_and_with_others_under_load(outbox: Outbox) -> None:
+    outbox.ended(ending(1), can_wait=True)
+    assert outbox.ready.is_set(), "nothing was sent for long: an idle agent reports at once"
+    assert outbox.take() == [Finished([ending(1)])]
+    outbox.ended(ending(2), can_wait=True)
+    outbox.ended(ending(3), can_wait=True)
+    assert not outbox.ready.is_set()
+    assert [held.task for held in outbox.holdings()] == [2, 3], "until then the agent says that it holds them"
+    await asyncio.wait_for(outbox.ready.wait(), 5)
+    assert outbox.take() == [Finished([ending(2), ending(3)])]
+    outbox.ended(ending(4), can_wait=True)
+    await asyncio.wait_for(outbox.ready.wait(), 5)
+
+
+async def test_an_ending_that_cannot_wait_takes_the_others_along(outbox: Outbox) -> None:
+    outbox.take()
+    outbox.ended(ending(1), can_wait=True)
+    assert not outbox.ready.is_set()
+    outbox.ended(ending(2))
+    assert outbox.ready.is_set()
+    assert outbox.take() == [Finished([ending(1), ending(2)])]
+    outbox.ended(ending(3), can_wait=True)
+    assert not outbox.ready.is_set(), "the wait of the first is over, and that of this one begins"
+
+
+async def test_many_endings_do_not_wait(outbox: Outbox) -> None:
+    outbox.take()
+    for task in range(GATHERED):
+        assert not outbox.ready.is_set()
+        outbox.ended(ending(task), can_wait=True)
+    assert outbox.ready.is_set()
+
+
+async def test_the_delay_of_starts_sends_nothing_once_they_have_ended(outbox: Outbox) -> None:
+    outbox.take()
+    outbox.started(attempt(outbox, 1))
+    outbox.ended(ending(1))
+    outbox.take()
+    await asyncio.sleep(2 * START_DELAY)
+    assert not outbox.ready.is_set()
 
 
 async def test_in_a_hurry_starts_go_at_once(outbox: Outbox) -> None:

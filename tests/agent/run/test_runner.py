@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import eventually
 
 from mainspring.agent import attempt as base
-from mainspring.agent.attempt import Attempt, AttemptFailed, Exhausted
+from mainspring.agent.attempt import AHEAD, Attempt, AttemptFailed, Exhausted
 from mainspring.agent.connection.outbox import Outbox
 from mainspring.agent.context import CancelTask, Control, Fail, RetryAfter, Snooze
 from mainspring.agent.run.runner import REFUSE_AFTER, Runner, TokenFilter
@@ -618,6 +618,24 @@ async def test_stopping_all_tells_why(bench: Bench, reason: Any, state: TaskStat
     await bench.settle()
     assert bench.ended() == [(1, state.label, reason)]
     assert not bench.runner.empty.is_set(), "what has not started is still held"
+
+
+async def test_only_the_success_of_an_attempt_that_was_armed_ahead_can_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: dict[int, bool] = {}
+    monkeypatch.setattr(bench.outbox, "ended", lambda ending, *, can_wait=False: waits.update({ending.task: can_wait}))
+
+    async def fail(attempt: Attempt) -> str | None:
+        raise AttemptFailed("bad", "failed")
+
+    bench.executor.will(2, fail)
+    bench.executor.let_go(1, 3)
+    bench.arm(1, due=2 * AHEAD)
+    bench.arm(2, due=2 * AHEAD)
+    bench.arm(3)
+    await bench.until(lambda: len(waits) == 3)
+    assert waits == {1: True, 2: False, 3: False}
 
 
 # ── preparing and forgetting ────────────────────────────────────────────────────────────────────

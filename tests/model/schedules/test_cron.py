@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,15 @@ def test_only_a_shifted_time_stands_for_one_that_was_left_out() -> None:
     assert Cron("30 9 * * *", "Europe/Paris").skipped_time(after_the_gap) is None
     assert Cron("30 2,3 * * *", "Europe/Paris").skipped_time(after_the_gap) == datetime(2026, 3, 29, 2, 30)
     assert Cron("0 2,3 * * *", "Europe/Paris").skipped_time(after_the_gap) is None
+
+
+def test_an_answer_is_remembered_by_its_instant_and_not_by_its_local_time() -> None:
+    zone = ZoneInfo("America/New_York")
+    cron = Cron("*/30 * * * *", "America/New_York")
+    first, second = (datetime(2026, 11, 1, 1, 10, fold=fold, tzinfo=zone) for fold in (0, 1))
+    for _ in range(2):
+        assert cron.after(first) == datetime(2026, 11, 1, 5, 30, tzinfo=UTC)
+        assert cron.after(second) == datetime(2026, 11, 1, 6, 30, tzinfo=UTC)
 
 
 def test_an_unknown_zone_is_refused() -> None:

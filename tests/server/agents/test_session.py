@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.model.messages import AttemptId, Cancel, Drain, Hello, Holding, Pause, Recall
+from mainspring.model.messages import Armed, AttemptId, Cancel, Drain, Hello, Holding, Pause, Recall
 from mainspring.model.tasks.states import CancelMode, TaskState
-from mainspring.server.agents.session import AgentSession, stop_message
+from mainspring.server.agents.session import MANY_HELD, AgentSession, stop_message
 from mainspring.store.tasks.session_tasks import CancelRequest
 from mainspring.wire.channel import memory_pair
 from mainspring.wire.clock import boottime
@@ -78,3 +78,24 @@ async def test_an_agent_gets_new_tasks_while_it_answers_and_its_lease_lasts(
 )
 def test_each_way_to_stop_has_its_message(mode: CancelMode | None, message: object) -> None:
     assert stop_message(CancelRequest(1, 7, 70, mode)) == message
+
+
+def test_of_many_held_tasks_the_claims_are_compacted_once_most_have_ended() -> None:
+    agent = session()
+    tasks = [Armed(task, task * 10, 1, 1, 0.0, "{}") for task in range(2 * MANY_HELD + 3)]
+    agent.arm(tasks, 0.0, {})
+    for armed in tasks[: MANY_HELD + 1]:
+        agent.release(armed.task)
+    assert not agent.is_worth_compacting(1), "more than half are held"
+    agent.release(tasks[-1].task)
+    assert agent.is_worth_compacting(1)
+
+
+def test_of_few_held_tasks_the_claims_are_compacted_whenever_they_have_changed() -> None:
+    agent = session()
+    agent.arm([Armed(1, 10, 1, 1, 0.0, "{}"), Armed(2, 20, 1, 1, 0.0, "{}")], 0.0, {})
+    assert agent.is_worth_compacting(1)
+    agent.compacted = (1, [1, 2])
+    assert not agent.is_worth_compacting(1)
+    agent.release(1)
+    assert agent.is_worth_compacting(1)

@@ -21,6 +21,7 @@ from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
 from mainspring.server.cluster.catalogue import Catalogue
+from mainspring.server.dispatch import dispatcher
 from mainspring.server.dispatch.dispatcher import BACKLOG, Dispatcher
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
@@ -150,6 +151,50 @@ async def test_an_agent_is_armed_ahead_with_what_is_due_within_the_lead(
     assert await server.dispatcher.step() == 5
     assert await agent.has(5) == soon
     assert server.gateway.room(Requirements())[0] == {agent.session: 1}, "and its slot is still free"
+
+
+async def test_a_claim_ahead_starts_where_the_last_one_ended_and_soon_again_from_now(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "AHEAD_FROM_NOW_EVERY", 60.0)
+    agent = await join(slots=1)
+    [first] = await enqueue(conn, 1, due="3 s")
+    assert await server.dispatcher.step() == 1
+    [between] = await enqueue(conn, 1, due="2 s")
+    [behind] = await enqueue(conn, 1, due="4 s")
+    assert await server.dispatcher.step() == 1
+    assert await agent.has(2) == [first, behind], "those in front are claimed already, as far as it knows"
+    monkeypatch.setattr(dispatcher, "AHEAD_FROM_NOW_EVERY", 0.0)
+    assert await server.dispatcher.step() == 1
+    assert await agent.has(3) == [first, behind, between]
+
+
+@pytest.mark.parametrize("news", ["released", "segments moved"])
+async def test_news_of_pending_tasks_makes_a_claim_ahead_start_from_now(
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, news: str
+) -> None:
+    monkeypatch.setattr(dispatcher, "AHEAD_FROM_NOW_EVERY", 60.0)
+    agent = await join(slots=1)
+    await enqueue(conn, 1, due="3 s")
+    assert await server.dispatcher.step() == 1
+    [between] = await enqueue(conn, 1, due="2 s")
+    if news == "released":
+        pool = await conn.fetchval("select pool from mainspring.task where id = $1", between)
+        server.dispatcher.released([Released(pool, 5, (server.clock.now() + 2.0, between))])
+    else:
+        server.dispatcher.segments_moved()
+    assert await server.dispatcher.step() == 1
+    assert (await agent.has(2))[1] == between
+
+
+async def test_a_claim_ahead_takes_no_more_than_can_be_armed_in_one_go(
+    conn: Connection, server: Server, join: Callable[..., Any]
+) -> None:
+    agent = await join(slots=1)
+    made = await enqueue(conn, dispatcher.AHEAD_BATCH + 5, due="4 s")
+    assert await server.dispatcher.step() == dispatcher.AHEAD_BATCH
+    assert await server.dispatcher.step() == 5
+    assert await agent.has(len(made)) == made
 
 
 async def test_what_was_claimed_for_an_agent_that_has_gone_meanwhile_goes_back_at_no_cost(

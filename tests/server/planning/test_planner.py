@@ -273,6 +273,17 @@ async def test_who_waits_for_tasks_is_told_when_there_are_any(conn: Connection, 
     assert told == [True]
 
 
+async def test_tasks_that_polling_finds_in_time_wake_nobody(conn: Connection, planner: Planner) -> None:
+    told: list[bool] = []
+    planner.on_planned.connect(lambda: told.append(True))
+    await set_clock(conn, 0)
+    await create(conn, every=HOUR)
+    await set_clock(conn, HOUR - 7)  # the lead is 5 s
+    await settle([planner])
+    assert await conn.fetchval("select count(*) from mainspring.task") == 1
+    assert told == []
+
+
 # ── scopes that a function tells ────────────────────────────────────────────────────────────────
 
 

@@ -48,12 +48,27 @@ async def test_what_is_due_is_planned_and_the_cursor_moves(conn: Connection, rep
     assert await plans.due(conn, OWNER, 10) == []
     [task] = await conn.fetch("select * from mainspring.task")
     fire = await conn.fetchrow("select * from mainspring.fire")
+    assert (task["scope"], task["args"]) == ("", "{}")
     assert (task["id"], task["run_at"], task["created_at"], fire["decided_at"]) == (
         fire["task_id"],
         at(20),
         at(15),
         at(15),
     )
+
+
+async def test_fires_with_and_without_what_most_lack_are_written_together(conn: Connection, report: int) -> None:
+    [due] = await plans.due(conn, OWNER, 10)
+    advance = plans.Advance(due.id, due.number, due.cursor, at(40), at(35), due.epoch)
+    fires = [
+        plans.Fire(report, at(20), "", at(20), None),
+        plans.Fire(report, at(20), "north", at(21), None, '{"day": 1}'),
+        plans.Fire(report, at(30), "", at(30), "misfire"),
+    ]
+    assert await plans.plan(conn, OWNER, [advance], fires) == {report}
+    rows = await conn.fetch("select scope, run_at, args::text from mainspring.task order by scope")
+    assert [tuple(row) for row in rows] == [("", at(20), "{}"), ("north", at(21), '{"day": 1}')]
+    assert await ledger(conn, report) == [Entry(20, "", None), Entry(20, "north", None), Entry(30, "", "misfire")]
 
 
 CHANGES = {

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from mainspring.errors import JobNotFound, StoreUnavailable, ValidationError
 from mainspring.model.messages import Ending
+from mainspring.model.tasks.claim_floors import Released, parse_released
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.model.tasks.states import TaskState
@@ -289,7 +290,23 @@ async def test_a_hint_goes_out_once_and_only_when_something_is_due_soon(
     await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
     await conn.execute(f"select mainspring.{call}")
     await conn.execute("select 1")  # what was sent before its answer has arrived
-    assert heard == (["due"] if hinted else [])
+    assert [str(hint).split()[0] for hint in heard] == (["due"] if hinted else [])
+
+
+@pytest.mark.usefixtures("dsn")
+async def test_the_hint_of_a_task_that_is_not_due_yet_says_where_it_lies(conn: Connection) -> None:
+    """Claims ahead of time have passed that place, and would find it only when they start from now again."""
+    heard: list[str] = []
+    await conn.add_listener("mainspring", lambda *hint: heard.append(hint[-1]))
+    alone: int = await conn.fetchval("select mainspring.enqueue('report', delay => '4 s')")
+    later = NOW._replace(delay=timedelta(seconds=4))
+    shared = await submit_each(conn, [later._replace(delay=timedelta(seconds=2)), later])
+    await conn.execute("select 1")
+    rows = await conn.fetch("select id, pool, priority, date_part('epoch', run_at) as at from mainspring.task")
+    position = {row["id"]: Released(row["pool"], row["priority"], (row["at"], row["id"])) for row in rows}
+    first = shared[0]
+    assert first is not None
+    assert [parse_released(hint.removeprefix("due ")) for hint in heard] == [position[alone], position[first]]
 
 
 NOW = Submission("report", "{}")

@@ -38,6 +38,8 @@ from mainspring.wire.clock import Clock
 
 START_DELAY = 0.02  # seconds: a start waits for its ending, which makes it unnecessary; most tasks end within it
 CROWDED_DELAY = 0.02  # seconds between batches while due attempts wait for a slot
+GATHER = 0.02  # seconds between frames whose endings can all wait: a frame, a flush and a commit cost more than those
+GATHERED = 200  # endings that are sent at once
 FRAME = 512 << 10  # bytes of output, checkpoints and results in one frame
 RESENT_AT_ONCE = 4  # messages of the previous connection in one frame
 
@@ -55,15 +57,22 @@ class Outbox:
         self._chunks: deque[tuple[Attempt, Chunk]] = deque()  # numbered when taken: large ones are split
         self._refused: dict[str, list[AttemptId]] = {}
         self._unacknowledged: list[AgentMessage] = []  # of the previous connection
-        self._delayed: asyncio.TimerHandle | None = None
+        self._delayed: asyncio.TimerHandle | None = None  # for starts
         self._starts_due = False
+        self._gathering: asyncio.TimerHandle | None = None  # for endings that can wait
+        self._taken_at = 0.0  # when the last frame was taken, on the loop's clock
         self.ready = asyncio.Event()  # there is something to send now
         self.submissions = Submissions(self.ready.set)
 
     def started(self, attempt: Attempt) -> None:
         self._starts[attempt.armed.token] = attempt
         if self._delayed is None and not self._starts_due:
-            self._delayed = self._loop.call_later(START_DELAY, self.hurry)
+            self._delayed = self._loop.call_later(START_DELAY, self._start_delay_over)
+
+    def _start_delay_over(self) -> None:
+        self._delayed = None
+        if self._starts:  # else all have ended
+            self.hurry()
 
     def hurry(self) -> None:
         """Send now, including starts."""
@@ -73,10 +82,18 @@ class Outbox:
         self._starts_due = True
         self.ready.set()
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, ending: Ending, *, can_wait: bool = False) -> None:
+        """Send an ending. One that `can_wait` is sent at once only if no frame was sent for GATHER seconds."""
         self._starts.pop(ending.token, None)
         self._endings.append(ending)
-        self.ready.set()
+        if not can_wait or len(self._endings) >= GATHERED:
+            self.ready.set()
+        elif self._gathering is None and not self.ready.is_set():
+            left = self._taken_at + GATHER - self._loop.time()
+            if left <= 0.0:
+                self.ready.set()
+            else:
+                self._gathering = self._loop.call_later(left, self.ready.set)
 
     def refused(self, armed: Armed, reason: str) -> None:
         self._refused.setdefault(reason, []).append(AttemptId(armed.task, armed.token))
@@ -107,6 +124,10 @@ class Outbox:
         """The messages of the next frame, with at most `room` bytes of payload; the last item may exceed it.
         Starts are included once their delay has passed."""
         self.ready.clear()
+        self._taken_at = self._loop.time()
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         if self._unacknowledged:
             return self._take_unacknowledged(room)
         messages = self._take_starts()

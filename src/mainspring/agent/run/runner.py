@@ -164,7 +164,7 @@ class Runner:
         """Run an attempt and report its ending. Takes and returns boot time. Its start is reported when it waits."""
         armed, definition = attempt.armed, attempt.job.definition
         attempt.started_at = self._clock.at(began)
-        has_begun = False
+        has_begun = can_wait = False
         try:
             if attempt.stopping is not None:
                 raise asyncio.CancelledError
@@ -179,6 +179,7 @@ class Runner:
             result = await (self._run_watched(attempt) if armed.daemon else executor.run(attempt))
             over = boottime()
             ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.at(over), result)
+            can_wait = attempt.was_armed_ahead
         except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
             over = boottime()
             ending = endings.raised(attempt, error, self._clock.at(over))
@@ -191,7 +192,7 @@ class Runner:
             ending = self._failures.report(attempt, ending, error)
         finally:
             self._over(attempt)
-        self._outbox.ended(ending)
+        self._outbox.ended(ending, can_wait=can_wait)
         return over
 
     async def _run_watched(self, attempt: Attempt) -> str | None:

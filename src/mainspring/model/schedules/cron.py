@@ -22,8 +22,10 @@ from mainspring.model.schedules.cron_grammar import NEAREST, resolve
 from mainspring.model.schedules.schedules import Fold, Gap
 from mainspring.model.words.zones import Change, change_around, change_at, check_zone, offsets_of
 
+MAX_KNOWN = 8  # plan times that are remembered of one expression
 YEARS = 50  # cronsim's horizon; 29 February on a given weekday is never more than 40 years away
 
+_UNKNOWN = datetime.min  # no plan time
 _SECOND = timedelta(seconds=1)
 _FRIDAY = 4
 _NEAREST_DAY = -3  # `nth` of a term such as 15W, for cronsim's words
@@ -58,6 +60,7 @@ class Cron:
         self.is_fixed = not minute.startswith("*") and not hour.startswith("*")
         self._gap: Gap = gap if self.is_fixed else "skip"
         self._fold: Fold = fold if self.is_fixed else "both"
+        self._known: dict[datetime, datetime | None] = {}  # the last answers: schedules that share it ask the same
         if self.after(_CHECKED_FROM) is None:
             if self._next_local(_CHECKED_FROM.replace(tzinfo=None)) is None:
                 raise _never(expression, field)
@@ -78,6 +81,18 @@ class Cron:
         """The next plan time strictly after `instant`, in UTC; None when there is none in 50 years."""
         try:
             instant = instant.astimezone(UTC).replace(microsecond=0)  # plan times are whole seconds
+        except OverflowError:  # the calendar ends with 9999
+            return None
+        found = self._known.get(instant, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = self._after(instant)
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[instant] = found
+        return found
+
+    def _after(self, instant: datetime) -> datetime | None:
+        try:
             aware = instant.astimezone(self._zone)
             local = aware.replace(tzinfo=None, fold=0)
             found = self._search(local, instant)
@@ -88,7 +103,7 @@ class Cron:
                 return found
             # In the first pass of a fold: matches from its start on are repeated before what follows the fold.
             again = self._search(change.start - _SECOND, instant)
-        except OverflowError:  # the calendar ends with 9999
+        except OverflowError:
             return None
         return again if found is None or (again is not None and again < found) else found
 

@@ -93,6 +93,7 @@ def decide(
     if current is None:
         return Decision([], None, None)
     policies = versions[-1].policies
+    horizon = now + AHEAD + early
     is_outage = False
     decided: list[Decided] = []
     late = 0
@@ -100,7 +101,7 @@ def decide(
         at, version = current
         due = _due(at, version)
         # Those of a replaced version are decided at once: its delay must not hold up its successor.
-        if due > now + AHEAD + early and version.until is None:
+        if due > horizon and version.until is None:
             return Decision(decided, at, due - LOOK_BEFORE)
         if policies.max_runs is not None and runs >= policies.max_runs:
             # Only runs that are already written use up `max_runs`, not those of this decision.
@@ -109,8 +110,9 @@ def decide(
         if len(decided) >= limit and not (is_outage and timedelta(0) <= now - due <= GRACE):
             return Decision(decided, at, now + TICK + early if late and due <= now else now)
         following = next(coming, None)
-        is_outage = is_outage or (version.enabled and now - due > GRACE)  # a pause is no outage
-        reason = _reason(version, now - due, is_outage, following is None or _due(*following) > now)
+        lateness = now - due
+        is_outage = is_outage or (version.enabled and lateness > GRACE)  # a pause is no outage
+        reason = _reason(version, lateness, is_outage, following is None or _due(*following) > now)
         if reason is None:
             if is_outage and due <= now:
                 if late and late + scopes > policies.max_per_tick:
@@ -123,7 +125,8 @@ def decide(
 
 
 def _due(at: datetime, version: Version) -> datetime:
-    return at + timedelta(seconds=version.policies.delay)
+    delay = version.policies.delay
+    return at + timedelta(seconds=delay) if delay else at
 
 
 def _reason(version: Version, lateness: timedelta, is_outage: bool, is_last: bool) -> Reason | None:

@@ -18,6 +18,7 @@ from mainspring.model.words.instants import parse_instant
 from mainspring.model.words.zones import change_around, check_zone, start_of_day
 
 MAX_TIMINGS = 2_000  # of up to 8 kB each
+MAX_PERIODS = 1_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
@@ -30,8 +31,7 @@ class Every:
     """`anchor + k × period` for every integer k, in whole microseconds, so that no error accumulates."""
 
     def __init__(self, expression: str, anchor: datetime | None) -> None:
-        period = durations.seconds(expression, field="every", at_least=MIN_PERIOD)
-        self._period = timedelta(microseconds=round(period * 1_000_000))
+        self._period = _period(expression)
         self._anchor = (anchor or _EPOCH).astimezone(UTC)
 
     def after(self, instant: datetime) -> datetime | None:
@@ -55,6 +55,13 @@ class Every:
             return "every " + " ".join(f"{count} {short}" for count, _, short in parts)
         count, word, _ = parts[0]
         return f"every {word}" if count == 1 else f"every {count} {word}s"
+
+
+@lru_cache(maxsize=MAX_PERIODS)
+def _period(expression: str) -> timedelta:
+    """Cached: parsing takes longer than all else that a plan time of an interval costs."""
+    seconds = durations.seconds(expression, field="every", at_least=MIN_PERIOD)
+    return timedelta(microseconds=round(seconds * 1_000_000))
 
 
 class Once:

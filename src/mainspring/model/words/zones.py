@@ -45,8 +45,10 @@ def check_zone(name: object, *, field: str = "tz") -> ZoneInfo:
         raise ValidationError(
             f"{field}: {shown(name)} is not an IANA timezone; write a name such as Europe/Paris or UTC", field=field
         )
+    if (known := _zones.get(name)) is not None:
+        return known
     if name in _names():
-        return ZoneInfo(name)
+        return _zones.setdefault(name, ZoneInfo(name))
     if name == "localtime":
         raise ValidationError(f"{field}: localtime differs by host; write a name such as Europe/Paris", field=field)
     close = _close(name)
@@ -60,6 +62,9 @@ def zone_or_utc(name: str | None) -> ZoneInfo:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return ZoneInfo("UTC")
+
+
+_zones: dict[str, ZoneInfo] = {}  # by name, those that were asked for
 
 
 @cache

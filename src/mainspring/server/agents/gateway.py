@@ -250,11 +250,13 @@ class Gateway:
 
     async def compact(self) -> int:
         """Replace each session's rows of claims by one with what it still holds."""
-        held: dict[tuple[int, int], dict[int, int]] = {}
+        held: dict[tuple[int, int], list[int]] = {}
+        noted: dict[int, int] = {}
         for id, batch in self.known().items():
             session = self._sessions.get(id)
-            if session is not None and batch and session.compacted != (batch, session.held):
-                held[id, batch] = dict(session.held)
+            if session is not None and batch and session.is_worth_compacting(batch):
+                held[id, batch] = list(session.held)
+                noted[id] = session.noted
         if not held:
             return 0
         async with self._database.acquire() as conn:
@@ -262,6 +264,7 @@ class Gateway:
         for (id, batch), tasks in held.items():
             if session := self._sessions.get(id):
                 session.compacted = (batch, tasks)
+                session.noted += len(tasks) - noted[id]  # more may have been armed meanwhile
         return 0
 
     async def cancel(self) -> int:

@@ -37,6 +37,7 @@ from mainspring.wire.link import Link
 
 Number = TypeVar("Number", int, float)
 
+MANY_HELD = 500  # tasks, from which on they are not written again whenever one has ended
 ARM_LIMIT = 20_000  # tasks armed ahead of their time on one agent
 FRAME = 1 << 20  # bytes of arguments in one message
 FAR = 1e9  # seconds: more than any clock is wrong
@@ -100,7 +101,8 @@ class AgentSession:
         self.paused: set[int] = set()  # tokens of Pause messages sent
         # Tokens that another server may have paused in a session before this one.
         self._paused_before = {held.token for held in hello.held if held.state is TaskState.RUNNING}
-        self.compacted: tuple[int, dict[int, int]] = (0, {})  # last written by `Gateway.compact`
+        self.compacted: tuple[int, list[int]] = (0, [])  # batch and tasks, last written by `Gateway.compact`
+        self.noted = 0  # tasks in its rows of claims, those that have ended among them
         self.draining = False
         self.renewed_at = boottime()  # just before the last renewal of its lease that the database confirmed
         self._ahead: list[float] = []  # a heap: instants of the tasks armed ahead of time
@@ -111,6 +113,7 @@ class AgentSession:
 
     def arm(self, tasks: list[Armed], now: float, needs: Mapping[int, Mapping[str, float]]) -> None:
         """Hold what was claimed for it. `needs` are amounts by job, for the jobs that need any."""
+        self.noted += len(tasks)
         for armed in tasks:
             self.held[armed.task] = armed.token
             if armed.job in needs:
@@ -163,6 +166,12 @@ class AgentSession:
         self.output.forget(token)
         if self.amounts.in_use:
             self.amounts.release(task)
+
+    def is_worth_compacting(self, batch: int) -> bool:
+        """Whether its rows of claims differ from what it holds; if it holds many, whether most tasks in them ended."""
+        if len(self.held) > MANY_HELD:
+            return self.noted > 2 * len(self.held)
+        return self.compacted != (batch, list(self.held))
 
     def ahead(self, now: float) -> int:
         instants = self._ahead

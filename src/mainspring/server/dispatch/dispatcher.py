@@ -31,8 +31,10 @@ from mainspring.store.tasks.enqueue import Submission
 from mainspring.wire.clock import Clock, boottime
 
 BATCH = 1000  # tasks in one claim
+AHEAD_BATCH = 250  # tasks in one claim ahead of time: arming them must not hold up what fires meanwhile
 AHEAD_EVERY = 0.05  # seconds between claims ahead of time while every step finds due tasks
-GATHER = 0.1  # seconds in which tasks come within the lead, so that one claim takes them all
+AHEAD_FROM_NOW_EVERY = 0.5  # seconds between claims ahead of time that do not start behind the last one
+GATHER = 0.2  # seconds in which tasks come within the lead, so that one claim takes them all
 RESOLVE_EVERY = 0.5  # seconds between searches for what unanswered claims took
 BACKLOG = 20_000  # endings waiting to be recorded at which claims pause
 LONGEST_REST = 1.0  # seconds between searches below the floors
@@ -56,7 +58,9 @@ class Contender(NamedTuple):
 
     @property
     def limit(self) -> int:
-        return 1 if self.reserves_on is not None else min(sum(self.room.values()), BATCH)
+        if self.reserves_on is not None:
+            return 1
+        return min(sum(self.room.values()), AHEAD_BATCH if self.floors is None else BATCH)
 
 
 class Dispatcher:
@@ -93,14 +97,24 @@ class Dispatcher:
         self.rooms: dict[int, tuple[int, int]] = {}  # by pool: free places and windows at the last step
         self._resolved_at = 0.0
         self._claimed_ahead_at = 0.0
+        self._ahead_floors: dict[int, list[Floor]] = {}  # by pool: where its last claim ahead of time ended
+        self._ahead_from_now_at = 0.0
+        self._given_up = False  # the floors of claims ahead of time, since the last claim began
         self._search_below_after = 0.0
         self._searches: deque[float] = deque(maxlen=3)  # seconds that the last ones took
         self._wants_room = True  # due tasks may wait for room
         self._may_gather = False  # nothing is due: only time brings more tasks
         self.wake = asyncio.Event()
         self._room_alarm = Alarm(self.wake)
+        recorder.on_requeued.connect(self.look_from_now)
         gateway.on_room.connect(self._room_made)
         gateway.on_joined.connect(self.wake.set)
+
+    def look_from_now(self) -> None:
+        """Tasks are pending that may lie before the floors of claims ahead of time: claim from now."""
+        self._ahead_floors.clear()
+        self._given_up = True
+        self.wake.set()
 
     def _room_made(self) -> None:
         if self._wants_room:
@@ -165,10 +179,20 @@ class Dispatcher:
         return contenders
 
     def _with_room_ahead(self) -> list[Contender]:
-        """The pools with room for tasks that are not due yet, unless another server has a better agent for them."""
-        from_now: list[Floor] = [(self._clock.now(), 0)] * len(PRIORITY_LEVELS)
+        """The pools with room for tasks that are not due yet, unless another server has a better agent for them.
+
+        A claim starts where the last one ended: between now and there lie thousands of tasks that are claimed. Now and
+        then it starts from now, for tasks that were submitted in between.
+        """
+        if boottime() - self._ahead_from_now_at > AHEAD_FROM_NOW_EVERY:
+            self._ahead_from_now_at = boottime()
+            self._ahead_floors.clear()
+        self._given_up = False
+        now: Floor = (self._clock.now(), 0)  # never below: what is due has a turn, and needs a free place
+        from_now = [now] * len(PRIORITY_LEVELS)
+        floors = {pool: [max(now, floor) for floor in floors] for pool, floors in self._ahead_floors.items()}
         return [
-            Contender(pool, requirements, room, from_now, self._gateway.longest_lead(room))
+            Contender(pool, requirements, room, floors.get(pool, from_now), self._gateway.longest_lead(room))
             for pool, requirements in self._catalogue.pools.items()
             if (room := self._gateway.room_ahead(requirements)) and not self._placement.delay(requirements, room)
         ]
@@ -254,7 +278,13 @@ class Dispatcher:
                 return 0
             claim = await self._claim(pool, requirements, room, limit, contender.start, contender.ahead)
         if floors is None:
-            self._may_gather &= claim.size < limit
+            # A sticky claim skips tasks between those that it takes.
+            if requirements.placement.sticky is None and not self._given_up:
+                self._ahead_floors[pool] = [
+                    claim.positions.get(priority, floor)
+                    for priority, floor in zip(PRIORITY_LEVELS, contender.start, strict=True)
+                ]
+            self._may_gather &= claim.size < AHEAD_BATCH  # else there may be more; room comes by time alone
             return claim.size
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
@@ -312,14 +342,14 @@ class Dispatcher:
     def segments_moved(self) -> None:
         """Segments were assigned or pools shared: their tasks may lie below the floors of earlier claims."""
         self._floors.clear()
-        self.wake.set()
+        self.look_from_now()
 
     def released(self, released: list[Released]) -> None:
         """Tasks became pending, here or by another server: they may lie below the floors."""
         for pool, priority, position in released:
             if pool in self._floors:
                 self._floors[pool].lower(priority, position)
-        self.wake.set()
+        self.look_from_now()
 
     async def search_below(self) -> int:
         """Find pending tasks below the floors that no hint announced.

@@ -3,7 +3,7 @@
 Reads   store.schedules.plans      schedules that are due to be planned: idle ones cost nothing
 Asks    model.schedules.planning   which plan times get a task
 Writes  store.schedules.plans      fires, tasks and cursors in one statement
-Wakes   the dispatcher of this server; a task in a segment of another server is found there by polling
+Wakes   the dispatcher of this server for tasks that are due soon; polling finds the others, here and on other servers
 Next:   store/schedules/plans.py
 """
 
@@ -13,11 +13,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.loops import Signal
-from mainspring.model.schedules.planning import Decision, arguments, decide, look_early, run_at
+from mainspring.model.schedules.planning import LOOK_WITHIN, Decision, arguments, decide, look_early, run_at
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import TIMEOUT, Provider, Providers
 from mainspring.store.postgres.database import Connection, Database
@@ -27,11 +27,11 @@ from mainspring.wire.clock import boottime
 
 log = logging.getLogger("mainspring")
 
-BATCH = 200  # schedules in one step
-GATHER = 0.1  # seconds in which schedules come due, so that one step plans them all
+BATCH = 250  # schedules in one step
+GATHER = 0.2  # seconds in which schedules come due, so that one step plans them all
 FIRES = 5000  # rows that one schedule may add to a step
 STEP_FIRES = 20_000  # rows after which a step takes no more schedules
-YIELD_AFTER = 10  # schedules computed before other tasks on the event loop run
+SLICE = 0.0005  # seconds of computing after which other tasks on the event loop run
 UNPLANNABLE = timedelta(seconds=60)  # until a schedule that cannot be computed is tried again
 ASKING = timedelta(seconds=TIMEOUT + 1)  # within which a provider answers or has failed
 PROVIDER_FAILED = timedelta(seconds=5)  # until a provider that failed is called again
@@ -64,7 +64,7 @@ class Planner:
         self._behind = 0  # due schedules that other servers had locked at the last step: start after them
         self.wake = asyncio.Event()
         self.provider_wake = asyncio.Event()
-        self.on_planned: Signal[[]] = Signal()
+        self.on_planned: Signal[[]] = Signal()  # tasks that are due soon; polling finds the others in time
 
     async def plan(self) -> int:
         """A step, and a pause if there was little to do, so that the next one plans more at once."""
@@ -85,15 +85,17 @@ class Planner:
             found = await plans.due(conn, self._server_lease.id, BATCH, behind=self._behind, early=self._early)
             decisions: list[tuple[DueSchedule, Decision]] = []
             fires: list[Fire] = []
-            for number, due in enumerate(found, 1):
+            resumed = boottime()
+            for due in found:
                 decision = await self._decide(conn, due, len(due.schedule.policies.scopes) or 1)
                 if decision is not None:
                     decisions.append((due, decision))
                     fires += _fires(due, decision)
                 if len(fires) >= STEP_FIRES:
                     break
-                if number % YIELD_AFTER == 0:
+                if boottime() - resumed > SLICE:
                     await asyncio.sleep(0)
+                    resumed = boottime()
             moved = await self._write(conn, decisions, fires)
         self._server_lease.tally.scan(len(found), began, boottime())
         self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0
@@ -119,9 +121,14 @@ class Planner:
             if due.id in moved:  # else another server decided, and logs
                 self._server_lease.tally.planned += len(decision.plan_times)
                 self._log_skips(due, decision)
-        if moved and fires:
+        if moved and self._is_soon(decisions[0][0].now, fires):
             self.on_planned.send()
         return len(moved)
+
+    def _is_soon(self, now: datetime, fires: list[Fire]) -> bool:
+        """Whether a task may be due within the lead before the loops that wait for it look by themselves."""
+        soon = now + timedelta(seconds=self._longest_lead()) + LOOK_WITHIN
+        return any(fire.run_at <= soon for fire in fires if fire.reason is None)
 
     # ── schedules whose scopes come from a provider ─────────────────────────────────────────────
 
@@ -160,6 +167,8 @@ class Planner:
 
     def _log_skips(self, due: DueSchedule, decision: Decision) -> None:
         """Log all plan times that a schedule has skipped in one line, once it has caught up."""
+        if due.id not in self._skipped and all(one.reason is None for one in decision.plan_times):
+            return
         skipped = self._skipped.pop(due.id, Counter())
         skipped.update(one.reason for one in decision.plan_times if one.reason is not None)
         if decision.look_at is not None and decision.look_at <= due.now:

@@ -7,7 +7,8 @@ Next: server/agents/gateway.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -262,14 +263,14 @@ async def mark_dispatched(conn: Connection, batches: Batches) -> None:
 
 
 _COMPACT = """
-    with held as materialized (
-        select session, array_agg(id) as tasks from unnest($3::bigint[], $4::bigint[]) as held(session, id)
-         group by session
+    with given as materialized (
+        select session, batch, ($4::bigint[])[upto - held + 1 : upto] as tasks
+          from (select session, batch, held, sum(held) over (order by number) as upto
+                  from unnest($1::bigint[], $2::bigint[], $3::integer[]) with ordinality
+                    as latest(session, batch, held, number)) counted
     ), now as (
-        update mainspring.claim c set tasks = coalesce(given.tasks, '{}')
-          from (select latest.session, latest.batch, held.tasks
-                  from unnest($1::bigint[], $2::bigint[]) as latest(session, batch) left join held using (session)
-               ) given
+        update mainspring.claim c set tasks = given.tasks
+          from given
          where c.session = any (array[given.session]) and c.batch = any (array[given.batch]) and not c.undispatched
         returning c.session, c.batch
     )
@@ -278,18 +279,17 @@ _COMPACT = """
 """
 
 
-async def compact(conn: Connection, held: Mapping[tuple[int, int], Iterable[int]]) -> None:
+async def compact(conn: Connection, held: Mapping[tuple[int, int], Collection[int]]) -> None:
     """Replace each session's claims up to a batch by one of all tasks that it still holds, given by (session, batch).
 
     One statement however many sessions are busy. Marked claims stay.
     """
-    tasks = [(session, task) for (session, _), its in held.items() for task in its]
     await conn.execute(
         _COMPACT,
         [session for session, _ in held],
         [batch for _, batch in held],
-        [session for session, _ in tasks],
-        [task for _, task in tasks],
+        [len(tasks) for tasks in held.values()],
+        list(chain.from_iterable(held.values())),
     )
 
 

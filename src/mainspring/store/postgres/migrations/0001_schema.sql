@@ -714,7 +714,7 @@ begin
     if due <= made + interval '5 seconds' then               -- the default lead
         perform pg_notify('mainspring', case
             when definition.gated then 'gate ' || definition.pool
-            when due < made then format('due %s %s %s %s', definition.pool, level, extract(epoch from due), ids[1])
+            when due <> made then format('due %s %s %s %s', definition.pool, level, extract(epoch from due), ids[1])
             else 'due' end);
     end if;
     return ids;
@@ -787,7 +787,7 @@ begin
     if waiting = 0 and due <= made + interval '5 seconds' then           -- the default lead
         perform pg_notify('mainspring', case
             when definition.gated then 'gate ' || definition.pool
-            when due < made then format('due %s %s %s %s', definition.pool, level, extract(epoch from due), task)
+            when due <> made then format('due %s %s %s %s', definition.pool, level, extract(epoch from due), task)
             else 'due' end);
     end if;
     return task;
@@ -849,12 +849,13 @@ begin
           from given where given.key is null or given.id in (select keyed.task_id from keyed)
         returning t.id
     ), hint as (
-        select distinct case
+        select case
                    when given.gated then 'gate ' || given.pool
-                   when given.run_at < made then format('due %s %s %s %s', given.pool, given.priority,
-                                                        extract(epoch from given.run_at), given.id)
-                   else 'due' end as payload
+                   when (given.run_at = made) then 'due'
+                   else format('due %s %s %s %s', given.pool, given.priority, extract(epoch from min(given.run_at)),
+                               min(given.id)) end as payload
           from given join inserted using (id) where given.run_at <= made + interval '5 seconds'
+         group by given.gated, given.pool, given.priority, (given.run_at = made)
     )
     select array_agg(coalesce(given.holder, inserted.id) order by place.number),
            (select count(pg_notify('mainspring', hint.payload)) from hint)

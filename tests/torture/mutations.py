@@ -112,8 +112,8 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "agent/agent.py",
-                "        return self.lease.has_expired(boottime())",
-                "        return self.lease.has_expired(self.clock._wall())",
+                "            self.lease.has_expired,\n",
+                "            lambda _: self.lease.has_expired(self.clock._wall()),\n",
             ),
         ),
         # Half a minute behind: the lease seems to hold so much longer.
@@ -300,7 +300,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "agent/run/workers.py",
-                "        if not self._lease_expired():\n            return False\n",
+                "        if not self._lease_expired(now):\n            return False\n",
                 "        return False\n",
             ),
             Edit("agent/agent.py", "                await self._lose_session()\n", "                pass\n"),

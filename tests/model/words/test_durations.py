@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
@@ -107,6 +107,7 @@ def test_a_lower_bound_is_kept() -> None:
         seconds(0, field="timeout", at_least=0.001)
 
 
+@example("0\x1f")  # stripped by `strip`, and not by `float`
 @given(st.text(max_size=30) | st.from_regex(r"[0-9.]{1,5}(ms|s|m|h|d|w){0,3}", fullmatch=True))
 def test_any_text_gives_seconds_or_a_validation_error(text: str) -> None:
     with contextlib.suppress(ValidationError):

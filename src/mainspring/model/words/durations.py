@@ -49,8 +49,8 @@ def _parse(value: Duration, field: str) -> float:
         except OverflowError:
             return math.inf
     if isinstance(value, str):
-        if _PLAIN.fullmatch(value.strip()):
-            return float(value)
+        if _PLAIN.fullmatch(plain := value.strip()):
+            return float(plain)  # `float` strips less than `strip` does
         if (parsed := with_units(value)) is not None:
             return parsed
     raise ValidationError(

@@ -163,8 +163,9 @@ create index task_parent on mainspring.task (parent_id) where parent_id is not n
 -- These two enforce the limits, whatever a server believes: no two live tasks hold the same slot.
 create unique index task_job_slot on mainspring.task (job_id, job_slot) where job_slot is not null;
 create unique index task_key_slot on mainspring.task (concurrency_key, key_slot) where key_slot is not null;
--- Parked tasks by key, in the order in which they are released.
-create index task_parked on mainspring.task (concurrency_key, priority desc, run_at, id) where pool = 2147483647;
+-- Parked tasks by key, in the order in which they are released. `+ 0`, here and where they are searched: with a plain
+-- `pool = `, the planner sometimes took task_claim, and read and sorted all that are parked for the first of one key.
+create index task_parked on mainspring.task (concurrency_key, priority desc, run_at, id) where pool + 0 = 2147483647;
 
 
 -- 4 History ---------------------------------------------------------------------------------------------------------
@@ -481,12 +482,12 @@ begin
         update mainspring.task t set pool = t.gate
          where t.ctid = any (array(
                    select l.ctid from mainspring.task l
-                    where l.pool = 2147483647 -- parked
+                    where l.pool + 0 = 2147483647 -- parked
                       and l.concurrency_key = unpark.key and (job is null or l.job_id = job)
                     order by l.priority desc, l.run_at, l.id
                     limit most
                       for update skip locked))
-           and t.pool + 0 = 2147483647           -- `+ 0`: no index; the row is locked, so it is where it was found
+           and t.pool + 0 >= 2147483647          -- another form: no scan of that index; the row has its ctid
         returning t.gate
     )
     select count(pg_notify('mainspring', 'gate ' || gate)) into moved from released;

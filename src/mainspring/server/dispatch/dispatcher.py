@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
@@ -303,7 +303,7 @@ class Dispatcher:
         if requirements is None or not requirements.is_plain:
             return None  # a broadcast is not claimed; where placement matters, the usual claim decides
         room, _ = self._gateway.room(requirements)
-        if not room or self._is_contended(room):
+        if not room or self.is_contended(room):
             return None
         places = self._placement.places(job.pool, requirements, room, 1)
         self._placement.placed(job.pool, places, 1)
@@ -319,7 +319,13 @@ class Dispatcher:
             await self._arming.arm(claims.Claim({session: [armed]}, {}, 1), self._dedicated)
         return id
 
-    def _is_contended(self, room: dict[int, int]) -> bool:
+    @property
+    def may_claim_out_of_turn(self) -> bool:
+        """Whether a step would claim now, and has seen all news so far."""
+        is_behind = self._recorder.backlog > BACKLOG or self._gateway.in_flight.any_unanswered
+        return not is_behind and not self.wake.is_set()
+
+    def is_contended(self, room: Mapping[int, int]) -> bool:
         """Whether tasks of any pool wait for these places: then none is given out of turn."""
         pools = self._catalogue.pools
         return any(

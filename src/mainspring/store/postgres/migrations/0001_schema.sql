@@ -495,24 +495,37 @@ begin
 end
 $$;
 
--- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next. The
--- tasks of a job that requires other labels by now wait at another gate than the one that this task has passed.
+-- A slot of a job is free, or one of a key: wakes the next. The tasks of a job that requires other labels by now wait at
+-- another gate than the one that the holder has passed.
+create function mainspring.slot_freed(gate integer, job integer, key text) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if key is not null then
+        perform mainspring.unpark(key, 1);
+    end if;
+    perform pg_notify('mainspring', 'gate ' || gate);
+    perform pg_notify('mainspring', 'gate ' || j.pool) from mainspring.job j where j.id = job and j.pool <> gate;
+end
+$$;
+
+-- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next; except
+-- the statement that hands slots over itself, says so by this setting, and calls slot_freed for those that it does not
+-- hand over (store/limits/handover.py).
 create function mainspring.free_slots() returns trigger
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if old.key_slot is not null then
-        perform mainspring.unpark(old.concurrency_key, 1);
-    end if;
-    perform pg_notify('mainspring', 'gate ' || old.gate);
-    perform pg_notify('mainspring', 'gate ' || j.pool) from mainspring.job j
-      where j.id = old.job_id and j.pool <> old.gate;
+    perform mainspring.slot_freed(old.gate, old.job_id, case when old.key_slot is not null then old.concurrency_key end);
     return null;
 end
 $$;
 create trigger free_slots after delete on mainspring.task
-    for each row when (old.job_slot is not null or old.key_slot is not null)
+    for each row when (
+        (old.job_slot is not null or old.key_slot is not null)
+        and current_setting('mainspring.hands_over', true) is distinct from 'on')
     execute function mainspring.free_slots();
 
 -- Checks the concurrency key of a submission and returns the gated pool in which its task waits.

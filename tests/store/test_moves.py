@@ -23,6 +23,7 @@ from mainspring.errors import InvalidTransition
 from mainspring.model.messages import Ending, Start
 from mainspring.model.tasks import states
 from mainspring.model.tasks.claim_floors import BOTTOM
+from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Placement, Python
 from mainspring.model.tasks.pools import blocked, unblocked
 from mainspring.model.tasks.states import (
@@ -41,6 +42,7 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
 from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.daemons import daemons, replicas
+from mainspring.store.limits import handover
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import overlap, revoke
 from mainspring.store.tasks import broadcasts, claims, dependencies, jobs, sticky, tasks, transitions
@@ -142,6 +144,19 @@ async def a_surplus_replica(conn: Connection) -> int:
     return task
 
 
+async def a_gated_task(conn: Connection) -> int:
+    """The next task of a job whose only slot is held by the task before it."""
+    options: Options = {"max_running": 1}
+    await jobs.register(conn, {"job": define(Python("job"), options)})
+    for _ in range(2):
+        task = int(await conn.fetchval("select mainspring.enqueue('job')"))
+    target = await conn.fetchval("select target from mainspring.pool where target is not null")
+    gate = await conn.fetchval("select pool from mainspring.job")
+    running = {"token": TOKEN, "session": 1, "state": int(RUNNING)}
+    await _update(conn, task - 1, pool=target, gate=gate, job_slot=0, **running)
+    return task
+
+
 NEVER_BLOCKED = (  # the schema refuses it
     *(a_run_of_a_broadcast, a_run_of_a_cancelled_broadcast, a_run_without_its_agent, a_retried_run_without_its_agent),
     *(a_replica, a_surplus_replica),
@@ -189,11 +204,16 @@ class Case(NamedTuple):
         return self.leaves or self.move.sources
 
 
+async def _hand_over(conn: Connection, task: int) -> None:
+    target = await conn.fetchval("select target from mainspring.pool where target is not null")
+    await handover.finish(conn, OWNER, [_ending(task - 1)], {target: [1]})
+
+
 def _finish(move: Move) -> Case:
     async def finish(conn: Connection, task: int) -> None:
         await transitions.finish(conn, [_ending(task, move.target)])
 
-    return Case("tasks/transitions.py:_FINISH_BUT_FOR", move, a_task, finish, states.ACTIVE)
+    return Case("tasks/transitions.py:_ENDED_BUT_FOR", move, a_task, finish, states.ACTIVE)
 
 
 CASES = (
@@ -211,9 +231,10 @@ CASES = (
         a_task,
         lambda conn, task: transitions.start(conn, [Start(task, TOKEN, 1_790_000_000.0)]),
     ),
+    Case("limits/handover.py:_MOVED", states.ARM, a_gated_task, _hand_over),
     *map(_finish, (states.SUCCEED, states.FAIL, states.TIME_OUT, states.LOSE, states.CANCEL)),
     Case(
-        "tasks/transitions.py:_FINISH_BUT_FOR",
+        "tasks/transitions.py:_ENDED_BUT_FOR",
         states.SUCCEED,
         a_task,
         lambda conn, task: transitions.complete(conn, _ending(task, TaskState.SUCCEEDED)),

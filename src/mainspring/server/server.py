@@ -38,6 +38,7 @@ from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.broadcaster import Broadcaster
 from mainspring.server.dispatch.daemons import DaemonsLoop
 from mainspring.server.dispatch.dispatcher import Dispatcher
+from mainspring.server.dispatch.handover import HandOver
 from mainspring.server.dispatch.overflow import OverflowLoop
 from mainspring.server.planning import limits
 from mainspring.server.planning.dependencies import DependenciesLoop
@@ -92,6 +93,9 @@ class Server:
         self.dispatcher = Dispatcher(
             database, server_lease, self.catalogue, self.gateway, self.recorder, self.registry, self.clock
         )
+        self.recorder.offering = HandOver(
+            database, server_lease, self.catalogue, self.gateway, self.registry, self.dispatcher
+        ).offering
         self.overflow = OverflowLoop(database, server_lease, self.dispatcher)
         self.rescuer = Rescuer(database, self.catalogue, self.recorder, self.clock, lease)
         self.dead_processes = DeadProcessesLoop(database)
@@ -168,8 +172,8 @@ class Server:
     def _connect(self) -> None:
         """Signals between the parts of this process, which need not wait for a NOTIFY.
 
-        The end or retry of a limited task wakes the limits loop by NOTIFY `gate`, sent by the transaction that records
-        it: only the database knows that a slot was held.
+        The end or retry of a limited task whose slots are not handed over wakes the limits loop by NOTIFY `gate`, sent
+        by the transaction that records it: only the database knows that a slot was held.
         """
         claims, gates, cancels = self.dispatcher.wake.set, self.limits.look_at_all, self.gateway.cancel_wake.set
         self.leader.on_elected.connect(self.coordinator.wake.set)

@@ -23,7 +23,7 @@ PARKED = 2**31 - 1  # no pool gets this id
 
 IS_DAEMON = f"pool = {DAEMON}"
 IS_NOT_DAEMON = f"pool <> {DAEMON}"
-IS_PARKED = f"pool = {PARKED}"
+IS_PARKED = f"pool + 0 = {PARKED}"  # `+ 0`: see the index task_parked
 IS_BLOCKED = "pool < 0"
 IS_QUEUED = "pool > 0"  # served, gated or parked
 

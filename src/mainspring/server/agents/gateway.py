@@ -147,6 +147,11 @@ class Gateway:
         free = {session.id: room for session in fitting if (room := session.room(now, needs)) > 0}
         return free, sum(session.window_for(needs) for session in fitting)
 
+    def is_full(self, id: int) -> bool:
+        """Whether due tasks may wait for a place of this session, but for those that are just ending there."""
+        session = self._sessions[id]
+        return session.room(self._clock.now(), {}) <= len(session.reported)
+
     def nearest(self, requirements: Requirements) -> int | None:
         """The session with a free slot that lacks least of the amounts that a task needs, if all lack some."""
         now, needs = self._clock.now(), requirements.placement.needs
@@ -309,6 +314,11 @@ class Gateway:
             session.draining = True
             if session.is_local:
                 session.link.post([Drain()])
+
+    @property
+    def held(self) -> int:
+        """How many attempts the agents here hold."""
+        return len(self._holders)
 
     @property
     def holds(self) -> int:

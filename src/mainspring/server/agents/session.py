@@ -96,6 +96,7 @@ class AgentSession:
         self.held: dict[int, int] = {}  # task → token, until its ending is recorded
         self.output = OutputQuota()
         self.reported: set[int] = set()  # tokens of attempts that have ended and are not yet recorded
+        self.promised = 0  # tasks that a statement under way may claim for it
         self.batch = 0  # the last claim made for it
         self.cancelling: set[tuple[int, int | None]] = set()  # tokens of Cancel and Recall messages sent, with mode
         self.paused: set[int] = set()  # tokens of Pause messages sent
@@ -226,7 +227,7 @@ class AgentSession:
         """How many due tasks with these needs it can take."""
         if self.draining:
             return 0
-        free = self.window - (len(self.held) - len(self.reported) - self.ahead(now))
+        free = self.window - (len(self.held) - len(self.reported) - self.ahead(now)) - self.promised
         return min(free, copies(needs, self.amounts.free)) if needs else free
 
     def room_ahead(self, now: float, needs: Mapping[str, float]) -> int:

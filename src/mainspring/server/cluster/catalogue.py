@@ -27,6 +27,9 @@ class Catalogue:
         self.pools: dict[int, Requirements] = {}  # whose tasks are claimed
         self.broadcast_pools: dict[int, Requirements] = {}  # whose tasks are expanded instead
         self._gates: dict[int, int] = {}  # gated pool → the pool that its tasks move to
+        self.behind_gates: dict[
+            int, int
+        ] = {}  # job whose tasks may hold slots of limits → the pool they are claimed from
         self.needs: dict[int, dict[str, float]] = {}  # by job, for the jobs that need any amounts
         self.strategy = strategy  # of placement, for jobs that name none
         self.wake = asyncio.Event()
@@ -36,8 +39,10 @@ class Catalogue:
         async with self._database.acquire() as conn:
             readable, unreadable = await jobs.load(conn)
             pools = await jobs.pools(conn)
-            self._gates = await jobs.gates(conn)
+            gates = await jobs.gates(conn)
             self.strategy = await settings.strategy(conn, self._default_strategy)
+        self._gates = {gate.id: gate.target for gate in gates}
+        self.behind_gates = {gate.job: gate.target for gate in gates if gate.job is not None}
         self.jobs = {job.id: job for job in readable}
         for name in unreadable.keys() - self._unreadable.keys():
             log.error("job %r cannot be read, and its tasks do not run: %s", name, unreadable[name])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
@@ -87,7 +87,7 @@ class Dispatcher:
         self._placement = AgentPlacement(catalogue, gateway, registry)
         self._arming = Arming(catalogue, gateway)
         self._submissions = ClaimedSubmissions(
-            database, server_lease, catalogue, gateway, self._placement, self._arming, clock, self._is_contended
+            database, server_lease, catalogue, gateway, self._placement, self._arming, clock, self.is_contended
         )
         self._clock = clock
         self._floors: dict[int, Floors] = {}
@@ -331,7 +331,13 @@ class Dispatcher:
             self.wake.set()
         return ids
 
-    def _is_contended(self, room: dict[int, int]) -> bool:
+    @property
+    def may_claim_out_of_turn(self) -> bool:
+        """Whether a step would claim now, and has seen all news so far."""
+        is_behind = self._recorder.backlog > BACKLOG or self._gateway.in_flight.any_unanswered
+        return not is_behind and not self.wake.is_set()
+
+    def is_contended(self, room: Mapping[int, int]) -> bool:
         """Whether tasks of any pool wait for these places: then none is given out of turn."""
         pools = self._catalogue.pools
         return any(

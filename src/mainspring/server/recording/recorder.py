@@ -3,6 +3,7 @@
 Reads   reports from server/agents/connection.py
 Asks    model.tasks.verdict       whether a task that did not succeed runs again
 Writes  store.tasks.transitions   (→ running, → terminal, → pending)
+        store.limits.handover     (→ terminal, and the slots of limits to the next tasks)
 Sends   acknowledgements, after the commit
 Next:   model/tasks/verdict.py
 """
@@ -12,6 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -31,6 +35,16 @@ from mainspring.store.tasks import claims, partitions, transitions
 log = logging.getLogger("mainspring")
 
 
+class Offer(Protocol):
+    """What this server has for the tasks that get the slots of those that end: server/dispatch/handover.py."""
+
+    async def finish(self, conn: Connection, endings: list[Ending]) -> int:
+        """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns how many ended."""
+
+
+Offering = Callable[[list[Ending]], AbstractContextManager[Offer | None]]  # None: no task among them had a slot
+
+
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._dedicated = database.dedicated()
@@ -45,6 +59,7 @@ class Recorder:
         self.on_ended: Signal[[list[Ending]]] = Signal()  # tasks that are over
         self.on_requeued: Signal[[]] = Signal()  # tasks are pending again
         self.on_restarted: Signal[[]] = Signal()  # replicas of daemons are to run again, or have ended
+        self.offering: Offering = lambda _: nullcontext()
 
     @property
     def backlog(self) -> int:
@@ -70,12 +85,13 @@ class Recorder:
                 return 0
             batch = self._failed = self._reports.take()
             batch.drop_ended_starts()
-        try:
-            async with self._dedicated as conn:
-                ended, requeued = await in_parts(batch, lambda part: self._write(conn, part))
-        except StoreUnavailable:
-            self.is_behind = True
-            raise
+        with self.offering(batch.endings) as offer:
+            try:
+                async with self._dedicated as conn:
+                    ended, requeued = await in_parts(batch, lambda part: self._write(conn, part, offer))
+            except StoreUnavailable:
+                self.is_behind = True
+                raise
         self.is_behind = False
         self._failed = None
         for link, sequence in batch.settles.items():
@@ -86,7 +102,7 @@ class Recorder:
             self.on_requeued.send()
         return max(1, len(batch.endings))
 
-    async def _write(self, conn: Connection, batch: Batch) -> tuple[list[Ending], int]:
+    async def _write(self, conn: Connection, batch: Batch, offer: Offer | None) -> tuple[list[Ending], int]:
         if batch.notes:
             await transitions.note(conn, batch.notes)
         if batch.chunks:
@@ -95,10 +111,12 @@ class Recorder:
             await transitions.start(conn, batch.starts)
         if batch.refused:
             await self._give_back(conn, batch.refused)
-        ended, again = await self.record(conn, batch.endings) if batch.endings else ([], 0)
+        ended, again = await self.record(conn, batch.endings, offer) if batch.endings else ([], 0)
         return ended, again + len(batch.refused)
 
-    async def record(self, conn: Connection, endings: list[Ending]) -> tuple[list[Ending], int]:
+    async def record(
+        self, conn: Connection, endings: list[Ending], offer: Offer | None = None
+    ) -> tuple[list[Ending], int]:
         """Decide on each ending and write it; returns what ended, and how many tasks run again."""
         ended: list[Ending] = []
         again: list[Again] = []
@@ -116,12 +134,15 @@ class Recorder:
                     again.append(verdict)
                 else:
                     ended.append(verdict)
-        await self.apply(conn, ended, again)
+        await self.apply(conn, ended, again, offer)
         return ended, len(again)
 
-    async def apply(self, conn: Connection, ended: list[Ending], again: list[Again]) -> None:
+    async def apply(
+        self, conn: Connection, ended: list[Ending], again: list[Again], offer: Offer | None = None
+    ) -> None:
         """Write verdicts. Stale reports move nothing and are kept as evidence."""
-        if ended and await partitions.write(conn, lambda: transitions.finish(conn, ended)) < len(ended):
+        finish = transitions.finish if offer is None else offer.finish
+        if ended and await partitions.write(conn, lambda: finish(conn, ended)) < len(ended):
             await self._unmoved(conn, await self._restart(conn, ended))
         if again and await partitions.write(conn, lambda: transitions.retry(conn, again)) < len(again):
             endings = await self._restart(conn, [verdict.ending for verdict in again])

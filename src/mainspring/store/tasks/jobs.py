@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -163,7 +163,19 @@ async def load(conn: Connection) -> tuple[list[Job], dict[str, str]]:
     return found, unreadable
 
 
-_GATES = "select id, target from mainspring.pool where target is not null"
+_GATES = """
+    select gate.id, gate.target, j.id as job
+      from mainspring.pool gate
+      left join mainspring.job j on j.namespace = gate.requirements->'@gate'->>0
+                                and j.name = gate.requirements->'@gate'->>1 and j.pool in (gate.id, gate.target)
+     where gate.target is not null
+"""
+
+
+class Gate(NamedTuple):
+    id: int
+    target: int  # the pool that its tasks move to
+    job: int | None  # whose new tasks may wait there; None: they wait elsewhere by now
 
 
 async def pools(conn: Connection) -> dict[int, Requirements]:
@@ -172,9 +184,8 @@ async def pools(conn: Connection) -> dict[int, Requirements]:
     return {row["id"]: placement.decode(row["requirements"]) for row in rows}
 
 
-async def gates(conn: Connection) -> dict[int, int]:
-    """Gated pools, with the pools that their tasks move to."""
-    return {row["id"]: row["target"] for row in await conn.fetch(_GATES)}
+async def gates(conn: Connection) -> list[Gate]:
+    return [Gate(*row) for row in await conn.fetch(_GATES)]
 
 
 async def find(conn: Connection, name: str, *, namespace: str = "default") -> Job:

@@ -9,8 +9,9 @@
 about the size of the table or the batch, it probes the index once per report.
 
 A row that does not move belongs to a stale or repeated report; `keep_stale` tells which, and keeps it as evidence.
-The life of a task ends here, as a row of mainspring.task_history. If it had slots of a limit, the trigger `free_slots`
-(0001_schema.sql, 6) then returns the next parked task and notifies its gate, which wakes server/planning/limits.py.
+The life of a task ends here, as a row of mainspring.task_history. If it had slots of a limit, store/limits/handover.py
+ends it and gives them to the next one; else the trigger `free_slots` (0001_schema.sql, 6) returns the next parked task
+and notifies its gate, which wakes server/planning/limits.py.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ async def start(conn: Connection, starts: Sequence[Start]) -> None:
     await conn.execute(_START, [s.task for s in starts], [s.token for s in starts], [s.at for s in starts])
 
 
+# The endings in the parameters, and their tasks, deleted; {also} are more columns of those, {only} more conditions.
 # Arrays that are shorter than the first are padded with nulls: a column that is null in the whole batch is sent empty.
-_FINISH_BUT_FOR = f"""
-    with given as (
+_ENDED_BUT_FOR = f"""
+    given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::float8[], $5::smallint[],
                              $6::text[], $7::text[], $8::text[], $9::integer[])
                    as given(id, token, started, finished, state, result, code, error, exit_code)
@@ -58,14 +60,17 @@ _FINISH_BUT_FOR = f"""
            -- A daemon ends only as cancelled, and only by request: see store/daemons/replicas.py.
            and (t.{IS_NOT_DAEMON} or given.state = {TaskState.CANCELLED:d} and t.cancel_at is not null
                                     and t.cancel_mode is distinct from {CancelMode.RESTART:d})
+           {{only}}
         returning t.id, t.run_at, t.created_at, to_timestamp(given.started) as started_at,
                   coalesce(to_timestamp(given.finished), (select mainspring.now())) as finished_at,
                   t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
                   coalesce(given.state, {TaskState.SUCCEEDED:d}) as state, t.priority, t.attempt, t.crashes, t.args,
                   t.checkpoint, t.progress, given.result::jsonb as result, given.code, given.error, given.exit_code,
                   t.key, t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target, t.concurrency_key,
-                  t.key_given, t.submitted_by
+                  t.key_given, t.submitted_by{{also}}
     )
+"""
+_INTO_HISTORY_BUT_FOR = """
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
          state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, exit_code, key,
@@ -73,11 +78,18 @@ _FINISH_BUT_FOR = f"""
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, exit_code,
            key, schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by,
-           {{result_due}}
+           {result_due}
       from ended
 """
-_FINISH = _FINISH_BUT_FOR.format(result_due="false")
-_COMPLETE = _FINISH_BUT_FOR.format(result_due="true")
+_INTO_HISTORY = _INTO_HISTORY_BUT_FOR.format(result_due="false")
+_ENDED = _ENDED_BUT_FOR.format(also="", only="")
+_FINISH = f"with {_ENDED} {_INTO_HISTORY}"
+_COMPLETE = f"with {_ENDED} {_INTO_HISTORY_BUT_FOR.format(result_due='true')}"
+
+
+def ending(also: str, only: str) -> str:
+    """The same as CTEs, for a larger statement: `ended` has these columns as well. $1 to $9 are those of `finished`."""
+    return f"{_ENDED_BUT_FOR.format(also=also, only=only)}, recorded as ({_INTO_HISTORY})"
 
 
 async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
@@ -86,9 +98,13 @@ async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
 
 
 async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -> int:
+    return affected(await conn.execute(statement, *finished(endings)))
+
+
+def finished(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
+    """What a statement that ends tasks takes from reports, as its arrays."""
     states = [e.state for e in endings]
-    tag = await conn.execute(
-        statement,
+    return (
         [e.task for e in endings],
         [e.token for e in endings],
         [e.started_at or None for e in endings],
@@ -99,7 +115,6 @@ async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -
         _unless_all_null([e.error for e in endings]),
         _unless_all_null([e.exit_code for e in endings]),
     )
-    return affected(tag)
 
 
 def _unless_all_null(values: list[V]) -> list[V]:

@@ -164,8 +164,9 @@ create index task_parent on mainspring.task (parent_id) where parent_id is not n
 -- These two enforce the limits, whatever a server believes: no two live tasks hold the same slot.
 create unique index task_job_slot on mainspring.task (job_id, job_slot) where job_slot is not null;
 create unique index task_key_slot on mainspring.task (concurrency_key, key_slot) where key_slot is not null;
--- Parked tasks by key, in the order in which they are released.
-create index task_parked on mainspring.task (concurrency_key, priority desc, run_at, id) where pool = 2147483647;
+-- Parked tasks by key, in the order in which they are released. `+ 0`, here and where they are searched: with a plain
+-- `pool = `, the planner sometimes took task_claim, and read and sorted all that are parked for the first of one key.
+create index task_parked on mainspring.task (concurrency_key, priority desc, run_at, id) where pool + 0 = 2147483647;
 
 
 -- 4 History ---------------------------------------------------------------------------------------------------------
@@ -491,12 +492,12 @@ begin
         update mainspring.task t set pool = t.gate
          where t.ctid = any (array(
                    select l.ctid from mainspring.task l
-                    where l.pool = 2147483647 -- parked
+                    where l.pool + 0 = 2147483647 -- parked
                       and l.concurrency_key = unpark.key and (job is null or l.job_id = job)
                     order by l.priority desc, l.run_at, l.id
                     limit most
                       for update skip locked))
-           and t.pool + 0 = 2147483647           -- `+ 0`: no index; the row is locked, so it is where it was found
+           and t.pool + 0 >= 2147483647          -- another form: no scan of that index; the row has its ctid
         returning t.gate
     )
     select count(pg_notify('mainspring', 'gate ' || gate)) into moved from released;
@@ -504,24 +505,37 @@ begin
 end
 $$;
 
--- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next. The
--- tasks of a job that requires other labels by now wait at another gate than the one that this task has passed.
+-- A slot of a job is free, or one of a key: wakes the next. The tasks of a job that requires other labels by now wait at
+-- another gate than the one that the holder has passed.
+create function mainspring.slot_freed(gate integer, job integer, key text) returns void
+    language plpgsql volatile
+    set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if key is not null then
+        perform mainspring.unpark(key, 1);
+    end if;
+    perform pg_notify('mainspring', 'gate ' || gate);
+    perform pg_notify('mainspring', 'gate ' || j.pool) from mainspring.job j where j.id = job and j.pool <> gate;
+end
+$$;
+
+-- A task that ends frees its slots with its row. A trigger, so that every way to end a task also wakes the next; except
+-- the statement that hands slots over itself, says so by this setting, and calls slot_freed for those that it does not
+-- hand over (store/limits/handover.py).
 create function mainspring.free_slots() returns trigger
     language plpgsql
     set search_path = pg_catalog, pg_temp
 as $$
 begin
-    if old.key_slot is not null then
-        perform mainspring.unpark(old.concurrency_key, 1);
-    end if;
-    perform pg_notify('mainspring', 'gate ' || old.gate);
-    perform pg_notify('mainspring', 'gate ' || j.pool) from mainspring.job j
-      where j.id = old.job_id and j.pool <> old.gate;
+    perform mainspring.slot_freed(old.gate, old.job_id, case when old.key_slot is not null then old.concurrency_key end);
     return null;
 end
 $$;
 create trigger free_slots after delete on mainspring.task
-    for each row when (old.job_slot is not null or old.key_slot is not null)
+    for each row when (
+        (old.job_slot is not null or old.key_slot is not null)
+        and current_setting('mainspring.hands_over', true) is distinct from 'on')
     execute function mainspring.free_slots();
 
 -- Checks the concurrency key of a submission and returns the gated pool in which its task waits.

@@ -140,7 +140,7 @@ async def test_a_report_that_postgresql_refuses_makes_no_other_be_written_alone(
 ) -> None:
     """As if model/reports.py had a gap."""
     written: list[int] = []
-    finish = transitions.finish
+    finish = transitions.finish_many
 
     async def counted(conn: Connection, endings: Sequence[Ending]) -> int:
         written.append(len(endings))
@@ -156,7 +156,7 @@ async def test_a_report_that_postgresql_refuses_makes_no_other_be_written_alone(
             return found if len(found) == 64 else []
 
         held: list[Armed] = await eventually(all_armed)
-        monkeypatch.setattr(transitions, "finish", counted)
+        monkeypatch.setattr(transitions, "finish_many", counted)
         endings = [Ending(a.task, a.token, a.job, 1, TaskState.SUCCEEDED, 1.0, 2.0) for a in held]
         endings[40].result = "{no JSON"
         await liar.says(Finished(endings))

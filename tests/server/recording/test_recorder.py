@@ -240,7 +240,7 @@ async def test_a_batch_whose_connection_broke_before_it_is_written_again(
         await _kill_the_recorder(conn)
         return await finish(line, endings)
 
-    monkeypatch.setattr(transitions, "finish", killed_first)
+    monkeypatch.setattr(transitions, "finish_many", killed_first)
     with pytest.raises(StoreUnavailable):
         await recorder.flush()
     assert await agent.acknowledged() == 0

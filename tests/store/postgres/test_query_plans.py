@@ -68,6 +68,11 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
 }
 
 
+HASHING = {"finish_many"}  # on a connection that hashes: the rows of a batch meet its arrays in one pass
+
+HOT["finish_many"] = (transitions._FINISH_MANY, *HOT["finish"][1:])
+
+
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for child in plan.get("Plans", ()):
@@ -88,11 +93,14 @@ def scans_of_task(plan: dict[str, Any]) -> set[tuple[str, str | None, tuple[str,
 async def plans(conn: Connection) -> dict[tuple[str, str], set[tuple[str, str | None, tuple[str, ...]]]]:
     found = {}
     for name, (sql, arguments, _) in HOT.items():
+        hashes = name in HASHING
+        await conn.execute(f"set enable_hashjoin = {hashes}; set enable_nestloop = {not hashes}")
         await conn.execute(f"prepare {name} as {sql}")
         for mode in ("force_custom_plan", "force_generic_plan"):
             await conn.execute(f"set plan_cache_mode = {mode}")
             [plan] = json.loads(await conn.fetchval(f"explain (format json) execute {name}({arguments})"))
             found[name, mode] = scans_of_task(plan["Plan"])
+            assert not hashes or "Nested Loop" not in {node["Node Type"] for node in nodes(plan["Plan"])}
         await conn.execute(f"deallocate {name}")
     return found
 

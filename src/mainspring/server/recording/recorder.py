@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -42,12 +42,14 @@ class Offer(Protocol):
         """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns how many ended."""
 
 
+Finish = Callable[[Connection, list[Ending]], Awaitable[int]]  # ends tasks; returns how many
 Offering = Callable[[list[Ending]], AbstractContextManager[Offer | None]]  # None: no task among them had a slot
 
 
 class Recorder:
     def __init__(self, database: Database, catalogue: Catalogue) -> None:
         self._dedicated = database.dedicated()
+        self._hashing = database.dedicated(hash_joins=True)  # for batches of endings
         self._catalogue = catalogue
         self._reports = Reports()
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before the next
@@ -87,8 +89,9 @@ class Recorder:
             batch.drop_ended_starts()
         with self.offering(batch.endings) as offer:
             try:
-                async with self._dedicated as conn:
-                    ended, requeued = await in_parts(batch, lambda part: self._write(conn, part, offer))
+                async with self._dedicated as conn, self._hashing as hashing:
+                    finish = offer.finish if offer else lambda _, ended: transitions.finish_many(hashing, ended)
+                    ended, requeued = await in_parts(batch, lambda part: self._write(conn, part, finish))
             except StoreUnavailable:
                 self.is_behind = True
                 raise
@@ -102,7 +105,7 @@ class Recorder:
             self.on_requeued.send()
         return max(1, len(batch.endings))
 
-    async def _write(self, conn: Connection, batch: Batch, offer: Offer | None) -> tuple[list[Ending], int]:
+    async def _write(self, conn: Connection, batch: Batch, finish: Finish) -> tuple[list[Ending], int]:
         if batch.notes:
             await transitions.note(conn, batch.notes)
         if batch.chunks:
@@ -111,11 +114,11 @@ class Recorder:
             await transitions.start(conn, batch.starts)
         if batch.refused:
             await self._give_back(conn, batch.refused)
-        ended, again = await self.record(conn, batch.endings, offer) if batch.endings else ([], 0)
+        ended, again = await self.record(conn, batch.endings, finish) if batch.endings else ([], 0)
         return ended, again + len(batch.refused)
 
     async def record(
-        self, conn: Connection, endings: list[Ending], offer: Offer | None = None
+        self, conn: Connection, endings: list[Ending], finish: Finish = transitions.finish
     ) -> tuple[list[Ending], int]:
         """Decide on each ending and write it; returns what ended, and how many tasks run again."""
         ended: list[Ending] = []
@@ -134,14 +137,13 @@ class Recorder:
                     again.append(verdict)
                 else:
                     ended.append(verdict)
-        await self.apply(conn, ended, again, offer)
+        await self.apply(conn, ended, again, finish)
         return ended, len(again)
 
     async def apply(
-        self, conn: Connection, ended: list[Ending], again: list[Again], offer: Offer | None = None
+        self, conn: Connection, ended: list[Ending], again: list[Again], finish: Finish = transitions.finish
     ) -> None:
         """Write verdicts. Stale reports move nothing and are kept as evidence."""
-        finish = transitions.finish if offer is None else offer.finish
         if ended and await partitions.write(conn, lambda: finish(conn, ended)) < len(ended):
             await self._unmoved(conn, await self._restart(conn, ended))
         if again and await partitions.write(conn, lambda: transitions.retry(conn, again)) < len(again):

@@ -57,26 +57,27 @@ class Lane:
         self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, submission: Submission) -> int:
-        loop = asyncio.get_running_loop()
-        mine = Gathered(submission, loop.create_future())
-        self._gathered.append(mine)
         if self._under_way is not None:
-            if self._patience is None:
-                self._patience = loop.call_later(PATIENCE, self._next, self._under_way)
-            return await mine.id  # cancelled with its caller: what has not been sent then is dropped
-        self._under_way = mine
+            return await self._gather(submission, asyncio.get_running_loop())
+        self._under_way = leader = object()
         try:
             await asyncio.sleep(0)
-            batch = self._take()
-            if batch != [mine]:
-                self._start(batch)
-                return await mine.id
-            [id] = await self._send([submission])  # alone: no task of its own, and cancelled with its caller
-            assert id is not None
-            return id
+            if not self._gathered:
+                [id] = await self._send([submission])  # alone: no task of its own, and cancelled with its caller
+                assert id is not None
+                return id
+            mine = Gathered(submission, asyncio.get_running_loop().create_future())
+            self._gathered.appendleft(mine)
         finally:
-            mine.id.cancel()  # has no effect on one that is answered
-            self._next(mine)
+            self._next(leader)
+        return await mine.id
+
+    async def _gather(self, submission: Submission, loop: asyncio.AbstractEventLoop) -> int:
+        mine = Gathered(submission, loop.create_future())
+        self._gathered.append(mine)
+        if self._patience is None:
+            self._patience = loop.call_later(PATIENCE, self._next, self._under_way)
+        return await mine.id  # cancelled with its caller: what has not been sent then is dropped
 
     def _take(self) -> list[Gathered]:
         """The next ones, in the order of their calls."""

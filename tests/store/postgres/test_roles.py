@@ -123,7 +123,7 @@ async def test_a_producer_can_submit_and_read_views_of_its_own_and_nothing_else(
         "update mainspring.own_task set args = '{}'",
         "delete from mainspring.own_task",
         "create table mainspring.mine ()",
-        "select mainspring.enqueue_claimed(array['report'], null, null, null, null, array[999999], gen_random_uuid())",
+        "select mainspring.enqueue_claimed('report', '{}', null, 1, 1, 999999, gen_random_uuid())",
         "select mainspring.drop_partition('output_20200101')",
     ):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

@@ -33,6 +33,9 @@ class Arming:
         if unsent := await self._send(claim):
             async with dedicated as conn:
                 await claims.give_back(conn, [armed.task for armed in unsent], [armed.token for armed in unsent])
+
+    async def let_start(self, claim: claims.Claim) -> None:
+        """Let agents in this process start what was armed, before the caller prepares its next statement."""
         if 0 < claim.size <= FEW:
             for _ in range(TURNS):
                 await asyncio.sleep(0)

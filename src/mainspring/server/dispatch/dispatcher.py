@@ -322,6 +322,7 @@ class Dispatcher:
                     self._placement.placed(pool, places, claim.size)
             await self._arming.arm(claim, self._dedicated)
         self._server_lease.tally.dispatched += claim.size
+        await self._arming.let_start(claim)
         return claim
 
     async def submit(self, submissions: Sequence[Submission]) -> list[int | None]:

@@ -20,6 +20,7 @@ from mainspring.model.messages import AttemptId
 from mainspring.model.tasks.states import IS_ACTIVE
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.errors import SAME_SESSION, translate_for_clients, translating
+from mainspring.store.tasks.claims import BATCH_TOKENS
 
 
 class Submission(NamedTuple):
@@ -144,8 +145,9 @@ class Place(NamedTuple):
     priority: int  # of its tasks, unless their submission names another
 
 
-_AND_CLAIM = """
-    select tasks, tokens from mainspring.enqueue_claimed($1::text[], $2::jsonb[], $3::text[], $4, $5, $6, $7)
+_AND_CLAIM = "select task, batch from mainspring.enqueue_claimed($1, $2::jsonb, $3, $4, $5, $6, $7)"
+_EACH_AND_CLAIM = """
+    select tasks, tokens from mainspring.enqueue_each_claimed($1::text[], $2::jsonb[], $3::text[], $4, $5, $6, $7)
 """
 _NOWHERE = (None, None, None)
 
@@ -159,11 +161,15 @@ async def submit_and_claim(
     the one with the pool of its place, or `server` owns no segment.
     """
     assert all(submission.is_plain for submission in submissions)
-    known = zip(*(_NOWHERE if place is None else place[:3] for place in places), strict=True)
-    jobs, args, priorities = zip(*((each.job, each.args, each.priority) for each in submissions), strict=True)
+    given = [(each.job, each.args, each.priority) for each in submissions]
+    known = [_NOWHERE if place is None else place[:3] for place in places]
     with suppress(Refused), _refusing():
-        row = await conn.fetchrow(_AND_CLAIM, jobs, args, priorities, *known, server)
-        return list(zip(row["tasks"], row["tokens"], strict=True))
+        if len(submissions) == 1:
+            task, batch = await conn.fetchrow(_AND_CLAIM, *given[0], *known[0], server)
+            return [(task, None if batch is None else batch * BATCH_TOKENS)]
+        columns = (*zip(*given, strict=True), *zip(*known, strict=True))
+        tasks, tokens = await conn.fetchrow(_EACH_AND_CLAIM, *columns, server)
+        return list(zip(tasks, tokens, strict=True))
     return [(None, None)] * len(submissions)
 
 

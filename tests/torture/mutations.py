@@ -67,9 +67,8 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "store/tasks/transitions.py",
-                "         where t.id = any (array[given.id]) and t.token = given.token and t.{FAIL.leaves}\n"
-                "           -- A daemon ends",
-                "         where t.id = any (array[given.id]) and t.{FAIL.leaves}\n           -- A daemon ends",
+                "         where {{is_given}} and t.token = given.token and t.{FAIL.leaves}\n           -- A daemon ends",
+                "         where {{is_given}} and t.{FAIL.leaves}\n           -- A daemon ends",
             ),
             Edit(
                 "store/tasks/transitions.py",
@@ -85,10 +84,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         (
             Edit(
                 "server/recording/recorder.py",
-                "        try:\n            async with self._dedicated as conn:\n                ended, requeued",
+                "        with self.offering(batch.endings) as offer:\n",
                 "        for link, sequence in batch.settles.items():\n"
                 "            link.settle_now(sequence)\n"
-                "        try:\n            async with self._dedicated as conn:\n                ended, requeued",
+                "        with self.offering(batch.endings) as offer:\n",
             ),
         ),
         REPORTS_UNDER_WAY,

@@ -67,8 +67,8 @@ MUTATIONS: tuple[Mutation, ...] = (
             ),
             Edit(
                 "store/tasks/transitions.py",
-                "         where {{is_given}} and t.token = given.token and t.{FAIL.leaves}\n           -- A daemon ends",
-                "         where {{is_given}} and t.{FAIL.leaves}\n           -- A daemon ends",
+                "where {{is_given}} and t.token = given.token and t.{FAIL.leaves}\n           -- A daemon ends",
+                "where {{is_given}} and t.{FAIL.leaves}\n           -- A daemon ends",
             ),
             Edit(
                 "store/tasks/transitions.py",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
+import sys
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -123,6 +125,7 @@ async def run(args: argparse.Namespace, places: Places) -> dict[str, Any]:
 
 def main() -> None:
     args = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # not without ending PostgreSQL, Redis and the drivers
     with fresh_database() as dsn, redis_server() as redis:
         stop_probe()  # each turn has one of its own
         whole = asyncio.run(run(args, Places(dsn, redis)))

@@ -110,7 +110,7 @@ CELERY = Peer(
     "Tasks with an ETA wait in the memory of a worker.",
     ("LLEN celery", "HLEN unacked"),
     share=0.05,
-    lead=12.0,
+    lead=8.0,
     bulk=False,
 )
 TASKIQ = Peer(
@@ -125,7 +125,7 @@ TASKIQ = Peer(
     "the tasks of a dead worker come back after ten minutes. No history.",
     ("XPENDING taskiq taskiq",),
     share=0.1,
-    lead=12.0,
+    lead=10.0,
     bulk=False,
 )
 APSCHEDULER = Peer(
@@ -150,7 +150,7 @@ APSCHEDULER_POSTGRESQL = Peer(
     "Durable until it is due: the row is deleted when the handler is submitted, so at most once. No history; one "
     "scheduler only.",
     parts=("submission", "lateness", "herd"),
-    lead=20.0,
+    lead=10.0,
     bulk=False,
     alone=True,
 )

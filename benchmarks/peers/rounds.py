@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 def orders(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
     """The names in another order each round, so that none is always first, or always behind the same one.
 
-    Every second round goes backwards, and each pair of rounds begins further along.
+    Each round begins further along, and every second one goes backwards.
     """
     for number in range(rounds):
-        shift = (number // 2 + (number % 2)) % len(names)
+        shift = number * len(names) // rounds
         turned = [*names[shift:], *names[:shift]]
         yield turned[::-1] if number % 2 else turned
 

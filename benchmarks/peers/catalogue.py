@@ -26,7 +26,7 @@ class Peer:
     unfinished: tuple[str, ...] = ()
     parts: tuple[str, ...] = PARTS
     share: float = 1.0
-    lead: float = 4.0  # seconds before the first instant at which it begins to submit
+    submit_seconds: float = 0.0  # that a task with an instant takes at most: the first instant is so far ahead
     bulk: bool = True
     alone: bool = False  # one process submits and runs
 
@@ -96,7 +96,7 @@ PROCRASTINATE = Peer(
     "the application retries stalled jobs.",
     ("select exists (select from public.procrastinate_jobs where status in ('todo', 'doing'))",),
     share=0.05,
-    lead=6.0,
+    submit_seconds=0.001,
 )
 CELERY = Peer(
     "celery",
@@ -110,7 +110,7 @@ CELERY = Peer(
     "Tasks with an ETA wait in the memory of a worker.",
     ("LLEN celery", "HLEN unacked"),
     share=0.05,
-    lead=8.0,
+    submit_seconds=0.001,
     bulk=False,
 )
 TASKIQ = Peer(
@@ -125,7 +125,7 @@ TASKIQ = Peer(
     "the tasks of a dead worker come back after ten minutes. No history.",
     ("XPENDING taskiq taskiq",),
     share=0.1,
-    lead=10.0,
+    submit_seconds=0.001,
     bulk=False,
 )
 APSCHEDULER = Peer(
@@ -150,7 +150,7 @@ APSCHEDULER_POSTGRESQL = Peer(
     "Durable until it is due: the row is deleted when the handler is submitted, so at most once. No history; one "
     "scheduler only.",
     parts=("submission", "lateness", "herd"),
-    lead=10.0,
+    submit_seconds=0.006,
     bulk=False,
     alone=True,
 )

@@ -25,6 +25,7 @@ from benchmarks.peers.process import DriverFailed, DriverProcess, Output, call, 
 
 PREPARE_SECONDS = 60.0
 SUBMIT_SECONDS = 60.0
+LEAD_SECONDS = 4.0  # from the start of a submission to the first instant, beside what the submission takes
 RUN_SECONDS = 60.0  # for the tasks of a turn, once the last is due
 
 
@@ -135,12 +136,12 @@ async def _at(entrant: Entrant, part: str, tasks: int, span: float) -> Figures:
     await entrant.places.clear(entrant.peer)
     async with AsyncExitStack() as stack:
         if entrant.peer.alone:
-            first = _soon(entrant)
+            first = _soon(entrant.peer, tasks)
             worker = await entrant.start(stack, "both", part, order("at", tasks, first=first, span=span))
         else:
             worker = await entrant.start(stack, "work", part)
             await worker.until_ready()
-            first = _soon(entrant)
+            first = _soon(entrant.peer, tasks)
             worker.output.submitted = (await entrant.submit("at", tasks, first=first, span=span)).submitted
         starts = await _finish(worker, tasks, first + span - time.time())
         if worker.output.submitted["ended"] > first:
@@ -148,9 +149,9 @@ async def _at(entrant: Entrant, part: str, tasks: int, span: float) -> Figures:
     return _times([at - (first + span * number / tasks) for number, at in starts.items()])
 
 
-def _soon(entrant: Entrant) -> float:
-    """The first instant: whole milliseconds, which is all that some peers keep."""
-    return math.ceil((time.time() + entrant.peer.lead) * 1000) / 1000
+def _soon(peer: Peer, tasks: int) -> float:
+    """The first instant, after the last submission: whole milliseconds, which is all that some peers keep."""
+    return math.ceil((time.time() + LEAD_SECONDS + tasks * peer.submit_seconds) * 1000) / 1000
 
 
 async def _started(workers: Sequence[DriverProcess], tasks: int, timeout: float) -> None:

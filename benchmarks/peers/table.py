@@ -36,7 +36,7 @@ def _cell(key: str, theirs: Mapping[str, float], ours: Mapping[str, float] | Non
         return "–"
     text = number(key, theirs[key])
     times = None if is_ours or ours is None or key not in ours else ratio(key, ours[key], theirs[key])
-    return text if times is None else f"{text} ({times:.3g})"
+    return text if times is None else f"{text} ({times:.2f})" if times < 10 else f"{text} ({times:,.0f})"
 
 
 def number(key: str, value: float) -> str:

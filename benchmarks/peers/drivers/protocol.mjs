@@ -6,7 +6,20 @@ const LANES = 2; // bulk submissions under way at once
 const FLUSH_MS = { throughput: 10 }; // how often starts are reported; elsewhere seldom, not to disturb what is timed
 const FLUSH_SELDOM_MS = 250;
 
-export const now = () => (performance.timeOrigin + performance.now()) / 1000;
+// performance.now() is monotonic, Date.now() is CLOCK_REALTIME in whole milliseconds: their distance is read where the latter
+// ticks. performance.timeOrigin is not used: a process that was interrupted while it started has it wrong by many milliseconds.
+function distance() {
+  const found = [];
+  for (let turn = 0; turn < 5; turn += 1) {
+    const before = Date.now();
+    while (Date.now() === before);
+    found.push(Date.now() - performance.now());
+  }
+  return Math.max(...found); // an interruption between the two readings makes it smaller
+}
+
+const ORIGIN = distance();
+export const now = () => (ORIGIN + performance.now()) / 1000;
 const sleep = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
 
 function say(message) {

@@ -24,7 +24,12 @@ def test_a_row_shows_the_medians_and_how_many_times_better_ours_is() -> None:
     figures = {"ours": [{"bulk_per_s": 90_000.0, "single_per_s": 2_000.0}], "a": [{"single_per_s": 1_000.0}]}
     found = rows(part_table("submission", Results(figures=figures, probes=[PROBE]), TITLES, "ours"))
     assert found[0] == ["submission", "bulk, tasks/s", "single, tasks/s"]
-    assert found[2:] == [["Ours", "90,000", "2,000"], ["A", "–", "1,000 (2)"]]
+    assert found[2:] == [["Ours", "90,000", "2,000"], ["A", "–", "1,000 (2.00)"]]
+
+
+def test_a_large_ratio_is_a_whole_number() -> None:
+    figures = {"ours": [{"p50_ms": 0.25}], "a": [{"p50_ms": 255.0}]}
+    assert rows(part_table("lateness", Results(figures=figures), TITLES, "ours"))[3] == ["A", "255 (1,020)"]
 
 
 def test_a_failure_has_a_row_and_a_peer_that_took_no_part_has_none() -> None:

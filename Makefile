@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-fast check torture torture-mutations bench clean
+.PHONY: setup demo test test-fast check torture torture-mutations bench bench-peers clean
 
 setup: $(VENV)/.ready
 
@@ -48,5 +48,13 @@ torture-mutations: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
+# Beside Graphile Worker, pg-boss, PgQueuer, Procrastinate, Celery, Taskiq and APScheduler, each installed by name into
+# .peers/: docs/explanation/peers.md. For example: make bench-peers PEERS="--only pgqueuer --parts pickup"
+PEERS ?=
+
+bench-peers: setup
+	./scripts/debian-redis
+	$(BIN)/python -m benchmarks.peers $(PEERS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .peers .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -214,9 +214,14 @@ def _parts(known: Sequence[str], text: str) -> list[str]:
     return names
 
 
+def stop_probe() -> dict[str, Any] | None:
+    """The figures of the probe that `fresh_database` has started."""
+    return _probes.pop().figures() if _probes else None
+
+
 def report(name: str, result: dict[str, Any], *, as_json: bool) -> None:
     """The environment for people on stderr; the figures on stdout, as JSON on the last line."""
-    whole = {"benchmark": name, **result, "probe": _probes.pop().figures(), "environment": environment()}
+    whole = {"benchmark": name, **result, "probe": stop_probe(), "environment": environment()}
     if not as_json:
         for key, value in result.items():
             print(f"{key:>24}  {value}")

@@ -15,6 +15,7 @@ PROCESSES = (
     "agent/executors/test_command_policy.py",
     "agent/executors/test_prewarm.py",
     "agent/guardian",
+    "benchmarks/peers/test_parts.py",
     "cli/schedules/test_story.py",
     "cli/test_main.py",
     "cli/test_terminal.py",

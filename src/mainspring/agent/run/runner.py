@@ -26,7 +26,7 @@ from mainspring.model.messages import Armed, AttemptId, Holding
 from mainspring.model.tasks.jobs import Job, Python, Run
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import starts_durably
-from mainspring.wire.clock import Clock, boottime
+from mainspring.wire.clock import Clock
 
 log = logging.getLogger("mainspring")
 
@@ -160,8 +160,8 @@ class Runner:
 
     # ── running ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _run(self, attempt: Attempt, began: float) -> float:
-        """Run an attempt and report its ending. Takes and returns boot time. Its start is reported when it waits."""
+    async def _run(self, attempt: Attempt, began: float) -> None:
+        """Run an attempt that begins at this boot time; report its ending, and its start once it waits."""
         armed, definition = attempt.armed, attempt.job.definition
         attempt.started_at = self._clock.at(began)
         has_begun = can_wait = False
@@ -177,23 +177,18 @@ class Runner:
             has_begun = True
             executor = self._executors[type(definition.run)]
             result = await (self._run_watched(attempt) if armed.daemon else executor.run(attempt))
-            over = boottime()
-            ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.at(over), result)
+            ending = endings.ended(attempt, TaskState.SUCCEEDED, self._clock.now(), result)
             can_wait = attempt.was_armed_ahead
         except (AttemptFailed, Exhausted, Control, TaskCancelled, asyncio.CancelledError) as error:
-            over = boottime()
-            ending = endings.raised(attempt, error, self._clock.at(over))
+            ending = endings.raised(attempt, error, self._clock.now())
             if not has_begun:
                 endings.give_back(ending)
             ending = self._failures.report(attempt, ending, error)
         except BaseException as error:
-            over = boottime()
-            ending = endings.executor_error(attempt, error, self._clock.at(over))
-            ending = self._failures.report(attempt, ending, error)
+            ending = self._failures.report(attempt, endings.executor_error(attempt, error, self._clock.now()), error)
         finally:
             self._over(attempt)
         self._outbox.ended(ending, can_wait=can_wait)
-        return over
 
     async def _run_watched(self, attempt: Attempt) -> str | None:
         with watched(attempt, self._executors, partial(self._stop, reason="unhealthy")):

@@ -1,8 +1,7 @@
 """Workers: tasks of the event loop that are reused, each for one attempt after another.
 
 A new asyncio task for each attempt would cost more than a short handler does. Each attempt still has its own context,
-and a cancellation reaches the attempt that it is meant for, never the next one. The clock is read once per attempt:
-where one ends, the next begins.
+and a cancellation reaches the attempt that it is meant for, never the next one.
 Next: agent/executors/python.py (commands: agent/executors/command.py, HTTP: agent/executors/http.py)
 """
 
@@ -21,7 +20,7 @@ from mainspring.wire.clock import boottime
 
 BURST = 0.001  # seconds that a worker goes from one attempt to the next before it yields to the loop
 
-Run = Callable[[Attempt, float], Coroutine[Any, Any, float]]  # takes and returns boot time: when it begins, and ended
+Run = Callable[[Attempt, float], Coroutine[Any, Any, None]]  # takes the boot time at which it begins
 
 
 class Workers:
@@ -88,18 +87,18 @@ class Workers:
                 context, coroutine = copy_context(), self._run(attempt, now)
                 try:
                     waits_for = context.run(coroutine.send, None)
-                except StopIteration as ended:  # without waiting for anything, as most short handlers do
-                    now = ended.value
+                except StopIteration:
+                    pass  # it waited for nothing, as most short handlers do
                 else:
                     self._suspended(attempt)
-                    now = await self._resumed(attempt, context, coroutine, waits_for)
+                    await self._resumed(attempt, context, coroutine, waits_for)
                 if task.cancelling():
                     await self._forget_cancels(task)
-                    now = boottime()
                 if not self.waiting:
                     break
                 attempt = self.waiting.popleft()
                 attempt.handle = task
+                now = boottime()
                 if now - began > BURST:
                     await asyncio.sleep(0)
                     began = now = boottime()
@@ -115,8 +114,8 @@ class Workers:
 
     @types.coroutine
     def _resumed(
-        self, attempt: Attempt, context: Context, coroutine: Coroutine[Any, Any, float], waits_for: Any
-    ) -> Generator[Any, Any, float]:
+        self, attempt: Attempt, context: Context, coroutine: Coroutine[Any, Any, None], waits_for: Any
+    ) -> Generator[Any, Any, None]:
         """Run the rest of an attempt in its own context, within the task that awaits it; cancel it once it is void."""
         while True:
             step: Callable[[Any], Any] = coroutine.send
@@ -129,9 +128,8 @@ class Workers:
                 step, value = coroutine.throw, error
             try:
                 waits_for = context.run(step, value)
-            except StopIteration as ended:
-                now: float = ended.value
-                return now
+            except StopIteration:
+                return
 
     async def _next(self, task: asyncio.Task[None]) -> Attempt:
         """Wait for an attempt. A cancellation in here was meant for an attempt that has ended."""

@@ -284,7 +284,9 @@ class Dispatcher:
                     claim.positions.get(priority, floor)
                     for priority, floor in zip(PRIORITY_LEVELS, contender.start, strict=True)
                 ]
-            self._may_gather &= claim.size < AHEAD_BATCH  # else there may be more; room comes by time alone
+            if claim.size == limit < sum(room.values()):  # there may be more; room comes by time alone
+                self._may_gather = False
+                self._claimed_ahead_at = 0.0
             return claim.size
         for priority, position in claim.positions.items():
             floors.claimed(priority, position)
@@ -334,9 +336,10 @@ class Dispatcher:
 
     @property
     def may_claim_out_of_turn(self) -> bool:
-        """Whether a step would claim now, and has seen all news so far."""
-        is_behind = self._recorder.backlog > BACKLOG or self._gateway.in_flight.any_unanswered
-        return not is_behind and not self.wake.is_set()
+        """Whether a step would claim now, has seen all news so far, and no claim is under way for the same places."""
+        in_flight = self._gateway.in_flight
+        is_behind = self._recorder.backlog > BACKLOG or in_flight.any_unanswered
+        return not is_behind and not in_flight.any_under_way and not self.wake.is_set()
 
     def is_contended(self, room: Mapping[int, int]) -> bool:
         """Whether tasks of any pool wait for these places: then none is given out of turn."""

@@ -206,6 +206,18 @@ class Gateway:
         """Around a claim, for all sessions here."""
         return self.in_flight.claiming({session.id: session.batch for session in self._sessions.values()})
 
+    @contextmanager
+    def promising(self, places: Mapping[int, int]) -> Iterator[None]:
+        """Around a statement that may claim so many due tasks for each session: no other one is given these places."""
+        promised = [(self._sessions[id], tasks) for id, tasks in places.items()]
+        for session, tasks in promised:
+            session.promised += tasks
+        try:
+            yield
+        finally:
+            for session, tasks in promised:
+                session.promised -= tasks
+
     def known(self) -> dict[int, int]:
         """By session, the last batch up to which every claim has been answered."""
         return {session.id: self.in_flight.known(session.id, session.batch) for session in self._sessions.values()}

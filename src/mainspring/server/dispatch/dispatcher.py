@@ -8,9 +8,10 @@ Next:   server/dispatch/placement.py
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from itertools import cycle, islice
 from typing import NamedTuple
 
 from mainspring.loops import Alarm
@@ -315,13 +316,19 @@ class Dispatcher:
         is_sticky = requirements.placement.sticky is not None
         contest = self._placement.contest(requirements, room) if is_sticky else None
         places = [] if is_sticky else self._placement.places(pool, requirements, room, limit)
+        promised = {} if ahead > 0 else Counter(islice(cycle(places), limit)) if places else room
         with self._gateway.claiming():
-            async with self._dedicated as conn:
-                if contest is not None:
-                    claim = await sticky.claim(conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead)
-                else:
-                    claim = await claims.claim(conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead)
-                    self._placement.placed(pool, places, claim.size)
+            with self._gateway.promising(promised):
+                async with self._dedicated as conn:
+                    if contest is not None:
+                        claim = await sticky.claim(
+                            conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead
+                        )
+                    else:
+                        claim = await claims.claim(
+                            conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead
+                        )
+                        self._placement.placed(pool, places, claim.size)
             await self._arming.arm(claim, self._dedicated)
         self._server_lease.tally.dispatched += claim.size
         await self._arming.let_start(claim)
@@ -336,10 +343,9 @@ class Dispatcher:
 
     @property
     def may_claim_out_of_turn(self) -> bool:
-        """Whether a step would claim now, has seen all news so far, and no claim is under way for the same places."""
-        in_flight = self._gateway.in_flight
-        is_behind = self._recorder.backlog > BACKLOG or in_flight.any_unanswered
-        return not is_behind and not in_flight.any_under_way and not self.wake.is_set()
+        """Whether a step would claim now, and has seen all news so far."""
+        is_behind = self._recorder.backlog > BACKLOG or self._gateway.in_flight.any_unanswered
+        return not is_behind and not self.wake.is_set()
 
     def is_contended(self, room: Mapping[int, int]) -> bool:
         """Whether tasks of any pool wait for these places: then none is given out of turn."""

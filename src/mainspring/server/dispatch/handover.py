@@ -81,15 +81,9 @@ class HandOver:
             yield None
             return
         places = self._places(ends)
-        promised = Counter(self._gateway.sessions[id] for sessions in places.values() for id in sessions)
-        for session, tasks in promised.items():
-            session.promised += tasks
-        try:
-            with self._gateway.claiming() if places else nullcontext():
-                yield Offer(self, places)
-        finally:
-            for session, tasks in promised.items():
-                session.promised -= tasks
+        promised = Counter(id for sessions in places.values() for id in sessions)
+        with self._gateway.promising(promised), self._gateway.claiming() if places else nullcontext():
+            yield Offer(self, places)
 
     def ends(self, endings: list[Ending]) -> Counter[int]:
         """By pool, how many of these tasks may hold slots."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.jobs import Definition
 from mainspring.store.postgres.database import Connection
 
 BAD_NAME = "a\x00b"
+ACTOR = Actor("test")
 
 
 def echo(**options: object) -> Definition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.operations.conftest import BAD_NAME
+from tests.operations.conftest import ACTOR, BAD_NAME
 
 from mainspring.errors import NotFound, ValidationError
 from mainspring.operations import access
@@ -14,18 +14,18 @@ from mainspring.store.postgres.database import Connection
 
 
 async def test_a_token_lets_agents_in_until_it_is_revoked(conn: Connection) -> None:
-    made = await access.create_token(conn, "rack-7", lifetime=timedelta(hours=1), once=True)
+    made = await access.create_token(conn, ACTOR, "rack-7", lifetime=timedelta(hours=1), once=True)
     assert await tokens.check(conn, made.token) == made.id
-    [listed] = await access.listing(conn)
+    [listed] = await access.list_tokens(conn, ACTOR)
     assert (listed.id, listed.name, listed.once, listed.revoked_at) == (made.id, "rack-7", True, None)
     assert made.token not in map(str, listed), "the secret is never told again"
-    await access.revoke(conn, made.id)
+    await access.revoke_token(conn, ACTOR, made.id)
     assert await tokens.check(conn, made.token) is None
-    assert (await access.listing(conn))[0].revoked_at is not None
+    assert (await access.list_tokens(conn, ACTOR))[0].revoked_at is not None
 
 
 async def test_what_is_wrong_is_refused(conn: Connection) -> None:
     with pytest.raises(NotFound):
-        await access.revoke(conn, 99)
+        await access.revoke_token(conn, ACTOR, 99)
     with pytest.raises(ValidationError):
-        await access.create_token(conn, BAD_NAME)
+        await access.create_token(conn, ACTOR, BAD_NAME)

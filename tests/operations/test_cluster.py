@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.cluster import add_server
 from tests.conftest import MakeTask
-from tests.operations.conftest import BAD_NAME
+from tests.operations.conftest import ACTOR, BAD_NAME
 
 from mainspring.errors import NotFound, ValidationError
 from mainspring.operations import cluster
@@ -14,23 +14,23 @@ from mainspring.store.postgres.database import Connection
 
 async def test_a_server_is_found_by_its_name_or_its_id(conn: Connection) -> None:
     id = await add_server(conn, "alpha")
-    assert [view.name for view in await cluster.servers(conn) if view.status == "active"] == ["alpha"]
-    assert (await cluster.server(conn, "alpha")).server.id == id
-    assert (await cluster.server(conn, str(id)[:8])).server.name == "alpha"
+    assert [view.name for view in await cluster.servers(conn, ACTOR) if view.status == "active"] == ["alpha"]
+    assert (await cluster.server(conn, ACTOR, "alpha")).server.id == id
+    assert (await cluster.server(conn, ACTOR, str(id)[:8])).server.name == "alpha"
     with pytest.raises(NotFound):
-        await cluster.server(conn, "beta")
+        await cluster.server(conn, ACTOR, "beta")
     with pytest.raises(ValidationError):
-        await cluster.server(conn, BAD_NAME)
+        await cluster.server(conn, ACTOR, BAD_NAME)
 
 
 async def test_all_segments_are_told_with_what_is_in_them(conn: Connection, make_task: MakeTask) -> None:
     await make_task()
-    found = await cluster.segments(conn)
+    found = await cluster.segments(conn, ACTOR)
     assert len(found) == 100
     assert sum(view.due for view in found) == 1
-    assert await cluster.moves(conn, 10) == []
+    assert await cluster.moves(conn, ACTOR, 10) == []
 
 
 async def test_figures_count_live_tasks(conn: Connection, make_task: MakeTask) -> None:
     await make_task()
-    assert (await cluster.stats(conn))["live"] == {"pending": 1}
+    assert (await cluster.stats(conn, ACTOR))["live"] == {"pending": 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.operations.conftest import BAD_NAME, add_agent
+from tests.operations.conftest import ACTOR, BAD_NAME, add_agent
 
 from mainspring.errors import NotFound, ValidationError
 from mainspring.operations import fleet
@@ -11,29 +11,29 @@ from mainspring.store.postgres.database import Connection
 
 
 async def test_an_agent_is_listed_and_drained(conn: Connection) -> None:
-    assert not await fleet.has_agents(conn)
+    assert not await fleet.has_agents(conn, ACTOR)
     await add_agent(conn)
-    assert await fleet.has_agents(conn)
-    assert [(view.name, view.status) for view in await fleet.listing(conn)] == [("eve", "active")]
-    assert await fleet.drain(conn, "eve")
-    assert not await fleet.drain(conn, "eve"), "it drains already"
-    assert [view.status for view in await fleet.show(conn, "eve")] == ["draining"]
-    assert await fleet.undrain(conn, "eve")
-    assert not await fleet.undrain(conn, "eve")
+    assert await fleet.has_agents(conn, ACTOR)
+    assert [(view.name, view.status) for view in await fleet.listing(conn, ACTOR)] == [("eve", "active")]
+    assert await fleet.drain(conn, ACTOR, "eve")
+    assert not await fleet.drain(conn, ACTOR, "eve"), "it drains already"
+    assert [view.status for view in await fleet.show(conn, ACTOR, "eve")] == ["draining"]
+    assert await fleet.undrain(conn, ACTOR, "eve")
+    assert not await fleet.undrain(conn, ACTOR, "eve")
 
 
 async def test_an_agent_that_was_never_there_is_not_found(conn: Connection) -> None:
     for operation in (fleet.show, fleet.drain, fleet.undrain):
         with pytest.raises(NotFound):
-            await operation(conn, "adam")
+            await operation(conn, ACTOR, "adam")
         with pytest.raises(ValidationError):
-            await operation(conn, BAD_NAME)
+            await operation(conn, ACTOR, BAD_NAME)
 
 
 async def test_the_strategy_is_kept(conn: Connection) -> None:
-    assert await fleet.strategy(conn) == "round_robin"
-    assert await fleet.strategy(conn, "resources") == "resources"
-    await fleet.set_strategy(conn, "least_tasks")
-    assert await fleet.strategy(conn, "resources") == "least_tasks"
+    assert await fleet.strategy(conn, ACTOR) == "round_robin"
+    assert await fleet.strategy(conn, ACTOR, "resources") == "resources"
+    await fleet.set_strategy(conn, ACTOR, "least_tasks")
+    assert await fleet.strategy(conn, ACTOR, "resources") == "least_tasks"
     with pytest.raises(ValidationError):
-        await fleet.set_strategy(conn, "luck")
+        await fleet.set_strategy(conn, ACTOR, "luck")

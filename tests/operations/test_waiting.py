@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.conftest import MakeTask
+from tests.operations.conftest import ACTOR
 
 from mainspring.errors import StoreUnavailable, TaskNotFound, WaitTimeout
 from mainspring.model.tasks.states import TaskState
@@ -20,7 +21,7 @@ async def test_all_waiters_of_a_task_hear_how_it_ended(
     waiters = waiting.Waiting(database)
     both = asyncio.gather(waiters.wait(id, 10), waiters.wait(id, None))
     await asyncio.sleep(0)
-    await tasks.cancel(conn, id)
+    await tasks.cancel(conn, ACTOR, id)
     waiters.hint([id])
     assert [ended.state for ended in await both] == [TaskState.CANCELLED] * 2
     await waiters.close()

@@ -19,6 +19,7 @@ from mainspring.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from mainspring.config import Settings
+    from mainspring.model.access.actors import Actor
     from mainspring.store.postgres.database import Connection, Database
 
 P = ParamSpec("P")
@@ -75,11 +76,13 @@ class Client:
         self._database: Database | None = None
 
     async def call(
-        self, operation: Callable[Concatenate[Connection, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs
+        self, operation: Callable[Concatenate[Connection, Actor, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """`await client.call(operations.jobs.show, "backup")`"""
+        """`await client.call(operations.jobs.show, "backup")`, as the user who runs the command."""
+        from mainspring.operations.actors import this_user
+
         async with self.acquire() as conn:
-            return await operation(conn, *args, **kwargs)
+            return await operation(conn, this_user(), *args, **kwargs)
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:

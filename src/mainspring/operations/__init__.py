@@ -1,9 +1,8 @@
 """What people and programs can ask for, once. The command line calls it, and so will the HTTP API.
 
-An operation takes a connection and plain arguments, checks them, acts in one transaction and returns a view. It knows
-neither click nor HTTP, reads no configuration and prints nothing. Where there is nothing to check, it is the function
-of the store. What takes longer than one transaction (following output, waiting for a task) takes `Connections` and
-holds none while it waits.
+An operation takes a connection, the actor who asks, and plain arguments; it checks them, acts in one transaction and
+returns a view. It knows neither click nor HTTP, reads no configuration and prints nothing. What takes longer than one
+transaction (following output, waiting for a task) takes `Connections` and holds none while it waits.
 Imports store/ and model/. Its modules are loaded on first use, so that `mainspring --help` does not pay for them.
 """
 
@@ -15,6 +14,7 @@ from mainspring.store.postgres.connection import Connection
 if TYPE_CHECKING:
     from mainspring.operations import (
         access,
+        actors,
         backfill,
         calendars,
         cluster,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Connections",
     "access",
+    "actors",
     "backfill",
     "calendars",
     "cluster",

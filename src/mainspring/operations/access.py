@@ -10,15 +10,14 @@ from datetime import timedelta
 
 import msgspec
 
+from mainspring.model.access.actors import Actor
 from mainspring.model.placement.token_binding import define_binding
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import tokens
-from mainspring.store.cluster.tokens import listing, revoke
+from mainspring.store.cluster.tokens import Token
 from mainspring.store.postgres import roles
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.roles import Kind
-
-__all__ = ["Change", "NewToken", "create_token", "grant_role", "listing", "revoke", "revoke_role"]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -30,12 +29,12 @@ class Change(msgspec.Struct, frozen=True):
     done: bool
 
 
-async def grant_role(conn: Connection, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
+async def grant_role(conn: Connection, actor: Actor, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
     """Give a role of PostgreSQL the rights of a kind, and those alone. `dry_run`: only say how."""
     return await _change(conn, kind, role, await roles.grant_statements(conn, kind, role), dry_run)
 
 
-async def revoke_role(conn: Connection, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
+async def revoke_role(conn: Connection, actor: Actor, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
     """Take from a role of this kind all rights on the schema."""
     return await _change(conn, kind, role, await roles.revoke_statements(conn, kind, role), dry_run)
 
@@ -54,6 +53,7 @@ class NewToken(msgspec.Struct, frozen=True):
 
 async def create_token(
     conn: Connection,
+    actor: Actor,
     name: str,
     *,
     lifetime: timedelta | None = None,
@@ -73,3 +73,12 @@ async def create_token(
         binding=define_binding(agents, labels),
     )
     return NewToken(id, name, secret)
+
+
+async def list_tokens(conn: Connection, actor: Actor) -> Sequence[Token]:
+    return await tokens.listing(conn)
+
+
+async def revoke_token(conn: Connection, actor: Actor, id: int) -> None:
+    """Revoke a token, and the credentials that came from it."""
+    await tokens.revoke(conn, id)

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_name
@@ -32,7 +33,9 @@ class BackfillPlan(msgspec.Struct, frozen=True):
     last: datetime | None
 
 
-async def plan(conn: Connection, name: str, start: datetime, end: datetime, scopes: Sequence[str] = ()) -> Backfill:
+async def plan(
+    conn: Connection, actor: Actor, name: str, start: datetime, end: datetime, scopes: Sequence[str] = ()
+) -> Backfill:
     """A backfill of the plan times from `start` up to and including `end`, for all scopes or those given."""
     checked = [check_name(scope, field="scope") for scope in scopes]
     stored = await schedules.find(conn, check_name(name, field="schedule"))
@@ -62,7 +65,7 @@ class Backfill:
     def is_complete(self) -> bool:
         return not self._left and not self.in_flight
 
-    async def step(self, conn: Connection, max_parallel: int) -> bool:
+    async def step(self, conn: Connection, actor: Actor, max_parallel: int) -> bool:
         """Submit what `max_parallel` leaves room for, and collect what has ended; whether anything moved."""
         submitted = ended = 0
         if self._left:

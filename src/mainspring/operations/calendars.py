@@ -10,13 +10,11 @@ from collections.abc import Sequence
 import msgspec
 
 from mainspring.errors import NotFound
+from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.words.names import check_name
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
-from mainspring.store.schedules.calendars import listing
-
-__all__ = ["CalendarView", "delete", "listing", "put", "show"]
 
 
 class CalendarView(msgspec.Struct, frozen=True):
@@ -25,8 +23,13 @@ class CalendarView(msgspec.Struct, frozen=True):
     schedules: list[str]  # that use it
 
 
-async def show(conn: Connection, name: str) -> CalendarView:
-    found = await listing(conn)
+async def listing(conn: Connection, actor: Actor) -> dict[str, list[str]]:
+    """All calendars with their days."""
+    return await calendars.listing(conn)
+
+
+async def show(conn: Connection, actor: Actor, name: str) -> CalendarView:
+    found = await calendars.listing(conn)
     if check_name(name, field="calendar") not in found:
         raise NotFound(
             f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is", field="calendar"
@@ -34,7 +37,7 @@ async def show(conn: Connection, name: str) -> CalendarView:
     return CalendarView(name, found[name], await calendars.users(conn, name))
 
 
-async def put(conn: Connection, name: str, days: Sequence[str]) -> CalendarView:
+async def put(conn: Connection, actor: Actor, name: str, days: Sequence[str]) -> CalendarView:
     """Make or replace a calendar. The schedules that use it follow at once.
 
     Not one transaction: the store changes the schedules one by one, so that no planner waits for all of them.
@@ -45,6 +48,6 @@ async def put(conn: Connection, name: str, days: Sequence[str]) -> CalendarView:
     return CalendarView(name, checked, await calendars.users(conn, name))
 
 
-async def delete(conn: Connection, name: str) -> None:
+async def delete(conn: Connection, actor: Actor, name: str) -> None:
     """Conflict if a schedule uses it."""
     await calendars.delete(conn, check_name(name, field="calendar"))

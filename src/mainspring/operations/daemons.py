@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mainspring.errors import Conflict
+from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition
@@ -21,17 +22,17 @@ from mainspring.store.schedules.schedules import Stored
 from mainspring.store.tasks import jobs, tasks
 
 
-async def listing(conn: Connection) -> list[Daemon]:
+async def listing(conn: Connection, actor: Actor) -> list[Daemon]:
     return await daemon_views.listing(conn)
 
 
-async def show(conn: Connection, name: str) -> Daemon:
+async def show(conn: Connection, actor: Actor, name: str) -> Daemon:
     await _find(conn, name)
     [found] = await daemon_views.listing(conn, name)
     return found
 
 
-async def why_not_up(conn: Connection, daemon: Daemon) -> dict[int, str]:
+async def why_not_up(conn: Connection, actor: Actor, daemon: Daemon) -> dict[int, str]:
     """Replica number → why it is not up, where that is known."""
     waits = await find_waits(conn, [replica.task for replica in daemon.replicas])
     reasons = {}
@@ -46,7 +47,13 @@ async def why_not_up(conn: Connection, daemon: Daemon) -> dict[int, str]:
 
 
 async def create(
-    conn: Connection, definition: Definition, schedule: Schedule, *, enabled: bool = True, replace: bool = False
+    conn: Connection,
+    actor: Actor,
+    definition: Definition,
+    schedule: Schedule,
+    *,
+    enabled: bool = True,
+    replace: bool = False,
 ) -> None:
     """With `replace`, an existing daemon is changed: its replicas are renewed one after another."""
     async with conn.transaction():
@@ -58,29 +65,29 @@ async def create(
             raise Conflict(f"there is a schedule named {schedule.name!r}; give the daemon another name", field="name")
 
 
-async def delete(conn: Connection, name: str) -> None:
+async def delete(conn: Connection, actor: Actor, name: str) -> None:
     """Stop its replicas and remove it. Its job stays."""
     async with conn.transaction():
         await _find(conn, name)
         await schedules.delete(conn, name)
 
 
-async def start(conn: Connection, name: str) -> bool:
+async def start(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether that changed anything."""
     return await _change(conn, name, lambda schedule: schedule, enabled=True)
 
 
-async def stop(conn: Connection, name: str) -> bool:
+async def stop(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether that changed anything."""
     return await _change(conn, name, lambda schedule: schedule, enabled=False)
 
 
-async def scale(conn: Connection, name: str, replicas: int) -> bool:
+async def scale(conn: Connection, actor: Actor, name: str, replicas: int) -> bool:
     """Returns whether that changed anything."""
     return await _change(conn, name, lambda schedule: edited(schedule, Edit({"daemon": replicas})))
 
 
-async def restart(conn: Connection, name: str) -> None:
+async def restart(conn: Connection, actor: Actor, name: str) -> None:
     """Renew the replicas one after another."""
     await daemons.renew(conn, (await _find(conn, name)).id)
 

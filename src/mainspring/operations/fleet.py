@@ -5,37 +5,45 @@ Next: store/cluster/registry.py
 
 from __future__ import annotations
 
+from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_strategy
+from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import registry, settings
-from mainspring.store.cluster.agents import any_lives as has_agents
+from mainspring.store.cluster import agents, registry, settings
 from mainspring.store.cluster.registry import AgentView
-from mainspring.store.cluster.settings import strategy
 from mainspring.store.postgres.connection import Connection
 
-__all__ = ["drain", "has_agents", "listing", "set_strategy", "show", "strategy", "undrain"]
 
-
-async def listing(conn: Connection) -> list[AgentView]:
+async def listing(conn: Connection, actor: Actor) -> list[AgentView]:
     """The agents with a lease, and those that left or were lost within the hour."""
     return await registry.listing(conn)
 
 
-async def show(conn: Connection, name: str) -> list[AgentView]:
+async def show(conn: Connection, actor: Actor, name: str) -> list[AgentView]:
     """The sessions of one agent, the latest last."""
     return await registry.listing(conn, check_name(name, field="agent"))
 
 
-async def drain(conn: Connection, name: str) -> bool:
+async def drain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was not draining before."""
     return await registry.drain(conn, check_name(name, field="agent"))
 
 
-async def undrain(conn: Connection, name: str) -> bool:
+async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was draining before."""
     return await registry.undrain(conn, check_name(name, field="agent"))
 
 
-async def set_strategy(conn: Connection, name: str) -> None:
+async def has_agents(conn: Connection, actor: Actor) -> bool:
+    """Whether any agent has a lease."""
+    return await agents.any_lives(conn)
+
+
+async def strategy(conn: Connection, actor: Actor, default: str = DEFAULT_STRATEGY) -> str:
+    """The strategy in force; `default` while none is set."""
+    return await settings.strategy(conn, default)
+
+
+async def set_strategy(conn: Connection, actor: Actor, name: str) -> None:
     check_strategy(name, field="strategy")
     await settings.put_strategy(conn, name)

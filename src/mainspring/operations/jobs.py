@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from mainspring.errors import Conflict
+from mainspring.model.access.actors import Actor
 from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.waits import Wait, able_names, why
@@ -31,21 +32,21 @@ class AbleAgents(msgspec.Struct, frozen=True):
     wait: Wait | None
 
 
-async def listing(conn: Connection) -> list[JobView]:
+async def listing(conn: Connection, actor: Actor) -> list[JobView]:
     return [JobView(job.name, job.version, job.definition, live) for job, live in await jobs.listing(conn)]
 
 
-async def show(conn: Connection, name: str) -> JobView:
+async def show(conn: Connection, actor: Actor, name: str) -> JobView:
     job = await jobs.find(conn, check_name(name, field="job"))
     return JobView(job.name, job.version, job.definition)
 
 
-async def able_agents(conn: Connection, definition: Definition) -> AbleAgents:
+async def able_agents(conn: Connection, actor: Actor, definition: Definition) -> AbleAgents:
     requirements, agents = requirements_of(definition), await registry.loaded(conn)
     return AbleAgents(able_names(requirements, agents), why(requirements, agents))
 
 
-async def create(conn: Connection, name: str, definition: Definition, *, replace: bool = False) -> bool:
+async def create(conn: Connection, actor: Actor, name: str, definition: Definition, *, replace: bool = False) -> bool:
     """Returns whether anything changed. Conflict if another job has this name, unless `replace` is given.
 
     Not one transaction: where limits are new, the store moves the waiting tasks behind them in parts, each committed.
@@ -53,7 +54,7 @@ async def create(conn: Connection, name: str, definition: Definition, *, replace
     return await jobs.create(conn, check_name(name, field="name"), definition, replace=replace)
 
 
-async def delete(conn: Connection, name: str) -> None:
+async def delete(conn: Connection, actor: Actor, name: str) -> None:
     """Conflict if a schedule or a live task uses the job."""
     if not await jobs.delete(conn, check_name(name, field="job")):
         raise Conflict(f"{name!r} has tasks that have not ended; wait for them, or cancel them", field="job")

@@ -12,6 +12,7 @@ from time import monotonic
 import msgspec
 
 from mainspring.errors import StoreUnavailable
+from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import Connections
 from mainspring.store.postgres.connection import Connection
@@ -36,7 +37,7 @@ class Interrupted(msgspec.Struct, frozen=True):
 Event = Piece | NewAttempt | Interrupted
 
 
-async def has_output(conn: Connection, id: int) -> bool:
+async def has_output(conn: Connection, actor: Actor, id: int) -> bool:
     return bool(await tasks.output(conn, id))
 
 

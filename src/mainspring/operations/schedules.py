@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from mainspring.errors import Conflict, ValidationError
+from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.edit_schedule import Edit, differences, edited
 from mainspring.model.schedules.planning import Reason
 from mainspring.model.schedules.schedules import Schedule
@@ -91,7 +92,7 @@ class Explanation(msgspec.Struct, frozen=True):
     plan_times: list[Story]
 
 
-async def create(conn: Connection, schedule: Schedule, *, enabled: bool = False) -> ScheduleView:
+async def create(conn: Connection, actor: Actor, schedule: Schedule, *, enabled: bool = False) -> ScheduleView:
     name = schedule.name
     async with conn.transaction():
         if not await schedules.create(conn, schedule, enabled=enabled):
@@ -101,7 +102,7 @@ async def create(conn: Connection, schedule: Schedule, *, enabled: bool = False)
         return _view(await schedules.find(conn, name))
 
 
-async def listing(conn: Connection, *, job: str | None = None) -> list[ScheduleView]:
+async def listing(conn: Connection, actor: Actor, *, job: str | None = None) -> list[ScheduleView]:
     """All of them, or those of a job. A job that does not exist is an error, not an empty list."""
     if job is not None:
         await jobs.find(conn, check_name(job, field="job"))
@@ -110,48 +111,50 @@ async def listing(conn: Connection, *, job: str | None = None) -> list[ScheduleV
     return [_view(stored, last[stored.id]) for stored in found]
 
 
-async def show(conn: Connection, name: str) -> ScheduleDetail:
+async def show(conn: Connection, actor: Actor, name: str) -> ScheduleDetail:
     stored = await _find(conn, name)
     last = (await _last_fires(conn, [stored]))[stored.id]
     view = _view(stored, last)
     return ScheduleDetail(view, [] if view.next is None else _coming(stored, FIRES_SHOWN), last)
 
 
-async def edit(conn: Connection, name: str, edit: Edit) -> ScheduleChange:
+async def edit(conn: Connection, actor: Actor, name: str, edit: Edit) -> ScheduleChange:
     check_name(name, field="schedule")
     return _change(await schedules.change(conn, name, lambda schedule: edited(schedule, edit)))
 
 
-async def enable(conn: Connection, name: str) -> ScheduleChange:
+async def enable(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
     check_name(name, field="schedule")
     return _change(await schedules.change(conn, name, lambda schedule: schedule, enabled=True))
 
 
-async def disable(conn: Connection, name: str) -> ScheduleChange:
+async def disable(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
     """Revoke what was planned and has not started."""
     check_name(name, field="schedule")
     return _change(await schedules.change(conn, name, lambda schedule: schedule, enabled=False))
 
 
-async def delete(conn: Connection, name: str) -> ScheduleChange:
+async def delete(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
     async with conn.transaction():
         stored = await _find(conn, name)
         return ScheduleChange(_view(stored), await schedules.delete(conn, name))
 
 
-async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> list[int]:
+async def run_now(conn: Connection, actor: Actor, name: str, scopes: Sequence[str] = ()) -> list[int]:
     """One task at once for each scope, beside the plan."""
     checked = tuple(dict.fromkeys(check_name(scope, field="scope") for scope in scopes))
     return await schedules.run_now(conn, check_name(name, field="schedule"), checked)
 
 
-async def explain(conn: Connection, name: str, at: datetime | None = None) -> Explanation:
+async def explain(conn: Connection, actor: Actor, name: str, at: datetime | None = None) -> Explanation:
     """The story of one plan time; without one, of the last and the next."""
     stored = await _find(conn, name)
     return Explanation(stored.schedule, await stories.explain(conn, stored, at))
 
 
-async def check(conn: Connection, name: str | None, since: timedelta, *, keep: timedelta) -> list[Checked]:
+async def check(
+    conn: Connection, actor: Actor, name: str | None, since: timedelta, *, keep: timedelta
+) -> list[Checked]:
     """Compare the expected plan times with the decided ones, of one schedule or all.
 
     `keep` is how long fires are kept: before that, a dropped one looks like a missing one.

@@ -9,21 +9,17 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.waits import Wait
 from mainspring.model.words.names import check_name
 from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.schedules import schedules
-from mainspring.store.tasks import broadcasts, enqueue, jobs, tasks
+from mainspring.store.tasks import broadcasts, control, enqueue, jobs, tasks
 from mainspring.store.tasks.broadcasts import ChildView
-from mainspring.store.tasks.control import pause, restart, resume
 from mainspring.store.tasks.enqueue import Submission
-from mainspring.store.tasks.tasks import AttemptView, TaskView, cancel
-from mainspring.store.tasks.tasks import get as status
-from mainspring.store.tasks.tasks import run_again as retry
-
-__all__ = ["cancel", "listing", "pause", "restart", "resume", "retry", "show", "status", "submit"]
+from mainspring.store.tasks.tasks import AttemptView, TaskView
 
 
 class ListedTask(msgspec.Struct, frozen=True):
@@ -43,7 +39,7 @@ class TaskDetail(msgspec.Struct, frozen=True):
     children: list[ChildView]  # the runs of a broadcast
 
 
-async def submit(conn: Connection, submission: Submission) -> int:
+async def submit(conn: Connection, actor: Actor, submission: Submission) -> int:
     """Returns the id of the new task, or of the one that has the submission's key."""
     id: int = await enqueue.submit(conn, submission)
     return id
@@ -51,6 +47,7 @@ async def submit(conn: Connection, submission: Submission) -> int:
 
 async def listing(
     conn: Connection,
+    actor: Actor,
     *,
     job: str | None = None,
     schedule: str | None = None,
@@ -78,10 +75,39 @@ async def listing(
     return ListedTasks([ListedTask(view, waits.get(view.id)) for view in found.tasks], found.next)
 
 
-async def show(conn: Connection, id: int) -> TaskDetail:
+async def show(conn: Connection, actor: Actor, id: int) -> TaskDetail:
     return TaskDetail(
         await tasks.get(conn, id),
         (await find_waits(conn, [id])).get(id),
         await tasks.attempts(conn, id),
         await broadcasts.children(conn, id),
     )
+
+
+async def status(conn: Connection, actor: Actor, id: int) -> TaskView:
+    """The task alone, as it stands."""
+    return await tasks.get(conn, id)
+
+
+async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False) -> TaskState:
+    """End it: at once if no agent has it, else by a request to its agent; with `kill` it gets no grace."""
+    return await tasks.cancel(conn, id, kill=kill)
+
+
+async def pause(conn: Connection, actor: Actor, id: int) -> None:
+    """Suspend the processes of a running command."""
+    await control.pause(conn, id)
+
+
+async def resume(conn: Connection, actor: Actor, id: int) -> None:
+    await control.resume(conn, id)
+
+
+async def restart(conn: Connection, actor: Actor, id: int) -> None:
+    """Stop the running attempt and run the task again at once, which costs no attempt."""
+    await control.restart(conn, id)
+
+
+async def retry(conn: Connection, actor: Actor, id: int) -> None:
+    """Run a task again that ended without success, attempts counted anew."""
+    await tasks.run_again(conn, id)

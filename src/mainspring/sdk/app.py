@@ -18,6 +18,7 @@ from mainspring.agent.executors.python import Handler
 from mainspring.agent.run.hooks import FailureHook
 from mainspring.compose import local
 from mainspring.errors import JobNotFound, ValidationError, shown
+from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
@@ -25,6 +26,7 @@ from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name
 from mainspring.model.words.sizes import Size
 from mainspring.operations import tasks
+from mainspring.operations.actors import this_user
 from mainspring.sdk import define
 from mainspring.sdk.job import Job
 from mainspring.sdk.lifecycle import Lifecycle
@@ -329,12 +331,12 @@ class App:
     async def status(self, task: int) -> TaskView:
         await self._lifecycle.ensure()
         async with self.database.acquire() as conn:
-            return await tasks.status(conn, task)
+            return await tasks.status(conn, this_user(), task)
 
-    async def control(self, act: Callable[[Connection, int], Awaitable[object]], task: int) -> None:
+    async def control(self, act: Callable[[Connection, Actor, int], Awaitable[object]], task: int) -> None:
         """Act on a task, and wake the gateway so that the agent in this process hears at once."""
         await self._lifecycle.ensure()
         async with self.database.acquire() as conn:
-            await act(conn, task)
+            await act(conn, this_user(), task)
         if self._engine is not None:
             self._engine.server.gateway.cancel_wake.set()

@@ -55,7 +55,7 @@ async def create(
 @token.operation("list", "mainspring token list")
 async def list_tokens(client: Client) -> None:
     """Show the tokens there are, without their secrets."""
-    found = await client.call(operations.access.listing)
+    found = await client.call(operations.access.list_tokens)
     if print_if_json([found_token._asdict() for found_token in found]):
         return
     table(
@@ -76,5 +76,5 @@ async def list_tokens(client: Client) -> None:
 @click.argument("id", type=Whole(1, 2**31 - 1))
 async def revoke(client: Client, id: int) -> None:
     """End a token: agents that came with it are cut off within seconds."""
-    await client.call(operations.access.revoke, id)
+    await client.call(operations.access.revoke_token, id)
     confirm({"id": id, "revoked": True}, "revoked")

@@ -144,7 +144,7 @@ class Report:
         while True:
             ending = await self._endings.get()
             async with self._demo.app.database.acquire() as conn:
-                found = await operations.tasks.show(conn, ending.task)
+                found = await operations.tasks.show(conn, operations.actors.this_user(), ending.task)
             view = found.task
             if view.created_at >= self._began:  # not left over from an earlier demo
                 if view.plan_time is not None:

@@ -1,0 +1,1 @@
+"""Who asks for something, and what they may do."""

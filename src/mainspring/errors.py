@@ -2,19 +2,26 @@
 
     MainspringError
     ├── ValidationError        the caller's input is wrong; `field` names the part
-    ├── NotFound               no such job, schedule, task, calendar, agent, server or token
-    │   ├── JobNotFound
-    │   ├── ScheduleNotFound
-    │   └── TaskNotFound
+    │   └── BadCursor
+    ├── NotFound               there is no such thing
+    │   └── JobNotFound, ScheduleNotFound, TaskNotFound, CalendarNotFound, AgentNotFound, ServerNotFound, TokenNotFound
     ├── Conflict               the thing exists, or is in the wrong state
-    │   ├── InvalidTransition
+    │   ├── InvalidTransition  with the `state` of the task, and those that are `allowed`
+    │   ├── TaskExists         with the `id` of the task that has the key
+    │   ├── NameTaken, JobInUse, StaleVersion
     │   ├── SessionSuperseded
     │   └── StaleAttempt
-    ├── AccessDenied           PostgreSQL refuses the user, or what the user wants to do
+    ├── AccessDenied           PostgreSQL or a server refuses the user, or what the user wants to do
+    │   └── Unauthorized, Forbidden
+    ├── NoAgents               nobody can run what is submitted
+    ├── RateLimited            too many requests; `retry_after` says when to try again
     ├── TaskFailed             the awaited task did not succeed
     ├── ResultLost             the task succeeded by transaction(), and its handler died before it returned
     ├── WaitTimeout            the awaited task did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
+    │   └── StoreFull          its disk is full
+    ├── ServerUnavailable      a server of ours cannot be reached, or does not take requests now
+    │   └── NotReady, Stopping, Busy
     ├── SchemaMismatch         the schema and this program do not fit
     ├── BackupFailed           a backup or a restore failed; nothing was changed
     └── EmbeddedUnavailable    no embedded PostgreSQL can run here
@@ -51,33 +58,44 @@ def shortened(message: str) -> str:
 
 
 class MainspringError(Exception):
-    """Root of the tree. `code` is stable and for programs, the message is for people.
+    """Root of the tree. `code` is stable and for programs, the message is for people, `details` for both.
 
     A long message is cut in its middle: it quotes input, and ends with what to do.
     """
 
     code = "error"
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
+    def __init__(self, message: str, *, field: str | None = None, **details: object) -> None:
         self.message = shortened(message)
         super().__init__(self.message)
         self.field = field
+        self.details = details  # what a program may want to know: the state of a task, when to try again
 
 
-def from_code(code: str, message: str, field: str | None) -> MainspringError:
-    """The error for a code from another process; MainspringError if this version does not know the code."""
+def all_errors() -> list[type[MainspringError]]:
+    """Every class of the tree, each before its subclasses."""
     kinds: list[type[MainspringError]] = [MainspringError]
     for kind in kinds:  # grows while it is read
-        if kind.code == code and kind is not TaskFailed:
-            return kind(message, field=field)
         kinds += kind.__subclasses__()
-    return MainspringError(message, field=field)
+    return kinds
+
+
+def from_code(code: str, message: str, field: str | None, **details: object) -> MainspringError:
+    """The error for a code from another process; MainspringError if this version does not know the code."""
+    kinds = (kind for kind in all_errors() if kind.code == code and kind is not TaskFailed)
+    return next(kinds, MainspringError)(message, field=field, **details)
 
 
 class ValidationError(MainspringError):
     """The caller's input is wrong; nothing was written."""
 
     code = "validation"
+
+
+class BadCursor(ValidationError):
+    """A cursor that no page gave out, or that belongs to a list with other filters."""
+
+    code = "bad_cursor"
 
 
 class NotFound(MainspringError):
@@ -96,6 +114,22 @@ class TaskNotFound(NotFound):
     code = "task_not_found"
 
 
+class CalendarNotFound(NotFound):
+    code = "calendar_not_found"
+
+
+class AgentNotFound(NotFound):
+    code = "agent_not_found"
+
+
+class ServerNotFound(NotFound):
+    code = "server_not_found"
+
+
+class TokenNotFound(NotFound):
+    code = "token_not_found"
+
+
 class Conflict(MainspringError):
     code = "conflict"
 
@@ -104,6 +138,28 @@ class InvalidTransition(Conflict):
     """The task is in a state that does not allow the move."""
 
     code = "invalid_transition"
+
+
+class TaskExists(Conflict):
+    """The key of the submission is taken, and the caller wanted no other task; `id` names the one that has it."""
+
+    code = "task_exists"
+
+
+class NameTaken(Conflict):
+    code = "name_taken"
+
+
+class JobInUse(Conflict):
+    """A job that has schedules or live tasks is not deleted."""
+
+    code = "job_in_use"
+
+
+class StaleVersion(Conflict):
+    """The thing was changed since the caller read it; `version` is the present one."""
+
+    code = "stale_version"
 
 
 class SessionSuperseded(Conflict):
@@ -119,9 +175,33 @@ class StaleAttempt(Conflict):
 
 
 class AccessDenied(MainspringError):
-    """PostgreSQL refuses the user, the password, or what the user wants to do."""
+    """The user, the password or the token is refused, or what the user wants to do."""
 
     code = "access_denied"
+
+
+class Unauthorized(AccessDenied):
+    """No token that a server knows."""
+
+    code = "unauthorized"
+
+
+class Forbidden(AccessDenied):
+    """The role of the token does not allow it; the message names one that does."""
+
+    code = "forbidden"
+
+
+class NoAgents(MainspringError):
+    """Nobody can run what is submitted, and the caller wanted to be told."""
+
+    code = "no_agents"
+
+
+class RateLimited(MainspringError):
+    """Too many requests from one caller; `retry_after` seconds later they are taken again."""
+
+    code = "rate_limited"
 
 
 class TaskFailed(MainspringError):
@@ -152,6 +232,32 @@ class StoreUnavailable(MainspringError):
     """PostgreSQL cannot be reached, or failed during a statement; every write is safe to repeat."""
 
     code = "store_unavailable"
+
+
+class StoreFull(StoreUnavailable):
+    """The disk of PostgreSQL is full."""
+
+    code = "store_full"
+
+
+class ServerUnavailable(MainspringError):
+    """A server of ours cannot be reached, or does not take requests now; the caller tries again."""
+
+    code = "server_unavailable"
+
+
+class NotReady(ServerUnavailable):
+    code = "not_ready"
+
+
+class Stopping(ServerUnavailable):
+    code = "stopping"
+
+
+class Busy(ServerUnavailable):
+    """As many requests are under way as a server carries out at once."""
+
+    code = "busy"
 
 
 class SchemaMismatch(MainspringError):

@@ -26,6 +26,7 @@ _EXIT_CODES: tuple[tuple[type[errors.MainspringError], int], ...] = (
     (errors.AccessDenied, 5),
     (errors.StoreUnavailable, 6),
     (errors.EmbeddedUnavailable, 6),
+    (errors.ServerUnavailable, 6),
     (errors.TaskFailed, 7),
     (errors.WaitTimeout, 124),
 )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainspring.errors import NotFound
+from mainspring.errors import CalendarNotFound
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.words.names import check_name
@@ -31,7 +31,7 @@ async def listing(conn: Connection, actor: Actor) -> dict[str, list[str]]:
 async def show(conn: Connection, actor: Actor, name: str) -> CalendarView:
     found = await calendars.listing(conn)
     if check_name(name, field="calendar") not in found:
-        raise NotFound(
+        raise CalendarNotFound(
             f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is", field="calendar"
         )
     return CalendarView(name, found[name], await calendars.users(conn, name))

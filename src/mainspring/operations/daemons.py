@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mainspring.errors import Conflict
+from mainspring.errors import NameTaken
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.schedules import Schedule
@@ -62,7 +62,7 @@ async def create(
             stored = await _find(conn, schedule.name, lock=True)
             await schedules.change_held(conn, stored, schedule, enabled=enabled)
         elif not await schedules.create(conn, schedule, enabled=enabled):
-            raise Conflict(f"there is a schedule named {schedule.name!r}; give the daemon another name", field="name")
+            raise NameTaken(f"there is a schedule named {schedule.name!r}; give the daemon another name", field="name")
 
 
 async def delete(conn: Connection, actor: Actor, name: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mainspring.errors import Conflict
+from mainspring.errors import JobInUse
 from mainspring.model.access.actors import Actor
 from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.jobs import Definition
@@ -57,4 +57,4 @@ async def create(conn: Connection, actor: Actor, name: str, definition: Definiti
 async def delete(conn: Connection, actor: Actor, name: str) -> None:
     """Conflict if a schedule or a live task uses the job."""
     if not await jobs.delete(conn, check_name(name, field="job")):
-        raise Conflict(f"{name!r} has tasks that have not ended; wait for them, or cancel them", field="job")
+        raise JobInUse(f"{name!r} has tasks that have not ended; wait for them, or cancel them", field="job")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from mainspring.errors import Conflict, ValidationError
+from mainspring.errors import NameTaken, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.edit_schedule import Edit, differences, edited
 from mainspring.model.schedules.planning import Reason
@@ -96,7 +96,7 @@ async def create(conn: Connection, actor: Actor, schedule: Schedule, *, enabled:
     name = schedule.name
     async with conn.transaction():
         if not await schedules.create(conn, schedule, enabled=enabled):
-            raise Conflict(
+            raise NameTaken(
                 f"there is a schedule named {name!r}; change it with `mainspring schedule edit {name}`", field="name"
             )
         return _view(await schedules.find(conn, name))

@@ -103,7 +103,7 @@ def test_creating_a_job_again_is_a_conflict_only_if_it_differs(cli: Cli) -> None
     assert (again.code, again.json["changed"]) == (0, False)
     other = cli("job", "create", "backup", "--json", "--", "true")
     assert other.code == 4
-    assert json.loads(other.err)["code"] == "conflict"
+    assert json.loads(other.err)["code"] == "name_taken"
     assert cli("job", "show", "backup", "--json").json["version"] == 1
     assert cli("job", "create", "backup", "--replace", "--", "true").code == 0
     assert cli("job", "show", "backup", "--json").json["definition"]["run"]["argv"] == ["true"]

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import astuple
 
-from mainspring.errors import Conflict, NotFound
+from mainspring.errors import Conflict, ServerNotFound
 from mainspring.model.placement.placement import Requirements, decode
 from mainspring.model.tasks.states import ASSIGNED, BLOCKED, PENDING, RUNNING
 from mainspring.store.postgres.database import Connection
@@ -150,7 +150,7 @@ def _find(servers: list[ServerView], given: str) -> ServerView:
         ids = ", ".join(str(one.id)[:SHORT] for one in found)
         raise Conflict(f"{given!r} may be any of {len(found)} servers; give the id of one: {ids}", field="server")
     if not found:
-        raise NotFound(
+        raise ServerNotFound(
             f"no server has the name {given!r}, or an id that begins so (of which at least {_AT_LEAST} characters "
             "are needed); `mainspring servers --all` shows all",
             field="server",

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from mainspring.errors import NotFound
+from mainspring.errors import AgentNotFound
 from mainspring.model.tasks.states import IS_ACTIVE, RUNNING
 from mainspring.model.tasks.waits import Known
 from mainspring.store.postgres.database import Connection
@@ -115,8 +115,8 @@ async def undrain(conn: Connection, name: str) -> bool:
     return changed
 
 
-def _no_agent(name: str) -> NotFound:
-    return NotFound(f"no agent named {name!r} has ever been here; `mainspring agents` shows who is", field="agent")
+def _no_agent(name: str) -> AgentNotFound:
+    return AgentNotFound(f"no agent named {name!r} has ever been here; `mainspring agents` shows who is", field="agent")
 
 
 # ── for people ──────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from mainspring.errors import NotFound
+from mainspring.errors import TokenNotFound
 from mainspring.model.placement.token_binding import TokenBinding
 from mainspring.store.postgres.database import Connection
 
@@ -162,7 +162,7 @@ async def revoke(conn: Connection, id: int) -> None:
         id,
     )
     if revoked is None:
-        raise NotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")
+        raise TokenNotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")
 
 
 async def listing(conn: Connection) -> Sequence[Token]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mainspring.errors import Conflict, NotFound
+from mainspring.errors import CalendarNotFound, Conflict
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
@@ -31,7 +31,7 @@ async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
     days = {row["name"]: row["days"] for row in rows}
     for name in policies.calendars:
         if name not in days:
-            raise NotFound(
+            raise CalendarNotFound(
                 f"no calendar named {name!r}; make it with `mainspring schedule calendar set {name} DAY…`",
                 field="calendars",
             )
@@ -86,4 +86,4 @@ async def delete(conn: Connection, name: str) -> None:
         if used := await users(conn, name):  # no new one can come: it would wait for our row lock
             raise Conflict(f"calendar {name!r} is used by {', '.join(used[:3])}; change them first", field="calendar")
     if not affected(tag):
-        raise NotFound(f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is")
+        raise CalendarNotFound(f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mainspring.errors import Conflict, JobNotFound, ValidationError
+from mainspring.errors import Conflict, JobInUse, JobNotFound, NameTaken, ValidationError
 from mainspring.model.daemons.daemons import limits_of_a_daemon
 from mainspring.model.placement import placement
 from mainspring.model.placement.placement import Requirements
@@ -141,7 +141,7 @@ async def create(conn: Connection, name: str, definition: Definition, *, replace
     """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
     changed = await register(conn, {name: definition}, replace=replace)
     if not changed and (await find(conn, name)).definition != definition:
-        raise Conflict(f"a job named {name!r} exists and is another one; give --replace to change it", field="name")
+        raise NameTaken(f"a job named {name!r} exists and is another one; give --replace to change it", field="name")
     return changed
 
 
@@ -231,5 +231,5 @@ async def delete(conn: Connection, name: str, *, namespace: str = "default") -> 
     found = await find(conn, name, namespace=namespace)
     used = await conn.fetchval("select name from mainspring.schedule where job_id = $1 limit 1", found.id)
     if used is not None:
-        raise Conflict(f"{name!r} has a schedule, {used!r}; delete that first", field="job")
+        raise JobInUse(f"{name!r} has a schedule, {used!r}; delete that first", field="job")
     return await conn.fetchval(_DELETE, namespace, name) is not None

@@ -114,6 +114,12 @@ async def find(conn: Connection, secret: str) -> Token | None:
     return next(iter(views(Token, await readable(conn, _FIND, digest(secret)))), None)
 
 
+async def expiry(conn: Connection, id: int) -> datetime | None:
+    """When a token expires; None: never."""
+    at: datetime | None = await conn.fetchval("select expires_at from mainspring.token where id = $1", id)
+    return at
+
+
 _NOTE_USED = """
     with due as (
         select id from mainspring.token

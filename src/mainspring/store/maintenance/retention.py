@@ -27,6 +27,7 @@ RULES = {
     "hellos": Rule("agent_process", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
     # An agent repeats a submission within its lease, which is an hour at most.
     "submissions": Rule("submission", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
+    "requests": Rule("request", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
     "login codes": Rule("login_code", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
     "console sessions": Rule("console_session", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
     # What the ledger has outside its partitions.

@@ -1415,6 +1415,19 @@ create table mainspring.console_session (
 create index on mainspring.console_session (expires_at);
 create index on mainspring.console_session (token_id);
 
+-- Answers to requests with an idempotency key, for whoever sends the same one again.
+create table mainspring.request (
+    caller     text        not null,                   -- token/7, session/3: keys of others do not matter
+    key        text        not null,
+    digest     bytea       not null,                   -- of the request
+    status     smallint    not null,
+    body       bytea       not null,
+    headers    jsonb       not null,
+    expires_at timestamptz not null,
+    primary key (caller, key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
+create index on mainspring.request (expires_at);
+
 create table mainspring.audit (
     id      bigint      generated always as identity primary key,
     at      timestamptz not null default mainspring.now(),

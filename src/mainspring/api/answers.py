@@ -1,0 +1,61 @@
+"""Answers: views as JSON, with the headers that their version, their place and their age ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mainspring.operations.pages import Page
+
+CHUNK = 100  # views that are encoded before the event loop has its turn
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: list[tuple[str, str]]
+
+
+async def answer(view: Any, status: int, *, headers: list[tuple[str, str]] | None = None) -> Answer:
+    """A view as an answer. `created` in it decides between 200 and 201, nothing at all is 204."""
+    given = list(headers or ())
+    if view is None:
+        return Answer(204, b"", given)
+    created = getattr(view, "created", None)
+    if isinstance(created, bool):
+        status = 201 if created else 200
+    if (version := version_of(view)) is not None:
+        given.append(("ETag", etag(version)))
+    return Answer(status, await encode(view), given)
+
+
+async def encode(view: Any) -> bytes:
+    if isinstance(view, Page) and len(view.items) > CHUNK:
+        return await _encode_page(view)
+    return msgspec.json.encode(view)
+
+
+async def _encode_page(page: Page[Any]) -> bytes:
+    """In chunks: a page of 500 views must not make a fire late."""
+    parts = []
+    for start in range(0, len(page.items), CHUNK):
+        parts.append(msgspec.json.encode(page.items[start : start + CHUNK])[1:-1])
+        await asyncio.sleep(0)
+    rest = msgspec.json.encode({"next": page.next, "searched_to": page.searched_to})
+    return b'{"items":[' + b",".join(parts) + b"]," + rest[1:]
+
+
+def version_of(view: Any) -> int | None:
+    """The version of what a view shows: its own, or that of the thing that it says was changed."""
+    for name in (None, "job", "schedule", "calendar"):
+        shown = view if name is None else getattr(view, name, None)
+        version = getattr(shown, "version", None)
+        if isinstance(version, int):
+            return version
+    return None
+
+
+def etag(version: int) -> str:
+    return f'"v{version}"'

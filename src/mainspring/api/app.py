@@ -1,0 +1,369 @@
+"""Api: the ASGI application. One request on its way:
+
+    host → route → caller → role → rate → parameters → operation, with its idempotency key → answer
+
+Every refusal is application/problem+json; whatever fails here is a bug of ours, `internal`, and is logged.
+Next: api/table.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+import msgspec
+
+from mainspring.api import idempotency, parameters
+from mainspring.api.answers import Answer, answer, etag, version_of
+from mainspring.api.bodies import Disconnected, as_json, check_json_type, read
+from mainspring.api.buckets import Buckets, limited
+from mainspring.api.call import Call, Receive, Send
+from mainspring.api.guard import COMMON_RATE, Guard
+from mainspring.api.origins import Origins
+from mainspring.api.problems import MEDIA_TYPE, Internal, Malformed, encoded, retry_after, status_of
+from mainspring.api.routing import Router
+from mainspring.api.table import BASE, Row
+from mainspring.errors import Forbidden, MainspringError, StoreUnavailable, Unauthorized, ValidationError, shown
+from mainspring.model.access.actors import Role
+from mainspring.operations import Connections, tasks
+from mainspring.operations.waiting import Waiting
+from mainspring.store.tasks.session_tasks import audit
+
+log = logging.getLogger("mainspring.api")
+
+LONGEST = 10.0  # seconds that an operation may take, its connection and its commit included
+LONGEST_WAIT = 60.0  # seconds of `wait`
+MOST_PARAMETERS = 200
+REFUSALS_PER_MINUTE = 10  # of one actor, in the audit
+
+_REQUEST_ID = re.compile(r"[!-~]{1,64}")
+_VERSION = re.compile(r'(?:W/)?"v(\d{1,9})"')
+
+Handler = Callable[[Call], Awaitable[Answer | None]]
+
+
+class Api:
+    """`connections` are those of the API alone. `rows` is the table; `handlers` answer rows that name one."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        rows: Sequence[Row],
+        *,
+        guard: Guard,
+        origins: Origins,
+        handlers: Mapping[str, Handler],
+        why_not_ready: Callable[[], str | None] = lambda: None,
+        observe: Callable[[str, int, float], None] = lambda operation, status, seconds: None,
+    ) -> None:
+        self.connections = connections
+        self.guard = guard
+        self.origins = origins
+        self.rows = rows
+        self.waiting = Waiting(connections)
+        self._router = Router([_Absolute(row) for row in rows])
+        self._handlers = handlers
+        self._rates = Buckets(COMMON_RATE, 2 * COMMON_RATE)
+        self._refusals = Buckets(REFUSALS_PER_MINUTE / 60, REFUSALS_PER_MINUTE)
+        self._observe = observe
+        self.why_not_ready = why_not_ready
+        self.described: bytes | None = None  # /openapi.json, once it was asked for
+        self.stopping = asyncio.Event()  # streams end when it is set
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def close(self) -> None:
+        """End the streams and those who wait."""
+        self.stopping.set()
+        await self.waiting.close()
+
+    async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
+        began_at = monotonic()
+        headers = _headers(scope)
+        request_id = _request_id(headers)
+        watched = _Watched(send)
+        name = "none"
+        call = Call(
+            self, NO_ROW, scope, receive, watched, scope["method"], {}, [], headers,
+            self.origins.of(scope, headers), request_id, scope.get("root_path", "").rstrip("/"),
+        )  # fmt: skip
+        try:
+            given = await self._carry_out(call)
+        except Disconnected:
+            return
+        except MainspringError as error:
+            given = self._refusal(call, error)
+        except Exception:
+            log.exception("request %s failed: %s %.200s", request_id, call.method, scope["path"])
+            given = self._refusal(call, Internal("a bug of ours; the server's log tells more", request_id=request_id))
+        finally:
+            name = call.row.name if call.row is not NO_ROW else name
+        if given is not None and not watched.status:
+            await self._send(call, given)
+        self._observe(name, watched.status or 0, monotonic() - began_at)
+
+    async def _carry_out(self, call: Call) -> Answer | None:
+        route = self._router.find(call.method, _path_within(call.scope, call.base))
+        call.row, call.names = route.row.row, route.names
+        if call.row.guarded:
+            self.origins.check_host(call.origin, call.scope.get("server"))
+        call.query = _query(call.scope)
+        if call.row.roles:
+            call.caller = await self.guard.caller(call.scope, call.headers, call.origin, call.request_id)
+            await self._check_role(call)
+            self._check_rate(call)
+        if call.row.handler is not None:
+            return await self._handlers[call.row.handler](call)
+        given = await self._parameters(call)
+        key = idempotency.key_of(call)
+        wait = _wait(call)
+        async with _in_time():
+            view, replayed = await idempotency.once(call, key, given)
+        if wait:
+            view = await self._after_end(call, view, given, wait)
+        if replayed is not None and not wait:
+            return replayed
+        return await self._as_answer(call, view)
+
+    async def _check_role(self, call: Call) -> None:
+        caller = call.caller
+        assert caller is not None
+        if caller.actor.role not in call.row.roles:
+            needed = " or ".join(role for role in Role if role in call.row.roles)
+            refusal = Forbidden(f"{call.row.name} needs the role {needed}; yours is {caller.actor.role}", role=needed)
+        else:
+            try:
+                self.guard.check_csrf(caller, call.method, call.headers, call.origin)
+                return
+            except Forbidden as error:
+                refusal = error
+        if not self._refusals.take(caller.identity):
+            async with self.connections.acquire() as conn:
+                await audit(conn, caller.actor.name, f"{call.row.name} refused", _subject(call), refusal.message)
+        raise refusal
+
+    def _check_rate(self, call: Call) -> None:
+        caller = call.caller
+        if caller is not None and caller.rate is not None:
+            wait = self._rates.take(caller.identity, caller.rate, 2 * caller.rate)
+            if wait:
+                raise limited(f"more than {caller.rate:g} requests a second", wait)
+
+    async def _parameters(self, call: Call) -> dict[str, Any]:
+        """What the operation is called with, from the path, the query, the headers and the body."""
+        shape = call.row.shape
+        also = ("namespace", "wait") if call.row.waits else ("namespace",)
+        given = parameters.from_query(shape, call.query, also=also)
+        if (namespace := call.asked("namespace")) not in (None, "default"):
+            raise ValidationError(f"namespace: there is no {shown(namespace)}; only default", field="namespace")
+        for parameter in shape.parameters:
+            if parameter.place == "path":
+                text = call.names[parameter.wire]
+                given[parameter.name] = parameters.from_text(text, parameter.type, parameter.wire)
+            elif parameter.name == "version" and "if-match" in call.headers:
+                given["version"] = _version(call.headers["if-match"])
+            elif parameter.name == "replace" and call.headers.get("if-none-match", "").strip() == "*":
+                given["replace"] = False
+        return given | parameters.from_body(shape, await self._body(call))
+
+    async def _body(self, call: Call) -> Any:
+        data = await read(call.receive, call.headers)
+        call.body = data
+        if not data and call.row.shape.whole_body is None:
+            return None
+        check_json_type(call.headers)
+        return await as_json(data)
+
+    async def _after_end(self, call: Call, view: Any, given: dict[str, Any], wait: float) -> Any:
+        """The view again, once the task has ended or `wait` seconds have passed; never an error."""
+        id: int = given.get("id") or view.id
+        waiting = asyncio.ensure_future(self.waiting.wait(id, wait))
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        waiting.cancel()
+        with suppress(MainspringError, asyncio.CancelledError):
+            await waiting
+        async with _in_time(), self.connections.acquire() as conn:
+            if call.method == "GET":
+                return await call.row.operation(conn, call.actor, **given)
+            task = await tasks.status(conn, call.actor, id)
+        return msgspec.structs.replace(view, state=task.state, task=task)
+
+    async def _as_answer(self, call: Call, view: Any) -> Answer:
+        version = version_of(view)
+        if call.method in ("GET", "HEAD") and version is not None:
+            known = call.headers.get("if-none-match", "")
+            if etag(version) in [one.strip().removeprefix("W/") for one in known.split(",")]:
+                return Answer(304, b"", [("ETag", etag(version))])
+        given = await answer(view, call.row.status)
+        if given.status == 201 and call.method == "POST" and (id := getattr(view, "id", None)) is not None:
+            given.headers.append(("Location", f"{call.base}{BASE}{call.row.path.partition('/{')[0]}/{id}"))
+        return given
+
+    def _refusal(self, call: Call, error: MainspringError) -> Answer:
+        headers = [("Content-Type", MEDIA_TYPE)]
+        if (wait := retry_after(error)) is not None:
+            headers.append(("Retry-After", str(wait)))
+        if isinstance(error, Unauthorized):
+            headers.append(("WWW-Authenticate", 'Bearer realm="mainspring"'))
+        allowed = error.details.get("allowed")
+        if error.code == "method_not_allowed" and isinstance(allowed, list):
+            headers.append(("Allow", ", ".join(allowed)))
+        if call.method == "OPTIONS" and error.code == "method_not_allowed":
+            return Answer(204, b"", [*headers[1:], *self._preflight(call)])
+        return Answer(status_of(error), encoded(error, call.request_id), headers)
+
+    def _preflight(self, call: Call) -> list[tuple[str, str]]:
+        if call.headers.get("origin") not in self.origins.cors:
+            return []
+        return [
+            ("Access-Control-Allow-Methods", call.headers.get("access-control-request-method", "GET")),
+            ("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match"),
+            ("Access-Control-Max-Age", "600"),
+        ]
+
+    async def _send(self, call: Call, given: Answer) -> None:
+        headers = [*call.common_headers(), *self.cors_headers(call)]
+        own = {name.lower() for name, _ in given.headers}
+        headers = [(name, value) for name, value in headers if name.lower() not in own] + given.headers
+        if given.body and "content-type" not in own:
+            headers.append(("Content-Type", call.row.media_type))
+        if given.status not in (204, 304):
+            headers.append(("Content-Length", str(len(given.body))))
+        body = b"" if call.method == "HEAD" else given.body
+        raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers]
+        await call.send({"type": "http.response.start", "status": given.status, "headers": raw})
+        await call.send({"type": "http.response.body", "body": body})
+
+    def cors_headers(self, call: Call) -> list[tuple[str, str]]:
+        claimed = call.headers.get("origin")
+        if claimed is None or claimed not in self.origins.cors:
+            return []
+        exposed = "Mainspring-Request-Id, ETag, Location, Retry-After, Idempotency-Replayed"
+        return [
+            ("Access-Control-Allow-Origin", claimed),
+            ("Access-Control-Expose-Headers", exposed),
+            ("Vary", "Origin"),
+        ]
+
+
+class _Absolute:
+    """A row with its whole path."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.method, self.path = row.method, row.full_path
+
+
+class _Watched:
+    """A `send` that remembers whether, and with which status, the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: Any) -> None:
+        self.status = self.status or message.get("status", 0)
+        await self._send(message)
+
+
+class _in_time:
+    """A bound for what waits for PostgreSQL: a caller is told, and never hangs."""
+
+    def __init__(self) -> None:
+        self._timeout = asyncio.timeout(LONGEST)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        try:
+            await self._timeout.__aexit__(*raised)
+        except TimeoutError:
+            raise StoreUnavailable(f"PostgreSQL has not answered within {LONGEST:g} s; try again") from None
+
+
+async def _no_operation(conn: Any, actor: Any) -> None: ...
+
+
+NO_ROW = Row(_no_operation, "GET", "", frozenset())
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """The life of the application that serves us; ours is that of its process."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def _headers(scope: Any) -> dict[str, str]:
+    """By lower-case name. Of one that is sent twice both values count, as HTTP says."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        text = value.decode("latin-1")
+        key = name.decode("latin-1").lower()
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+def _request_id(headers: dict[str, str]) -> str:
+    given = headers.get("mainspring-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _path_within(scope: Any, base: str) -> bytes:
+    """The raw path below the one where we are mounted."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    raw = raw.partition(b"?")[0]
+    prefix = quote(base).encode()
+    return raw.removeprefix(prefix) if prefix and raw.startswith(prefix + b"/") else raw
+
+
+def _query(scope: Any) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            scope.get("query_string", b"").decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=False,
+            errors="strict",
+            max_num_fields=MOST_PARAMETERS,
+        )
+    except ValueError:  # among them what is not UTF-8
+        raise Malformed("the query is not percent-encoded UTF-8, or has too many parameters") from None
+
+
+def _version(given: str) -> int:
+    found = _VERSION.fullmatch(given.strip())
+    if found is None:
+        raise ValidationError(f'if-match: {shown(given)}; send the ETag of an answer, such as "v7"', field="if-match")
+    return int(found[1])
+
+
+def _wait(call: Call) -> float:
+    text = call.asked("wait") if call.row.waits else None
+    if text is None:
+        return 0.0
+    wait: float = parameters.from_text(text, float, "wait")
+    if not 0 <= wait <= LONGEST_WAIT:
+        raise ValidationError(f"wait: {shown(wait)}; give 0 to {LONGEST_WAIT:g} seconds", field="wait")
+    return wait
+
+
+def _subject(call: Call) -> str:
+    return " ".join(call.names.values()) or call.row.path

@@ -1,0 +1,186 @@
+"""Guard: who calls, by a token, by the cookie of a console session, or as the application says that mounts us.
+
+What was found is believed for a second, so that a revoked token is void on every server within two.
+Reads   store.access.tokens, store.access.sessions
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from inspect import isawaitable
+from time import monotonic
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mainspring.api.buckets import Buckets
+from mainspring.api.origins import Origin, Origins
+from mainspring.errors import Forbidden, MainspringError, RateLimited, Unauthorized
+from mainspring.model.access.actors import Actor, Role
+from mainspring.operations import Connections
+from mainspring.store.access import sessions, tokens
+
+log = logging.getLogger("mainspring")
+
+BELIEVED = 1.0  # seconds
+NOTE_EVERY = 10.0  # seconds between notes of which tokens were used
+MOST_REMEMBERED = 10_000
+FAILURES, PER_SECONDS = 10, 60.0  # failed authentications that one address may make
+COMMON_RATE = 200.0  # requests a second of a session or a viewer; twice that at once
+SAFE = ("GET", "HEAD", "OPTIONS")
+COOKIE = "mainspring"
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What the application that mounts the API says of a caller."""
+
+    actor: str
+    role: Role = Role.VIEWER
+    jobs: tuple[str, ...] = ()
+
+
+Authorize = Callable[[Any], Access | Awaitable[Access | None] | None]
+
+
+class Caller(NamedTuple):
+    actor: Actor
+    identity: str  # whose idempotency keys, rates and streams count together
+    csrf: str | None = None  # of a session; None: it came with a token
+    rate: float | None = None  # requests a second; None: as many as it likes
+
+
+class Guard:
+    """`authorize` replaces tokens and sessions where the API is mounted in another application."""
+
+    def __init__(self, connections: Connections, origins: Origins, *, authorize: Authorize | None = None) -> None:
+        self._connections = connections
+        self._origins = origins
+        self._authorize = authorize
+        self._known: dict[bytes, tuple[float, Caller]] = {}
+        self._failures = Buckets(FAILURES / PER_SECONDS, FAILURES)
+        self._used: dict[int, None] = {}
+        self._noted_at = monotonic()
+        self._noting: asyncio.Task[None] | None = None
+        self.failed: dict[str, int] = {}  # reason → times, for the metrics
+
+    async def caller(self, scope: Any, headers: Mapping[str, str], origin: Origin, request_id: str) -> Caller:
+        """Raises Unauthorized for nobody that we know, RateLimited for an address that guesses."""
+        if self._authorize is not None:
+            return await self._mounted(scope, origin, request_id)
+        given = headers.get("authorization")
+        secret = _bearer(given) if given is not None else self._cookie(headers)
+        if secret is None:
+            self._count("malformed" if given is not None else "missing")
+            raise Unauthorized(
+                "no token; send the header `Authorization: Bearer ms_…` (`mainspring token create NAME --role viewer` "
+                "makes one), or log in with `mainspring login`"
+            )
+        key = hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
+        found = self._known.get(key)
+        if found is None or monotonic() - found[0] > BELIEVED:
+            self.check_failures(origin)
+            found = (monotonic(), await self._find(secret, is_token=given is not None, origin=origin))
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = found
+        caller = found[1]
+        actor = msgspec.structs.replace(caller.actor, address=origin.address, request_id=request_id)
+        return caller._replace(actor=actor)
+
+    async def _find(self, secret: str, *, is_token: bool, origin: Origin) -> Caller:
+        async with self._connections.acquire() as conn:
+            found = await (tokens.find(conn, secret) if is_token else sessions.find(conn, secret))
+        if found is None:
+            self.count_failure(origin)
+            what = "token" if is_token else "session"
+            raise Unauthorized(f"no valid {what}: it is unknown, expired or revoked; `mainspring login` makes another")
+        if isinstance(found, sessions.Session):
+            actor = Actor(found.actor, found.role, tuple(found.jobs), token=found.token, session=found.id)
+            return Caller(actor, f"session/{found.id}", csrf=sessions.csrf(secret), rate=COMMON_RATE)
+        self._note_used(found.id)
+        actor = Actor(f"token:{found.name}", found.role, tuple(found.jobs), token=found.id)
+        rate = COMMON_RATE if found.rate is None and found.role is Role.VIEWER else found.rate
+        return Caller(actor, f"token/{found.id}", rate=rate)
+
+    async def still_valid(self, caller: Caller, scope: Any, headers: Mapping[str, str], origin: Origin) -> bool:
+        """Whether a caller whose stream is open may still read it."""
+        try:
+            now = await self.caller(scope, headers, origin, caller.actor.request_id or "")
+        except (Unauthorized, RateLimited):
+            return False
+        except MainspringError:  # PostgreSQL does not answer: nobody was revoked meanwhile
+            return True
+        return now.actor.role == caller.actor.role and now.actor.jobs == caller.actor.jobs
+
+    async def _mounted(self, scope: Any, origin: Origin, request_id: str) -> Caller:
+        assert self._authorize is not None
+        answered = self._authorize(scope)
+        access = await answered if isawaitable(answered) else answered
+        if access is None:
+            self._count("refused")
+            raise Unauthorized("the application does not know you; log in there")
+        actor = Actor(access.actor, Role(access.role), tuple(access.jobs), origin.address, request_id)
+        # A script of another origin cannot read our answers, so it cannot know this.
+        csrf = hashlib.sha256(f"mainspring mounted {access.actor}".encode(errors="replace")).hexdigest()
+        return Caller(actor, f"mounted/{access.actor}", csrf=csrf, rate=COMMON_RATE)
+
+    def check_csrf(self, caller: Caller, method: str, headers: dict[str, str], origin: Origin) -> None:
+        """A browser sends its cookie whoever asks it to; a token is sent on purpose."""
+        if caller.csrf is None or method in SAFE or (self._authorize is not None and "authorization" in headers):
+            return
+        self._origins.check_same(origin, headers)
+        if not hmac.compare_digest(headers.get("mainspring-csrf", "").encode(), caller.csrf.encode()):
+            raise Forbidden(
+                "mainspring-csrf: missing or wrong; GET /session tells the value for this session",
+                field="mainspring-csrf",
+            )
+
+    def _cookie(self, headers: Mapping[str, str]) -> str | None:
+        try:
+            jar = SimpleCookie(headers.get("cookie", "")[:4096])
+        except CookieError:
+            return None
+        names = (f"__Host-{COOKIE}", f"__Secure-{COOKIE}", COOKIE)
+        return next((jar[name].value for name in names if name in jar), None)
+
+    def check_failures(self, origin: Origin) -> None:
+        """RateLimited for an address that has guessed too often."""
+        self._failures.check(origin.address, "too many failed logins from this address")
+
+    def count_failure(self, origin: Origin) -> None:
+        self._failures.take(origin.address)
+        self._count("unknown")
+
+    def forget(self, identity: str) -> None:
+        """What was believed of a caller is void: it logged out."""
+        self._known = {key: found for key, found in self._known.items() if found[1].identity != identity}
+
+    def _count(self, reason: str) -> None:
+        self.failed[reason] = self.failed.get(reason, 0) + 1
+
+    # ── when a token was used last ──────────────────────────────────────────────────────────────
+
+    def _note_used(self, token: int) -> None:
+        self._used[token] = None
+        if monotonic() - self._noted_at >= NOTE_EVERY and (self._noting is None or self._noting.done()):
+            self._noted_at = monotonic()
+            self._noting = asyncio.create_task(self._write_used(), name="mainspring tokens used")
+
+    async def _write_used(self) -> None:
+        used, self._used = list(self._used), {}
+        try:
+            async with self._connections.acquire() as conn:
+                await tokens.note_used(conn, used)
+        except MainspringError as error:  # it is told again with the next use
+            log.debug("which tokens were used could not be noted: %s", error)
+
+
+def _bearer(given: str) -> str | None:
+    scheme, _, secret = given.partition(" ")
+    secret = secret.strip()
+    return secret if scheme.lower() == "bearer" and 0 < len(secret) <= 500 and secret.isascii() else None

@@ -1,0 +1,81 @@
+"""Idempotency keys: a request that is sent again gets the first answer, and has no second effect.
+
+The record is written in the transaction of the effect, so neither is there without the other. An advisory lock on the
+key tells a second request that the first is still under way; it ends with its transaction, however that ends.
+Writes  store.access.idempotency
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mainspring.api.answers import Answer, answer
+from mainspring.api.call import Call
+from mainspring.api.problems import IdempotencyInProgress, IdempotencyMismatch
+from mainspring.errors import ValidationError
+from mainspring.store.access import idempotency
+
+_KEY = re.compile(r"[!-~]{1,200}")
+
+
+def key_of(call: Call) -> str | None:
+    """The key of a POST; None if it has none. Other methods have the same effect twice by themselves."""
+    given = call.headers.get("idempotency-key") if call.method == "POST" else None
+    if given is not None and not _KEY.fullmatch(given):
+        raise ValidationError("idempotency-key: give 1 to 200 visible characters", field="idempotency-key")
+    return given
+
+
+class Outcome(NamedTuple):
+    view: Any
+    replayed: Answer | None = None  # the first answer, if this request came again
+
+
+async def once(call: Call, key: str | None, given: dict[str, Any]) -> Outcome:
+    """What the operation returns, or what it has returned to an earlier request with this key."""
+    async with call.api.connections.acquire() as conn:
+        if key is None:
+            return Outcome(await call.row.operation(conn, call.actor, **given))
+        caller = call.caller
+        assert caller is not None
+        digest = _digest(call)
+        async with conn.transaction():
+            if not await idempotency.lock(conn, caller.identity, key):
+                raise IdempotencyInProgress(
+                    "idempotency-key: the first request with this key is still under way; ask again in a moment",
+                    field="idempotency-key",
+                )
+            found = await idempotency.find(conn, caller.identity, key)
+            if found is not None:
+                return _replayed(call, found, digest)
+            view = await call.row.operation(conn, call.actor, **given)
+            told = await answer(_without_secret(call, view), call.row.status)
+            record = idempotency.Record(digest, told.status, told.body, [list(pair) for pair in told.headers])
+            await idempotency.keep(conn, caller.identity, key, record)
+            return Outcome(view)
+
+
+def _without_secret(call: Call, view: Any) -> Any:
+    """A secret is told once, and kept nowhere."""
+    return view if call.row.secret is None else msgspec.structs.replace(view, **{call.row.secret: None})
+
+
+def _replayed(call: Call, found: idempotency.Record, digest: bytes) -> Outcome:
+    if found.digest != digest:
+        raise IdempotencyMismatch(
+            "idempotency-key: it was used for another request; use a new key for each", field="idempotency-key"
+        )
+    headers = [(name, value) for name, value in found.headers]
+    view = None if not found.body else msgspec.json.decode(found.body, type=call.row.shape.answer)
+    return Outcome(view, Answer(found.status, found.body, [*headers, ("Idempotency-Replayed", "true")]))
+
+
+def _digest(call: Call) -> bytes:
+    """What makes two requests the same: method, path, query and body."""
+    path = call.scope.get("raw_path") or call.scope["path"].encode()
+    parts = (call.method.encode(), path, call.scope.get("query_string", b""), call.body)
+    return hashlib.sha256(b"\0".join(parts)).digest()

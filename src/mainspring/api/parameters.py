@@ -1,0 +1,267 @@
+"""Parameters: the path, the query, the body and two headers of a request ↔ the parameters of an operation.
+
+The signature of the operation says it all: its names are those on the wire, its annotations the types. Two parameters
+have headers of their own: `version` is If-Match, and `replace=False` is `If-None-Match: *`.
+Knows no Starlette: the client writes requests by the same rules.
+Next: operations/tasks.py
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote
+
+import msgspec
+
+from mainspring.errors import ValidationError, shown
+from mainspring.model.words.durations import Duration, seconds
+
+MOST = 2**53 - 1  # of a whole number: beyond it, other languages lose digits
+Place = Literal["path", "query", "body", "header"]
+
+IN_HEADERS = {"version": "If-Match", "replace": "If-None-Match"}
+_NOT_OURS = ("conn", "actor")
+_SPACE_FOR_PLUS = re.compile(r" (?=\d\d:\d\d$)")
+
+
+class Parameter(NamedTuple):
+    name: str  # of the operation
+    wire: str  # of the request
+    place: Place
+    type: Any  # without None
+    required: bool
+
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self.type) in (list, tuple, Sequence)
+
+    @property
+    def is_mapping(self) -> bool:
+        return get_origin(self.type) in (dict, Mapping) or self.type in (dict, Mapping)
+
+
+class Shape(NamedTuple):
+    """How a request carries the parameters of an operation."""
+
+    parameters: tuple[Parameter, ...]
+    body: Any  # the type of the body; None: there is none
+    whole_body: str | None  # the parameter that is the whole body; None: each member is a parameter
+    answer: Any  # the type of the answer
+
+
+@cache
+def shape_of(
+    operation: Callable[..., Any], method: str, path: str, whole_body: str | None, names: tuple[tuple[str, str], ...]
+) -> Shape:
+    """`names` are those on the wire of parameters that have another name there."""
+    hints = get_type_hints(operation, include_extras=True)
+    renamed = dict(names)
+    in_path = set(re.findall(r"{(\w+)}", path))
+    parameters = []
+    for name, given in inspect.signature(operation).parameters.items():
+        if name in _NOT_OURS:
+            continue
+        wire = renamed.get(name, name)
+        place: Place = "query" if method in ("GET", "DELETE") else "body"
+        if wire in in_path:
+            place = "path"
+        elif name in IN_HEADERS:
+            place = "header"
+        required = given.default is inspect.Parameter.empty
+        parameters.append(Parameter(name, wire, place, _without_none(hints[name]), required))
+    return Shape(tuple(parameters), _body_type(operation, parameters, whole_body), whole_body, hints.get("return"))
+
+
+def _without_none(hint: Any) -> Any:
+    if get_origin(hint) in (Union, types.UnionType) and hint != Duration:
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+        if len(kinds) < len(get_args(hint)):
+            joined: Any = Union[tuple(kinds)]  # noqa: UP007 - made at run time
+            return joined
+    return hint
+
+
+def unwrapped(kind: Any) -> Any:
+    """The type as a schema describes it: an abstract list or mapping as a concrete one."""
+    return kind if kind == Duration else _on_the_wire(kind)
+
+
+def _body_type(operation: Callable[..., Any], parameters: list[Parameter], whole_body: str | None) -> Any:
+    members = [parameter for parameter in parameters if parameter.place == "body"]
+    if not members:
+        return None
+    if whole_body is not None:
+        return next(parameter.type for parameter in members if parameter.name == whole_body)
+    fields: list[Any] = []
+    for member in sorted(members, key=lambda member: not member.required):
+        kind = _on_the_wire(member.type)
+        optional = (kind | msgspec.UnsetType, msgspec.UNSET)
+        fields.append((member.wire, kind) if member.required else (member.wire, *optional))
+    module = operation.__module__.rpartition(".")[2]
+    name = "".join(word.capitalize() for word in f"{module}_{operation.__name__}_request".split("_"))
+    return msgspec.defstruct(name, fields, forbid_unknown_fields=True)
+
+
+def _on_the_wire(kind: Any) -> Any:
+    """The type as msgspec reads it: a duration is a number or a text, a definition is checked by its own reader."""
+    if kind == Duration:
+        return float | str
+    if get_origin(kind) is Sequence:
+        return list[get_args(kind)[0]]  # type: ignore[misc]
+    if get_origin(kind) is Mapping:
+        return dict[get_args(kind)]  # type: ignore[misc]
+    return kind
+
+
+# ── server: request → parameters ────────────────────────────────────────────────────────────────
+
+
+def from_query(shape: Shape, pairs: Sequence[tuple[str, str]], *, also: Sequence[str] = ()) -> dict[str, Any]:
+    """The parameters in a query; `also` are names that the caller reads itself."""
+    wanted = {parameter.wire: parameter for parameter in shape.parameters if parameter.place == "query"}
+    prefixes = {f"{wire}.": parameter for wire, parameter in wanted.items() if parameter.is_mapping}
+    found: dict[str, Any] = {}
+    for wire, text in pairs:
+        prefix = next((prefix for prefix in prefixes if wire.startswith(prefix)), None)
+        if prefix is not None:
+            found.setdefault(prefixes[prefix].name, {})[wire.removeprefix(prefix)] = text
+        elif wire in also:
+            continue
+        elif wire not in wanted or wanted[wire].is_mapping:
+            raise unknown(wire, [*wanted, *also], "parameter")
+        elif wanted[wire].is_list:
+            kind = get_args(wanted[wire].type)[0]
+            found.setdefault(wanted[wire].name, []).append(from_text(text, kind, wire))
+        elif wanted[wire].name in found:
+            raise ValidationError(f"{wire}: given twice; give it once", field=wire)
+        else:
+            found[wanted[wire].name] = from_text(text, wanted[wire].type, wire)
+    for parameter in wanted.values():
+        if parameter.required and parameter.name not in found:
+            raise ValidationError(f"{parameter.wire}: is missing", field=parameter.wire)
+    return found
+
+
+def from_text(text: str, kind: Any, field: str) -> Any:
+    """One value of a path or a query."""
+    if kind == Duration:
+        return seconds(float(text) if re.fullmatch(r"\d{1,18}(\.\d{1,18})?", text) else text, field=field)
+    if kind is datetime:
+        text = _SPACE_FOR_PLUS.sub("+", text)  # a plus that was not written as %2B
+    return converted(text, kind, field, strict=False)
+
+
+def converted(value: Any, kind: Any, field: str, *, strict: bool = True) -> Any:
+    """A value as its type; ValidationError says which part of it is wrong."""
+    try:
+        made = msgspec.convert(value, kind, strict=strict)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise _refused(error, field, value, kind) from None
+    if isinstance(made, datetime) and made.tzinfo is None:
+        raise ValidationError(f"{field}: {shown(value)} has no offset; write Z or +01:00 behind it", field=field)
+    if isinstance(made, int) and not isinstance(made, bool) and abs(made) > MOST:
+        raise ValidationError(f"{field}: {shown(made)} is too large; at most 2^53 - 1", field=field)
+    return made
+
+
+def from_body(shape: Shape, value: Any, readers: Mapping[Any, Callable[[Any], Any]] | None = None) -> dict[str, Any]:
+    """The parameters in a body that was read as JSON."""
+    if shape.body is None:
+        if value is not None:
+            raise ValidationError("body: this operation takes none; send it without", field="body")
+        return {}
+    readers = READERS if readers is None else readers
+    if shape.whole_body is not None:
+        reader = readers.get(shape.body)
+        return {shape.whole_body: converted(value, shape.body, "") if reader is None else reader(value)}
+    members = converted({} if value is None else value, shape.body, "")
+    wanted = (parameter for parameter in shape.parameters if parameter.place == "body")
+    given = ((parameter.name, getattr(members, parameter.wire)) for parameter in wanted)
+    return {name: member for name, member in given if member is not msgspec.UNSET}
+
+
+READERS: dict[Any, Callable[[Any], Any]] = {}  # types with rules that msgspec does not know
+
+
+def _refused(error: Exception, field: str, value: Any, kind: Any) -> ValidationError:
+    """msgspec's reason in our words: what, why, and what to write."""
+    reason, _, path = str(error).partition(" - at `")
+    at = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    name = ".".join(part for part in (field, at) if part) or "body"
+    if reason.startswith("Object contains unknown field"):
+        wrong = reason.split("`")[1]
+        known = list(getattr(kind, "__struct_fields__", ()))
+        return unknown(f"{at}.{wrong}" if at else wrong, known, "member")
+    if reason.startswith("Object missing required field"):
+        missing = reason.split("`")[1]
+        return ValidationError(f"{missing}: is missing", field=f"{at}.{missing}" if at else missing)
+    said = reason[:1].lower() + reason[1:]
+    given = f"{shown(value)}; " if not at and isinstance(value, str) else ""
+    return ValidationError(f"{name}: {given}{said}", field=name)
+
+
+def unknown(name: str, known: Sequence[str], what: str) -> ValidationError:
+    name = name[:100]
+    close = get_close_matches(name, known, 1)
+    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known)) or 'none'}"
+    return ValidationError(f"{name}: no such {what}; {meant}", field=name)
+
+
+# ── client: parameters → request ────────────────────────────────────────────────────────────────
+
+
+class Written(NamedTuple):
+    path: str
+    query: list[tuple[str, str]]
+    headers: dict[str, str]
+    body: bytes | None
+
+
+def written(shape: Shape, path: str, given: Mapping[str, Any]) -> Written:
+    """The request that carries these parameters."""
+    query: list[tuple[str, str]] = []
+    headers: dict[str, str] = {}
+    members: dict[str, Any] = {}
+    for parameter in shape.parameters:
+        value = given.get(parameter.name)
+        if parameter.name not in given or (value is None and not parameter.required):
+            continue
+        match parameter.place:
+            case "path":
+                path = path.replace(f"{{{parameter.wire}}}", quote(to_text(value), safe=""))
+            case "query":
+                query += _as_query(parameter, value)
+            case "header" if parameter.name == "version":
+                headers["If-Match"] = f'"v{value}"'
+            case "header":
+                if value is False:
+                    headers["If-None-Match"] = "*"
+            case "body":
+                members[parameter.wire] = value
+    if shape.body is None:
+        return Written(path, query, headers, None)
+    body = members[shape.whole_body] if shape.whole_body is not None else members
+    return Written(path, query, headers, msgspec.json.encode(body))
+
+
+def _as_query(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
+    if parameter.is_mapping:
+        return [(f"{parameter.wire}.{name}", to_text(one)) for name, one in value.items()]
+    if parameter.is_list:
+        return [(parameter.wire, to_text(one)) for one in value]
+    return [(parameter.wire, to_text(value))]
+
+
+def to_text(value: Any) -> str:
+    """A value in a path or a query."""
+    plain = msgspec.to_builtins(value)
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    return str(plain)

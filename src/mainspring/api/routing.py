@@ -1,0 +1,91 @@
+"""Routing: the raw path of a request → the row of the table, and the texts in its place holders.
+
+Names may hold "/", "." and spaces, so the path is cut at its slashes first and decoded afterwards: %2F stays in a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote_to_bytes
+
+from mainspring.api.problems import Malformed, MethodNotAllowed
+from mainspring.errors import NotFound, shown
+
+
+class Routed(Protocol):
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+
+
+R = TypeVar("R", bound=Routed)
+
+
+class Route(NamedTuple, Generic[R]):
+    row: R
+    names: dict[str, str]
+
+
+class _Node(Generic[R]):
+    """A step of a path: fixed words come before a place holder."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Node[R]] = {}
+        self.holder: tuple[str, _Node[R]] | None = None
+        self.rows: dict[str, R] = {}
+
+
+class Router(Generic[R]):
+    def __init__(self, rows: Iterable[R]) -> None:
+        self._root: _Node[R] = _Node()
+        for row in rows:
+            node = self._root
+            for part in row.path.strip("/").split("/"):
+                if part.startswith("{"):
+                    node.holder = node.holder or (part[1:-1], _Node())
+                    assert node.holder[0] == part[1:-1], f"{row.path}: a place has one name"
+                    node = node.holder[1]
+                else:
+                    node = node.words.setdefault(part, _Node())
+            assert row.method not in node.rows, f"{row.method} {row.path} is there twice"
+            node.rows[row.method] = row
+
+    def find(self, method: str, raw_path: bytes) -> Route[R]:
+        """NotFound if there is no such path, MethodNotAllowed if it has other methods."""
+        node, names = self._root, {}
+        for part in raw_path.strip(b"/").split(b"/"):
+            text = _decoded(part)
+            if text in node.words:
+                node = node.words[text]
+            elif node.holder is not None and text:
+                names[node.holder[0]] = text
+                node = node.holder[1]
+            else:
+                node = _Node()
+                break
+        if not node.rows:
+            path = raw_path[:200].decode(errors="backslashreplace")
+            raise NotFound(f"no operation at {shown(path)}; /openapi.json lists those there are")
+        asked = "GET" if method == "HEAD" else method
+        if asked not in node.rows:
+            allowed = sorted({*node.rows, *(("HEAD",) if "GET" in node.rows else ())})
+            raise MethodNotAllowed(f"{method[:20]} is not possible here; use {', '.join(allowed)}", allowed=allowed)
+        return Route(node.rows[asked], names)
+
+    def methods(self, raw_path: bytes) -> list[str]:
+        try:
+            self.find("\0", raw_path)
+        except MethodNotAllowed as error:
+            allowed = error.details["allowed"]
+            assert isinstance(allowed, list)
+            return allowed
+        return []
+
+
+def _decoded(part: bytes) -> str:
+    try:
+        return unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        raise Malformed("the path is not UTF-8; percent-encode names as UTF-8") from None

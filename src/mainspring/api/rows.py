@@ -1,0 +1,52 @@
+"""The rows of the table.
+
+Next: operations/tasks.py
+"""
+
+from __future__ import annotations
+
+from mainspring import errors
+from mainspring.api import public, session
+from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SUBMITS, Row
+from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, tasks
+
+_OF_A_TASK = (errors.TaskNotFound,)
+_MOVES_A_TASK = (errors.TaskNotFound, errors.InvalidTransition)
+_OF_A_JOB = (errors.JobNotFound,)
+_OF_A_SCHEDULE = (errors.ScheduleNotFound,)
+
+TASKS = (
+    Row(tasks.show, "GET", "/tasks/{id}", READS_TASKS, errors=_OF_A_TASK, waits=True),
+    Row(tasks.cancel, "POST", "/tasks/{id}/cancel", SUBMITS, status=202, errors=_MOVES_A_TASK),
+    Row(tasks.cancel, "DELETE", "/tasks/{id}", SUBMITS, status=202, errors=_MOVES_A_TASK),
+    Row(tasks.retry, "POST", "/tasks/{id}/retry", ACTS, status=202, errors=_MOVES_A_TASK),
+    Row(tasks.pause, "POST", "/tasks/{id}/pause", ACTS, status=202, errors=_MOVES_A_TASK),
+    Row(tasks.resume, "POST", "/tasks/{id}/resume", ACTS, status=202, errors=_MOVES_A_TASK),
+    Row(tasks.restart, "POST", "/tasks/{id}/restart", ACTS, status=202, errors=_MOVES_A_TASK),
+)
+FLEET = (
+    Row(fleet.listing, "GET", "/agents", READS),
+    Row(fleet.show, "GET", "/agents/{name}", READS, errors=(errors.AgentNotFound,)),
+    Row(fleet.drain, "POST", "/agents/{name}/drain", ACTS, errors=(errors.AgentNotFound,)),
+    Row(fleet.undrain, "POST", "/agents/{name}/undrain", ACTS, errors=(errors.AgentNotFound,)),
+    Row(cluster.servers, "GET", "/servers", READS),
+    Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound,)),
+    Row(cluster.segments, "GET", "/segments", READS),
+    Row(cluster.moves, "GET", "/segments/moves", READS),
+)
+ACCESS = (
+    Row(session.show, "GET", "/session", ANY, handler="session.show"),
+    Row(session.login, "POST", "/session", NOBODY, handler="session.login", errors=(errors.Unauthorized,)),
+    Row(session.logout, "DELETE", "/session", ANY, handler="session.logout"),
+    Row(access.list_tokens, "GET", "/tokens", ADMIN),
+    Row(access.create_token, "POST", "/tokens", ADMIN, status=201, secret="token"),
+    Row(access.revoke_token, "DELETE", "/tokens/{id}", ADMIN, errors=(errors.TokenNotFound,)),
+)
+PUBLIC = (
+    Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler="public.health"),
+    Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health"),
+    Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),
+)
+
+ROWS = (*TASKS, *FLEET, *ACCESS, *PUBLIC)
+_LATER = (calendars, daemons, jobs, schedules)

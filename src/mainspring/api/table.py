@@ -1,0 +1,58 @@
+"""The table of operations: one row for each that can be asked for over HTTP.
+
+From it come routing, permissions, OpenAPI, the Python client, the command line over HTTP and the test of roles. The
+parameters and the answer of a row are those of its operation (api/parameters.py); nothing is declared twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mainspring.api.parameters import Shape, shape_of
+from mainspring.errors import MainspringError
+from mainspring.model.access.actors import Role
+
+BASE = "/api/v1"
+
+ADMIN = frozenset({Role.ADMIN})
+ACTS = ADMIN | {Role.OPERATOR}
+READS = ACTS | {Role.VIEWER}
+SUBMITS = ACTS | {Role.SUBMITTER}
+READS_TASKS = READS | {Role.SUBMITTER}
+SCRAPES = READS | {Role.METRICS}
+ANY = frozenset(Role) - {Role.AGENT}
+NOBODY: frozenset[Role] = frozenset()  # needs no caller at all
+
+
+@dataclass(frozen=True)
+class Row:
+    operation: Callable[..., Any]
+    method: str
+    path: str  # below `base`
+    roles: frozenset[Role]
+    status: int = 200  # where nothing in the answer says another
+    body: str | None = None  # the parameter that is the whole body
+    names: tuple[tuple[str, str], ...] = ()  # (parameter, its name on the wire)
+    errors: tuple[type[MainspringError], ...] = ()
+    handler: str | None = None  # of api/app.py: it answers by itself, such as a stream
+    waits: bool = False  # takes `wait`: answers once the task has ended
+    media_type: str = "application/json"
+    secret: str | None = None  # the member of the answer that is told once and kept nowhere
+    base: str = BASE
+    guarded: bool = True  # refuses a Host that is not ours; load balancers ask for health under any
+
+    @property
+    def name(self) -> str:
+        """Such as tasks.cancel: in OpenAPI, in metrics and in the audit."""
+        return f"{self.operation.__module__.rpartition('.')[2]}.{self.operation.__name__}"
+
+    @cached_property
+    def shape(self) -> Shape:
+        return shape_of(self.operation, self.method, self.path, self.body, self.names)
+
+    @property
+    def full_path(self) -> str:
+        return self.base + self.path

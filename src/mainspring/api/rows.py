@@ -8,7 +8,7 @@ from __future__ import annotations
 from mainspring import errors
 from mainspring.api import public, session
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SUBMITS, Row
-from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, tasks
+from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, settings, tasks, timeline
 
 _OF_A_TASK = (errors.TaskNotFound,)
 _MOVES_A_TASK = (errors.TaskNotFound, errors.InvalidTransition)
@@ -27,12 +27,16 @@ TASKS = (
 FLEET = (
     Row(fleet.listing, "GET", "/agents", READS),
     Row(fleet.show, "GET", "/agents/{name}", READS, errors=(errors.AgentNotFound,)),
+    Row(fleet.armed, "GET", "/agents/{name}/armed", READS, errors=(errors.AgentNotFound,)),
     Row(fleet.drain, "POST", "/agents/{name}/drain", ACTS, errors=(errors.AgentNotFound,)),
     Row(fleet.undrain, "POST", "/agents/{name}/undrain", ACTS, errors=(errors.AgentNotFound,)),
     Row(cluster.servers, "GET", "/servers", READS),
     Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound,)),
     Row(cluster.segments, "GET", "/segments", READS),
     Row(cluster.moves, "GET", "/segments/moves", READS),
+    Row(settings.show, "GET", "/settings", READS),
+    Row(settings.edit, "PATCH", "/settings", ADMIN, errors=(errors.StaleVersion,)),
+    Row(timeline.show, "GET", "/timeline", READS, names=(("start", "from"), ("end", "to")), errors=_OF_A_SCHEDULE),
 )
 ACCESS = (
     Row(session.show, "GET", "/session", ANY, handler="session.show"),

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         output,
         pages,
         schedules,
+        settings,
         tasks,
+        timeline,
         waiting,
     )
 
@@ -41,7 +43,9 @@ __all__ = [
     "output",
     "pages",
     "schedules",
+    "settings",
     "tasks",
+    "timeline",
     "waiting",
 ]
 

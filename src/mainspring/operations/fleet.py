@@ -5,9 +5,14 @@ Next: store/cluster/registry.py
 
 from __future__ import annotations
 
+from datetime import datetime
+
+import msgspec
+
 from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_strategy
 from mainspring.model.placement.placement import DEFAULT_STRATEGY
+from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import agents, registry, settings
 from mainspring.store.cluster.registry import AgentView
@@ -22,6 +27,26 @@ async def listing(conn: Connection, actor: Actor) -> list[AgentView]:
 async def show(conn: Connection, actor: Actor, name: str) -> list[AgentView]:
     """The sessions of one agent, the latest last."""
     return await registry.listing(conn, check_name(name, field="agent"))
+
+
+MOST_ARMED = 500
+
+
+class ArmedTask(msgspec.Struct, frozen=True):
+    """A task that an agent holds: armed for its instant, or running."""
+
+    id: int
+    job: str
+    run_at: datetime
+    state: str
+    started_at: datetime | None
+
+
+async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
+    """What an agent holds, the soonest first; at most 500."""
+    rows = await registry.armed(conn, check_name(name, field="agent"), MOST_ARMED)
+    found = (ArmedTask(**{**row, "state": TaskState(row["state"]).label}) for row in rows)
+    return [task for task in found if actor.reaches(task.job)]
 
 
 async def drain(conn: Connection, actor: Actor, name: str) -> bool:

@@ -81,6 +81,26 @@ async def loaded(conn: Connection) -> list[Known]:
     return views(Known, await _with_load(conn, rows), json=("labels", "offers"))
 
 
+_ARMED = f"""
+    select distinct t.id, coalesce(j.name, '(deleted)') as job, t.run_at, t.state,
+           case when t.state = {RUNNING:d} then t.started_at end as started_at
+      from mainspring.agent a
+      join mainspring.claim c on c.session = a.session
+     cross join lateral unnest(c.tasks) as claimed(id)
+      join mainspring.task t on t.id = claimed.id and t.session = c.session and t.{IS_ACTIVE}
+      left join mainspring.job j on j.id = t.job_id
+     where a.name = $1 and a.ended_at is null
+     order by t.run_at, t.id limit $2
+"""
+
+
+async def armed(conn: Connection, name: str, limit: int) -> list[Any]:
+    """What the sessions of an agent hold, the soonest first."""
+    if not await conn.fetchval("select exists (select from mainspring.agent where name = $1)", name):
+        raise _no_agent(name)
+    return await conn.fetch(_ARMED, name, limit)
+
+
 # ── draining ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -17,7 +17,8 @@ _STRATEGY = "placement"
 _PUT = """
     with put as (
         insert into mainspring.setting (name, value) values ($1, $2::jsonb)
-        on conflict (name) do update set value = excluded.value, updated_at = mainspring.now()
+        on conflict (name) do update
+           set value = excluded.value, version = setting.version + 1, updated_at = mainspring.now()
         returning name
     )
     select pg_notify('mainspring', 'job') from put
@@ -43,3 +44,14 @@ async def strategy(conn: Connection, default: str = DEFAULT_STRATEGY) -> str:
 async def put_strategy(conn: Connection, name: str) -> None:
     """Set the placement strategy, which the caller has checked."""
     await conn.execute(_PUT, _STRATEGY, msgspec.json.encode(name).decode())
+
+
+async def version(conn: Connection) -> int:
+    """Grows with each change of any setting; rows are never deleted."""
+    changes: int = await conn.fetchval("select coalesce(sum(version), 0)::integer from mainspring.setting")
+    return changes
+
+
+async def lock(conn: Connection) -> None:
+    """Until the end of the transaction nobody else changes a setting; they can be read."""
+    await conn.execute("lock table mainspring.setting in share row exclusive mode")

@@ -1445,6 +1445,7 @@ create index on mainspring.audit (at);
 create table mainspring.setting (
     name       text        primary key,
     value      jsonb       not null,
+    version    integer     not null default 1,           -- counts the changes
     updated_at timestamptz not null default mainspring.now()
 );
 

@@ -1,0 +1,42 @@
+"""Settings of the whole cluster that can be changed while it runs.
+
+Next: store/cluster/settings.py
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mainspring.errors import StaleVersion
+from mainspring.model.access.actors import Actor
+from mainspring.model.placement.define_placement import check_strategy
+from mainspring.store.cluster import settings
+from mainspring.store.postgres.connection import Connection
+
+
+class SettingsView(msgspec.Struct, frozen=True):
+    placement: str  # the strategy of jobs that name none
+    version: int  # counts the changes
+
+
+async def show(conn: Connection, actor: Actor) -> SettingsView:
+    """The settings in force."""
+    return SettingsView(await settings.strategy(conn), await settings.version(conn))
+
+
+async def edit(
+    conn: Connection, actor: Actor, *, placement: str | None = None, version: int | None = None
+) -> SettingsView:
+    """Change some of them; what is not given stays."""
+    if placement is not None:
+        check_strategy(placement, field="placement")
+    async with conn.transaction():
+        await settings.lock(conn)
+        present = await settings.version(conn)
+        if version is not None and version != present:
+            raise StaleVersion(
+                f"settings: changed since they were read; they are at version {present} now", version=present
+            )
+        if placement is not None:
+            await settings.put_strategy(conn, placement)
+        return await show(conn, actor)

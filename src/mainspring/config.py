@@ -86,7 +86,7 @@ _DURATIONS = {
 _LISTS = {"http_allow", "run_as", "allow_commands", "allow_env"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
-    *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "WARM"),
+    *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "URL", "WARM"),
     *("ARGS", "ATTEMPT", "FIRE_AT", "IDEMPOTENCY_KEY", "JOB", "PLAN_TIME", "SCHEDULE", "SCOPE", "TASK_ID"),
 }
 # Kubernetes sets these in every container for a service named mainspring; our tests and benchmarks set the last.

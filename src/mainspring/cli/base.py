@@ -6,8 +6,9 @@ Next: operations/tasks.py
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -18,8 +19,10 @@ import click
 from mainspring.errors import SchemaMismatch
 
 if TYPE_CHECKING:
+    from mainspring.client.interface import Operations
     from mainspring.config import Settings
     from mainspring.model.access.actors import Actor
+    from mainspring.operations.output import Event
     from mainspring.store.postgres.database import Connection, Database
 
 P = ParamSpec("P")
@@ -33,13 +36,23 @@ class Shared:
 
     dsn: str | None = None
     data: str | None = None
+    server: str | None = None
     json: bool = False
     wide: bool = False
 
     def overrides(self) -> dict[str, str]:
+        """The settings that were given to a command that works on the database itself."""
+        if self.server is not None:
+            raise click.UsageError(
+                "--server: this command works on the database itself; run it there, with --dsn or --data"
+            )
+        return self.given()
+
+    def given(self) -> dict[str, str]:
         """The settings that were given."""
-        if self.dsn is not None and self.data is not None:
-            raise click.UsageError("--dsn and --data: give one of them, not both")
+        places = [f"--{name}" for name in ("dsn", "data", "server") if getattr(self, name) is not None]
+        if len(places) > 1:
+            raise click.UsageError(f"{' and '.join(places)}: give one of them, not both")
         given = {"dsn": self.dsn, "data_directory": self.data}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -55,37 +68,61 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
         setattr(context.find_root().ensure_object(Shared), str(parameter.name), value)
 
 
-def _shared_options() -> list[click.Parameter]:
+def _shared_options(taken: Collection[str] = ()) -> list[click.Parameter]:
+    """The options that every command has; those of the names `taken` are its own."""
+
     def option(name: str, **how: Any) -> click.Option:
         return click.Option([name], expose_value=False, callback=_remember, **how)
 
-    return [
+    options: list[click.Parameter] = [
         option("--dsn", metavar="URL", help="PostgreSQL to use, else MAINSPRING_DSN, else the embedded one."),
         option("--data", metavar="DIR", help="Directory of the embedded PostgreSQL."),
+        option("--server", metavar="URL|NAME", help="A server to ask, else MAINSPRING_URL, in place of a database."),
         option("--json", is_flag=True, help="JSON, for programs."),
         option("--wide", is_flag=True, help="Tables with all columns, however narrow the terminal."),
     ]
+    return [option for option in options if option.name not in taken]
 
 
 class Client:
-    """Connects on the first call: what is wrong with a request is reported before that."""
+    """Reaches a server if one was named, else a database; at the first call, once all that was typed is checked."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, server: str | None = None) -> None:
         self.settings = settings
+        self._server = server
         self._stack = AsyncExitStack()
         self._database: Database | None = None
+        self._operations: Operations | None = None
 
     async def call(
         self, operation: Callable[Concatenate[Connection, Actor, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """`await client.call(operations.jobs.show, "backup")`, as the user who runs the command."""
-        from mainspring.operations.actors import this_user
+        """`await client.call(operations.jobs.show, "backup")`"""
+        return await self._reached().call(operation, *args, **kwargs)
 
-        async with self.acquire() as conn:
-            return await operation(conn, this_user(), *args, **kwargs)
+    async def wait(self, id: int, timeout: float | None) -> None:
+        """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
+        await self._reached().wait(id, timeout)
+
+    def follow(self, id: int, *, wait: bool) -> AsyncIterator[Event]:
+        """The output of a task; with `wait` until it has ended."""
+        return self._reached().follow(id, wait=wait)
+
+    def _reached(self) -> Operations:
+        if self._operations is None:
+            if self._server is not None:
+                from mainspring.cli.remote import remote_client
+
+                self._operations = remote_client(self._server, self.settings)
+            else:
+                from mainspring.client.local import LocalClient
+
+                self._operations = LocalClient(self)
+        return self._operations
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:
+        """A connection to the database: where no server is asked."""
         import asyncpg
 
         database = await self._open()
@@ -107,10 +144,19 @@ class Client:
         return self._database
 
     async def close(self) -> None:
+        if self._operations is not None:
+            await self._operations.close()
         await self._stack.aclose()
 
 
 Operation = Callable[Concatenate[Client, P], Awaitable[None]]
+
+
+def server_of(given: Shared) -> str | None:
+    """The server to ask, if one was named; a database on the command line counts more than the environment."""
+    if given.server is not None or given.dsn is not None or given.data is not None:
+        return given.server
+    return os.environ.get("MAINSPRING_URL") or None
 
 
 def run_async(command: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -126,13 +172,14 @@ def run_async(command: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, No
 
 
 def with_client(command: Operation[P]) -> Callable[P, None]:
-    """Run an async command with a client for the database that the shared options name."""
+    """Run an async command with a client for the server or the database that the shared options name."""
 
     @wraps(command)
     async def run(*args: P.args, **kwargs: P.kwargs) -> None:
         from mainspring.compose.local import load
 
-        client = Client(load(shared().overrides()))
+        given = shared()
+        client = Client(load(given.given()), server_of(given))
         try:
             await command(client, *args, **kwargs)
         finally:
@@ -178,7 +225,7 @@ def _example(line: str) -> list[str]:
 class Command(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += _shared_options()
+        self.params += _shared_options([option.name for option in self.params if option.name is not None])
 
 
 class Group(click.Group):

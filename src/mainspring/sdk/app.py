@@ -32,11 +32,11 @@ from mainspring.sdk.job import Job
 from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
 from mainspring.sdk.schedules import JobOptions, Schedules
-from mainspring.sdk.sync import SYNC_TIMEOUT, Make, SyncBridge
 from mainspring.sdk.task import Decode, Task, check_task_id, result_of
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_each, submit_sync
 from mainspring.store.tasks.tasks import TaskView
+from mainspring.sync import SYNC_TIMEOUT, Make, SyncBridge
 
 P = ParamSpec("P")
 R = TypeVar("R")

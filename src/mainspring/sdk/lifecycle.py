@@ -39,7 +39,7 @@ class Lifecycle:
         self._send = send
         self.resources: list[Resource] = []  # of the application, open as long as the database
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open, opening or closing
-        self.sync_loop: asyncio.AbstractEventLoop | None = None  # of sdk/sync.py
+        self.sync_loop: asyncio.AbstractEventLoop | None = None  # of sync.py
         self.database: Database | None = None
         self.waiting: Waiting | None = None
         self.submissions: Submissions | None = None

@@ -34,7 +34,7 @@ async def logs(client: Client, id: int, follow: bool, timestamps: bool) -> None:
 async def print_output(client: Client, id: int, *, follow: bool, timestamps: bool) -> None:
     show: Callable[[Piece], None] = _print_json if shared().json else _StreamPrinter(timestamps).show
     marks_attempts = not shared().json and (timestamps or on_terminal())
-    async for event in operations.output.follow(client, id, wait=follow):
+    async for event in client.follow(id, wait=follow):
         if isinstance(event, operations.output.Interrupted):
             note("PostgreSQL does not answer; waiting for it")
         elif not isinstance(event, operations.output.NewAttempt):

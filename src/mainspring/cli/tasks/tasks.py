@@ -192,7 +192,7 @@ async def _wait(client: Client, id: int, timeout: float | None) -> None:
     elif is_live and not await client.call(operations.fleet.has_agents):
         note(NO_AGENT)
     if is_live or view.result_due:
-        await operations.waiting.wait(client, id, timeout)
+        await client.wait(id, timeout)
         view = await client.call(operations.tasks.status, id)
     if not print_if_json(view) and view.result is not None:
         click.echo(cell(view.result))

@@ -1,4 +1,7 @@
-"""SyncBridge: sync code submits and waits on the application's event loop, or on a loop in a thread of the bridge."""
+"""SyncBridge: sync code calls async code on the event loop of its owner, or on a loop in a thread of the bridge.
+
+An owner is an application (sdk/lifecycle.py) or a client of a server (client/remote.py).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,9 @@ import atexit
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mainspring.errors import StoreUnavailable, ValidationError
-
-if TYPE_CHECKING:
-    from mainspring.sdk.lifecycle import Lifecycle
 
 R = TypeVar("R")
 Make = Callable[[], Coroutine[Any, Any, R]]
@@ -20,9 +20,16 @@ Make = Callable[[], Coroutine[Any, Any, R]]
 SYNC_TIMEOUT = 60.0  # seconds, for calls that do not wait for a task
 
 
+class Owner(Protocol):
+    loop: asyncio.AbstractEventLoop | None  # on which it is open
+    sync_loop: asyncio.AbstractEventLoop | None  # of the bridge
+
+    async def close(self) -> None: ...
+
+
 class SyncBridge:
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -34,14 +41,14 @@ class SyncBridge:
         timeout: float | None,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> R:
-        """Run the coroutine on the application's loop or the one given, and block until it ends or times out."""
+        """Run the coroutine on the owner's loop or the one given, and block until it ends or times out."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
             raise ValidationError(f"{name}_sync: this is async code; use `await {name}()`", field=f"{name}_sync")
-        loop = loop or self._lifecycle.loop
+        loop = loop or self._owner.loop
         if loop is None or loop.is_closed():
             loop = self._own_loop()
         future = asyncio.run_coroutine_threadsafe(make(), loop)
@@ -63,7 +70,7 @@ class SyncBridge:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, name="mainspring sync", daemon=True)
                 self._thread.start()
-                self._lifecycle.sync_loop = self._loop
+                self._owner.sync_loop = self._loop
                 atexit.register(self.close)
             return self._loop
 
@@ -72,10 +79,10 @@ class SyncBridge:
         with self._lock:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None
-            self._lifecycle.sync_loop = None
+            self._owner.sync_loop = None
         if loop is not None and thread is not None:
-            if self._lifecycle.loop is loop:  # else it was opened on another loop since
-                asyncio.run_coroutine_threadsafe(self._lifecycle.close(), loop).result(SYNC_TIMEOUT)
+            if self._owner.loop is loop:  # else it was opened on another loop since
+                asyncio.run_coroutine_threadsafe(self._owner.close(), loop).result(SYNC_TIMEOUT)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()

@@ -1,0 +1,271 @@
+"""Client: the operations of a server over HTTP.
+
+    async with Client("https://mainspring.example:7070", token) as client:
+        view = await client.call(operations.jobs.show, "backup")
+
+The table says how a call is a request (api/table.py). What may be sent twice is sent again when the server does not
+answer or asks for patience: reads always, changes by POST with an idempotency key of their own.
+Next: api/parameters.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache, partial
+from time import monotonic
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import aiohttp
+import msgspec
+
+from mainspring.api.parameters import written
+from mainspring.api.problems import from_problem
+from mainspring.api.rows import ROWS
+from mainspring.api.table import Row
+from mainspring.client import output, sse
+from mainspring.client.interface import Operation, P, R
+from mainspring.client.namespaces import Access, Agents, Cluster, Namespace, Settings, Tasks
+from mainspring.client.sse import ServerEvent
+from mainspring.errors import MainspringError, ServerUnavailable, ValidationError, WaitTimeout, shown
+from mainspring.model.tasks.states import TERMINAL, TaskState
+from mainspring.operations import tasks
+from mainspring.operations.output import Event
+from mainspring.sync import SyncBridge
+from mainspring.version import VERSION
+
+TRIES = 3
+FIRST_DELAY = 0.2  # seconds before the second try; doubled for the third
+LONGEST_RETRY_AFTER = 30.0  # seconds that a server may ask a client to wait
+REQUEST_TIMEOUT = 30.0
+SILENCE = 45.0  # seconds without even a comment, after which a stream counts as lost
+WAIT_AT_ONCE = 30.0  # seconds of one long poll
+
+
+class Client:
+    """One server by its URL, or several behind a balancer. Belongs to one event loop; opens at its first call."""
+
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout: float = REQUEST_TIMEOUT, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.url = check_url(url)
+        self._token = token
+        self._timeout = timeout
+        self._tls = tls
+        self._session: aiohttp.ClientSession | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open
+        self.sync_loop: asyncio.AbstractEventLoop | None = None
+        self.tasks, self.agents = Tasks(self), Agents(self)
+        self.cluster, self.access, self.settings = Cluster(self), Access(self), Settings(self)
+        self.sync = SyncClient(self)
+
+    async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """`await client.call(operations.jobs.show, "backup")`"""
+        row = row_of(operation)
+        bound = inspect.signature(operation).bind(None, None, *args, **kwargs)
+        request = written(row.shape, row.full_path, bound.arguments)
+        headers = dict(request.headers)
+        if row.method == "POST" and row.handler is None:
+            headers["Idempotency-Key"] = uuid4().hex
+        body = await self.request(row.method, request.path, request.query, headers, request.body)
+        return _decoded(row, body)  # type: ignore[no-any-return]
+
+    async def wait(self, id: int, timeout: float | None) -> None:
+        """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
+        deadline = None if timeout is None else monotonic() + timeout
+        row = row_of(tasks.show)
+        while True:
+            left = WAIT_AT_ONCE if deadline is None else min(WAIT_AT_ONCE, max(0.0, deadline - monotonic()))
+            request = written(row.shape, row.full_path, {"id": id})
+            body = await self.request("GET", request.path, [("wait", f"{left:.3f}")], {}, None, patience=left)
+            view = _decoded(row, body).task
+            if TaskState.from_label(view.state) in TERMINAL and not view.result_due:
+                return
+            if deadline is not None and monotonic() >= deadline:
+                raise WaitTimeout(f"task {id} has not ended within {timeout:g} s; it goes on")
+
+    def follow(self, id: int, *, wait: bool) -> AsyncIterator[Event]:
+        """The output of a task in order and each piece once; with `wait` until the task has ended."""
+        return output.follow(self, id, wait=wait)
+
+    async def events(
+        self, path: str, query: list[tuple[str, str]], headers: Mapping[str, str]
+    ) -> AsyncIterator[ServerEvent]:
+        """A stream of server-sent events, until either side ends it."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout, sock_read=SILENCE)
+        sent = {**self.headers(), **headers, "Accept": "text/event-stream"}
+        try:
+            async with self.session.get(
+                self.address(path), params=query, headers=sent, timeout=timeout, allow_redirects=False
+            ) as answer:
+                if answer.status >= 300:
+                    raise from_problem(await answer.read(), answer.status)
+                async for event in sse.events(answer.content):
+                    yield event
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise unreachable(self.url, error) from None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        patience: float = 0.0,
+    ) -> bytes:
+        """The body of the answer; what the server refuses is raised. `patience` is how long the server may wait."""
+        may_repeat = method in ("GET", "PUT", "DELETE") or "Idempotency-Key" in headers
+        delay = FIRST_DELAY
+        for tries_left in reversed(range(TRIES if may_repeat else 1)):
+            try:
+                return await self._request_once(method, path, query, headers, body, patience)
+            except MainspringError as error:
+                wait = _wait_before_retry(error, delay)
+                if not tries_left or wait is None:
+                    raise
+            await asyncio.sleep(wait)
+            delay *= 2
+        raise AssertionError("the last try returns or raises")
+
+    async def _request_once(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        headers: Mapping[str, str],
+        body: bytes | None,
+        patience: float,
+    ) -> bytes:
+        timeout = aiohttp.ClientTimeout(total=self._timeout + patience)
+        sent = {**self.headers(), **headers, **({} if body is None else {"Content-Type": "application/json"})}
+        url = self.address(path)
+        try:
+            async with self.session.request(
+                method, url, params=query, headers=sent, data=body, timeout=timeout, allow_redirects=False
+            ) as answer:
+                data = await answer.read()
+                if answer.status >= 300:
+                    raise from_problem(data, answer.status)
+                return data
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise unreachable(self.url, error) from None
+
+    def address(self, path: str) -> Any:
+        """The whole URL; `path` is encoded already."""
+        from yarl import URL
+
+        return URL(self.url + path, encoded=True)
+
+    def headers(self) -> dict[str, str]:
+        given = {"User-Agent": f"mainspring/{VERSION}", "Accept": "application/json"}
+        return given if self._token is None else given | {"Authorization": f"Bearer {self._token}"}
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            connector = aiohttp.TCPConnector(limit=100, ssl=self._tls if self._tls is not None else True)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+            self.loop = asyncio.get_running_loop()
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+        self._session = self.loop = None
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class SyncClient:
+    """The same for sync code: `client.sync.call(operations.jobs.show, "backup")`, `client.sync.tasks.show(17)`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._bridge = SyncBridge(client)
+
+    def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        make = lambda: self._client.call(operation, *args, **kwargs)  # noqa: E731
+        return self._bridge.call("call", make, None)  # each request has its own timeout
+
+    def wait(self, id: int, timeout: float | None = None) -> None:
+        """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
+        self._bridge.call("wait", lambda: self._client.wait(id, timeout), None)
+
+    def close(self) -> None:
+        self._bridge.close()
+
+    def __getattr__(self, name: str) -> _SyncNamespace:
+        namespace = getattr(self._client, name)
+        if not isinstance(namespace, Namespace):
+            raise AttributeError(name)
+        return _SyncNamespace(self, namespace)
+
+
+class _SyncNamespace:
+    def __init__(self, client: SyncClient, namespace: Namespace) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        named = type(self._namespace).__dict__[name]
+        return partial(self._client.call, named.operation)
+
+
+@cache
+def row_of(operation: Any) -> Row:
+    """The first row of the table with this operation."""
+    for row in ROWS:
+        if row.operation is operation:
+            return row
+    raise ValidationError(
+        f"server: {operation.__module__.rpartition('.')[2]}.{operation.__name__} cannot be asked of a server; run it "
+        "with --dsn on the database",
+        field="server",
+    )
+
+
+def _decoded(row: Row, body: bytes) -> Any:
+    if row.shape.answer in (None, type(None)):
+        return None
+    try:
+        return msgspec.json.decode(body, type=row.shape.answer)
+    except msgspec.MsgspecError as error:
+        raise ServerUnavailable(
+            f"the server's answer cannot be read ({error}); is it another version than this one, {VERSION}?"
+        ) from None
+
+
+def _wait_before_retry(error: MainspringError, delay: float) -> float | None:
+    """Seconds to wait before the same request; None if another try would not help, or comes too late."""
+    after = error.details.get("retry_after")
+    if isinstance(after, (int, float)):
+        return float(after) if after <= LONGEST_RETRY_AFTER else None
+    return delay if isinstance(error, ServerUnavailable) else None
+
+
+def unreachable(url: str, error: BaseException) -> ServerUnavailable:
+    reason = str(error).partition("\n")[0] or type(error).__name__
+    return ServerUnavailable(f"{url} cannot be reached ({reason}); check that a server runs there, and the URL")
+
+
+def check_url(url: str) -> str:
+    """http://HOST:PORT or https://…, with a path prefix if there is one; without a slash at its end."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in url:
+        raise ValidationError(
+            f"server: {shown(url)}; write http://127.0.0.1:7070 or https://mainspring.example", field="server"
+        )
+    return url.rstrip("/")

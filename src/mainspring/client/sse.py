@@ -1,0 +1,33 @@
+"""Server-sent events, as a client reads them: lines → events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import NamedTuple
+
+
+class ServerEvent(NamedTuple):
+    name: str
+    data: str
+    id: str | None  # where to go on after it
+
+
+async def events(lines: AsyncIterable[bytes]) -> AsyncIterator[ServerEvent]:
+    """An event ends with an empty line; one that the connection cuts off is dropped. Comments are skipped."""
+    name, id = "message", None
+    data: list[str] = []
+    async for line in lines:
+        text = line.decode().rstrip("\r\n")
+        if not text:
+            if data or name != "message":
+                yield ServerEvent(name, "\n".join(data), id)
+            name, data = "message", []
+            continue
+        field, _, value = text.partition(":")
+        value = value.removeprefix(" ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            data.append(value)
+        elif field == "id":
+            id = value

@@ -70,7 +70,7 @@ def _replayed(call: Call, found: idempotency.Record, digest: bytes) -> Outcome:
             "idempotency-key: it was used for another request; use a new key for each", field="idempotency-key"
         )
     headers = [(name, value) for name, value in found.headers]
-    view = None if not found.body else msgspec.json.decode(found.body, type=call.row.shape.answer)
+    view = msgspec.json.decode(found.body, type=call.row.shape.answer) if call.row.waits else None
     return Outcome(view, Answer(found.status, found.body, [*headers, ("Idempotency-Replayed", "true")]))
 
 

@@ -48,7 +48,7 @@ async def _change(conn: Connection, kind: Kind, role: str, statements: list[str]
 class NewToken(msgspec.Struct, frozen=True):
     id: int
     name: str
-    token: str  # the secret, in this answer only: the database keeps its hash
+    token: str | None  # the secret, in this answer only: the database keeps its hash; null if the answer is repeated
 
 
 async def create_token(

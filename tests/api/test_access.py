@@ -1,0 +1,193 @@
+"""Who may come in: tokens, hosts, origins, sessions with their cookies, guesses, rates."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.api.conftest import BASE, Caller, MakeCaller, over
+from tests.api.test_app import assert_problem, submitted
+
+from mainspring.api import guard as guards
+from mainspring.api.app import Api
+from mainspring.api.guard import Access
+from mainspring.api.make import make_api
+from mainspring.api.origins import Origin, Origins
+from mainspring.errors import Forbidden, ValidationError
+from mainspring.model.access.actors import Role
+from mainspring.store.access import sessions, tokens
+from mainspring.store.postgres.database import Connection, Database
+
+SAME = {"Sec-Fetch-Site": "same-origin", "Origin": BASE}
+
+
+async def code_for(conn: Connection, role: Role = Role.ADMIN) -> str:
+    code, _ = await sessions.create_code(conn, "os:alice@host", role=role)
+    return code
+
+
+@asynccontextmanager
+async def logged_in(api: Api, conn: Connection) -> AsyncIterator[Caller]:
+    """A browser with a session."""
+    async with over(api) as browser:
+        answer = await browser.post("/api/v1/session", json={"code": await code_for(conn)})
+        assert answer.status_code == 200, answer.text
+        browser.headers["Mainspring-CSRF"] = answer.json()["csrf"]
+        yield browser
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:7070", "", "127.0.0.1.evil.example", "[::2]", "a b"])
+async def test_another_host_is_refused(admin: Caller, host: str) -> None:
+    assert_problem(await admin.get("/api/v1/servers", headers={"Host": host}), 421, "wrong_host")
+    assert (await admin.get("/healthz", headers={"Host": host})).status_code == 200, "load balancers ask for it"
+
+
+@pytest.mark.parametrize("host", ["localhost:7070", "127.0.0.1", "[::1]:7070", "LOCALHOST", "console.example"])
+async def test_our_own_hosts_may(database: Database, conn: Connection, host: str) -> None:
+    _, secret = await tokens.create(conn, "viewer", role=Role.VIEWER)
+    api = make_api(database, origins=Origins(public_url="https://console.example/jobs"))
+    async with over(api, headers={"Authorization": f"Bearer {secret}", "Host": host}) as caller:
+        assert (await caller.get("/api/v1/servers")).status_code == 200
+
+
+async def test_a_link_opens_once(api: Api, anybody: Caller, conn: Connection) -> None:
+    code = await code_for(conn)
+    first = await anybody.post("/api/v1/session", json={"code": code})
+    assert first.status_code == 200
+    cookie = first.headers["set-cookie"]
+    for part in ("HttpOnly", "SameSite=Strict", "Path=/"):
+        assert part in cookie
+    assert "Secure" not in cookie, "this is plain HTTP on loopback"
+    async with over(api) as thief:
+        assert_problem(await thief.post("/api/v1/session", json={"code": code}), 401, "unauthorized")
+
+
+async def test_a_code_that_is_too_old_opens_nothing(anybody: Caller, conn: Connection) -> None:
+    code = await code_for(conn)
+    await conn.execute("update mainspring.login_code set expires_at = mainspring.now()")
+    assert_problem(await anybody.post("/api/v1/session", json={"code": code}), 401, "unauthorized")
+
+
+async def test_under_tls_the_cookie_is_bound_to_the_host(api: Api, conn: Connection) -> None:
+    async with over(api, base_url="https://127.0.0.1:7070") as browser:
+        answer = await browser.post("/api/v1/session", json={"code": await code_for(conn)})
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-mainspring=")
+    assert "Secure" in cookie
+
+
+async def test_a_session_reads_and_changes_with_its_csrf_value(api: Api, conn: Connection, job: str) -> None:
+    id = await submitted(conn, job)
+    async with logged_in(api, conn) as browser:
+        assert (await browser.get("/api/v1/session")).json()["actor"] == "os:alice@host"
+        assert (await browser.post(f"/api/v1/tasks/{id}/cancel", headers=SAME)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://other.127.0.0.1"},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "http://evil.example"},
+        SAME | {"Mainspring-CSRF": ""},
+        SAME | {"Mainspring-CSRF": "0" * 64},
+    ],
+)
+async def test_a_page_of_another_site_changes_nothing(
+    api: Api, conn: Connection, job: str, headers: dict[str, str]
+) -> None:
+    id = await submitted(conn, job)
+    async with logged_in(api, conn) as browser:
+        answer = await browser.post(f"/api/v1/tasks/{id}/cancel", headers=headers)
+        assert_problem(answer, 403, "forbidden")
+        assert (await browser.get(f"/api/v1/tasks/{id}")).status_code == 200, "reading is no change"
+    assert await conn.fetchval("select state from mainspring.task where id = $1", id) == 1
+
+
+async def test_a_log_out_ends_the_session_everywhere(api: Api, database: Database, conn: Connection) -> None:
+    async with logged_in(api, conn) as browser:
+        cookies = dict(browser.cookies)
+        assert (await browser.delete("/api/v1/session", headers=SAME)).status_code == 204
+        assert_problem(await browser.get("/api/v1/session"), 401, "unauthorized")
+    async with over(make_api(database), cookies=cookies) as elsewhere:
+        assert_problem(await elsewhere.get("/api/v1/session"), 401, "unauthorized")
+
+
+async def test_a_revoked_token_is_void_within_two_seconds(
+    api: Api, as_role: MakeCaller, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer = await as_role(Role.VIEWER)
+    assert (await viewer.get("/api/v1/servers")).status_code == 200
+    await conn.execute("update mainspring.token set revoked_at = mainspring.now()")
+    assert guards.BELIEVED < 2
+    monkeypatch.setattr(guards, "BELIEVED", 0.0)
+    assert_problem(await viewer.get("/api/v1/servers"), 401, "unauthorized")
+
+
+async def test_an_address_that_guesses_is_made_to_wait(anybody: Caller, as_role: MakeCaller) -> None:
+    guesses = [
+        (await anybody.get("/api/v1/servers", headers={"Authorization": f"Bearer ms_{n}"})).status_code
+        for n in range(12)
+    ]
+    assert guesses == [401] * 10 + [429] * 2
+    refused = await anybody.post("/api/v1/session", json={"code": "x"})
+    told = assert_problem(refused, 429, "rate_limited")
+    assert refused.headers["retry-after"] == str(told["retry_after"])
+
+
+async def test_a_rate_of_a_token_holds(as_role: MakeCaller) -> None:
+    slow = await as_role(Role.OPERATOR, rate=2.0)
+    statuses = [(await slow.get("/api/v1/servers")).status_code for _ in range(6)]
+    assert statuses[:4] == [200] * 4, "twice the rate at once"
+    assert 429 in statuses[4:]
+
+
+async def test_an_agents_token_opens_nothing_here(as_role: MakeCaller) -> None:
+    agent = await as_role(Role.AGENT)
+    assert_problem(await agent.get("/api/v1/session"), 403, "forbidden")
+
+
+async def test_refused_attempts_are_in_the_audit_but_not_all(as_role: MakeCaller, conn: Connection) -> None:
+    viewer = await as_role(Role.VIEWER)
+    for _ in range(15):
+        assert (await viewer.post("/api/v1/tasks/1/retry")).status_code == 403
+    noted = await conn.fetchval("select count(*) from mainspring.audit where actor = 'token:viewer-0'")
+    assert noted == 10
+
+
+async def test_mounted_the_application_says_who_calls(database: Database) -> None:
+    def authorize(scope: dict[str, object]) -> Access | None:
+        headers = dict(scope["headers"])  # type: ignore[call-overload]
+        return Access("alice", Role.OPERATOR) if headers.get(b"x-user") == b"alice" else None
+
+    api = make_api(database, authorize=authorize)
+    async with over(api, headers={"X-User": "alice"}) as alice, over(api) as stranger:
+        assert (await alice.get("/api/v1/session")).json()["actor"] == "alice"
+        assert_problem(await stranger.get("/api/v1/session"), 401, "unauthorized")
+        crossing = await alice.post("/api/v1/tasks/1/retry", headers={"Origin": "http://evil.example"})
+        assert_problem(crossing, 403, "forbidden")
+        csrf = (await alice.get("/api/v1/session")).json()["csrf"]
+        mine = await alice.post("/api/v1/tasks/1/retry", headers=SAME | {"Mainspring-CSRF": csrf})
+        assert_problem(mine, 404, "task_not_found")
+
+
+def test_proxies_are_believed_only_if_they_are_ours() -> None:
+    origins = Origins(trusted=["10.0.0.0/8"])
+    sent = {"x-forwarded-for": "6.6.6.6, 1.2.3.4, 10.0.0.9", "x-forwarded-proto": "https", "host": "a"}
+    ours = origins.of({"client": ("10.0.0.1", 1), "scheme": "http"}, sent)
+    assert ours == Origin("1.2.3.4", "https", "a"), "what stands before the last stranger anybody may have written"
+    other = origins.of({"client": ("9.9.9.9", 1), "scheme": "http"}, sent)
+    assert other == Origin("9.9.9.9", "http", "a")
+    with pytest.raises(ValidationError):
+        Origins(trusted=["here"])
+
+
+def test_an_origin_behind_a_prefix_is_ours() -> None:
+    origins = Origins(public_url="https://console.example/jobs")
+    origins.check_same(Origin("1.2.3.4", "http", "10.0.0.1:7070"), {"origin": "https://console.example"})
+    with pytest.raises(Forbidden):
+        origins.check_same(Origin("1.2.3.4", "http", "10.0.0.1:7070"), {"origin": "https://evil.example"})

@@ -19,53 +19,74 @@ if TYPE_CHECKING:
         current_task,
     )
     from mainspring.agent.run.hooks import Failure
+    from mainspring.client.remote import Client
     from mainspring.errors import (
         AccessDenied,
         Conflict,
+        Forbidden,
         InvalidTransition,
         JobNotFound,
         MainspringError,
+        NoAgents,
         NotFound,
+        RateLimited,
         ResultLost,
+        ServerUnavailable,
         StaleAttempt,
+        StaleVersion,
         StoreUnavailable,
+        TaskExists,
         TaskFailed,
         TaskNotFound,
+        Unauthorized,
         ValidationError,
         WaitTimeout,
     )
+    from mainspring.model.access.actors import Access, Role
     from mainspring.sdk.app import App
+    from mainspring.sdk.asgi import asgi
     from mainspring.sdk.job import Call, Job
     from mainspring.sdk.task import Task
 
 __version__ = VERSION
 
 __all__ = [
+    "Access",
     "AccessDenied",
     "App",
     "Call",
     "CancelTask",
+    "Client",
     "Conflict",
     "CurrentTask",
     "Fail",
     "Failure",
+    "Forbidden",
     "InvalidTransition",
     "Job",
     "JobNotFound",
     "LogContext",
     "MainspringError",
+    "NoAgents",
     "NotFound",
+    "RateLimited",
     "ResultLost",
     "RetryAfter",
+    "Role",
+    "ServerUnavailable",
     "Snooze",
     "StaleAttempt",
+    "StaleVersion",
     "StoreUnavailable",
     "Task",
     "TaskCancelled",
+    "TaskExists",
     "TaskFailed",
     "TaskNotFound",
+    "Unauthorized",
     "ValidationError",
     "WaitTimeout",
+    "asgi",
     "current_task",
 ]
 
@@ -73,6 +94,10 @@ _CONTEXT = ("CancelTask", "CurrentTask", "Fail", "LogContext", "RetryAfter", "Sn
 _ELSEWHERE = {
     **dict.fromkeys(_CONTEXT, "mainspring.agent.context"),
     "Failure": "mainspring.agent.run.hooks",
+    "Access": "mainspring.model.access.actors",
+    "Role": "mainspring.model.access.actors",
+    "Client": "mainspring.client.remote",
+    "asgi": "mainspring.sdk.asgi",
     "App": "mainspring.sdk.app",
     "Call": "mainspring.sdk.job",
     "Job": "mainspring.sdk.job",

@@ -11,11 +11,10 @@ from tests.api.test_app import assert_problem, submitted
 
 from mainspring.api import guard as guards
 from mainspring.api.app import Api
-from mainspring.api.guard import Access
 from mainspring.api.make import make_api
 from mainspring.api.origins import Origin, Origins
 from mainspring.errors import Forbidden, ValidationError
-from mainspring.model.access.actors import Role
+from mainspring.model.access.actors import Access, Role
 from mainspring.store.access import sessions, tokens
 from mainspring.store.postgres.database import Connection, Database
 

@@ -21,7 +21,7 @@ import msgspec
 from mainspring.api.buckets import Buckets
 from mainspring.api.origins import Origin, Origins
 from mainspring.errors import Forbidden, MainspringError, RateLimited, Unauthorized
-from mainspring.model.access.actors import Actor, Role
+from mainspring.model.access.actors import Access, Actor, Role
 from mainspring.operations import Connections
 from mainspring.store.access import sessions, tokens
 
@@ -34,14 +34,6 @@ FAILURES, PER_SECONDS = 10, 60.0  # failed authentications that one address may 
 COMMON_RATE = 200.0  # requests a second of a session or a viewer; twice that at once
 SAFE = ("GET", "HEAD", "OPTIONS")
 COOKIE = "mainspring"
-
-
-class Access(msgspec.Struct, frozen=True):
-    """What the application that mounts the API says of a caller."""
-
-    actor: str
-    role: Role = Role.VIEWER
-    jobs: tuple[str, ...] = ()
 
 
 Authorize = Callable[[Any], Access | Awaitable[Access | None] | None]

@@ -276,6 +276,15 @@ class App:
         self._lifecycle.check_loop()
         return self._lifecycle.database
 
+    async def opened_database(self) -> Database:
+        """Its database, opened if it is not."""
+        await self._lifecycle.ensure()
+        return self.database
+
+    def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Call it before the application closes its database, which is open."""
+        self._lifecycle.at_close(close)
+
     async def submit(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
         """Insert through the caller's connection, or through the application's, and wake its dispatcher."""
         if self._lifecycle.is_stale:

@@ -69,6 +69,11 @@ class Lifecycle:
             async with self._changing():
                 await self._open({})
 
+    def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Call it before the database closes, which is open."""
+        assert self._stack is not None
+        self._stack.push_async_callback(close)
+
     @asynccontextmanager
     async def held(self, overrides: Mapping[str, Any]) -> AsyncIterator[Database]:
         """Open until the block ends, whatever `close()` is called."""

@@ -36,3 +36,11 @@ class Actor(msgspec.Struct, frozen=True):
     def reaches(self, job: str) -> bool:
         """Whether the actor may see and touch what belongs to a job of this name."""
         return not self.jobs or any(fnmatchcase(job, pattern) for pattern in self.jobs)
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What an application that mounts the API says of a caller."""
+
+    actor: str
+    role: Role = Role.VIEWER
+    jobs: tuple[str, ...] = ()  # patterns of names that narrow the role; empty: all jobs

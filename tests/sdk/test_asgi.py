@@ -1,0 +1,107 @@
+"""The API mounted in the web applications of others: FastAPI, Starlette and Django, each the real one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import django
+import fastapi
+import httpx2
+import pytest
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+import mainspring
+
+SAME = {"Sec-Fetch-Site": "same-origin", "Origin": "http://shop.example"}
+
+
+async def who(scope: Any) -> mainspring.Access | None:
+    """The login of the application, as far as this test needs one."""
+    user = dict(scope["headers"]).get(b"x-user", b"").decode()
+    return mainspring.Access(user, mainspring.Role.OPERATOR) if user else None
+
+
+@pytest.fixture
+async def app(dsn: str) -> AsyncIterator[mainspring.App]:
+    app = mainspring.App("shop", dsn=dsn)
+
+    @app.job
+    async def report(day: str) -> str:
+        return day
+
+    async with app:
+        yield app
+
+
+def in_fastapi(app: mainspring.App) -> Any:
+    web = fastapi.FastAPI()
+    web.mount("/ops/jobs", mainspring.asgi(app, authorize=who))
+
+    @web.get("/own")
+    def own() -> str:
+        return "mine"
+
+    return web
+
+
+def in_starlette(app: mainspring.App) -> Any:
+    return Starlette(routes=[Mount("/ops/jobs", mainspring.asgi(app, authorize=who))])
+
+
+def own(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("mine")
+
+
+urlpatterns = [path("own", own)]
+
+
+def in_django(app: mainspring.App) -> Any:
+    if not settings.configured:
+        settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="test", USE_TZ=True)
+        django.setup()
+    pages, mounted = get_asgi_application(), mainspring.asgi(app, authorize=who)
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/ops/jobs/"):
+            await mounted({**scope, "root_path": "/ops/jobs"}, receive, send)
+        else:
+            await pages(scope, receive, send)
+
+    return application
+
+
+@pytest.fixture(params=[in_fastapi, in_starlette, in_django])
+async def alice(request: pytest.FixtureRequest, app: mainspring.App) -> AsyncIterator[httpx2.AsyncClient]:
+    transport = httpx2.ASGITransport(app=request.param(app))
+    headers = {"X-User": "alice", "Host": "localhost"}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://shop.example", headers=headers) as client:
+        yield client
+
+
+async def test_who_has_logged_in_there_is_known_here(alice: httpx2.AsyncClient) -> None:
+    told = (await alice.get("/ops/jobs/api/v1/session")).json()
+    assert (told["actor"], told["role"]) == ("alice", "operator")
+    stranger = await alice.get("/ops/jobs/api/v1/session", headers={"X-User": ""})
+    assert (stranger.status_code, stranger.json()["code"]) == (401, "unauthorized")
+
+
+async def test_its_role_counts_and_other_sites_are_refused(app: mainspring.App, alice: httpx2.AsyncClient) -> None:
+    task = await app["report"].enqueue("2026-11-15")
+    url = f"/ops/jobs/api/v1/tasks/{task.id}/cancel"
+    assert (await alice.post(url, headers={"Origin": "http://evil.example"})).status_code == 403
+    csrf = (await alice.get("/ops/jobs/api/v1/session")).json()["csrf"]
+    mine = {"Sec-Fetch-Site": "same-origin", "Mainspring-CSRF": csrf}
+    assert (await alice.post(url, headers=mine)).status_code == 202
+    assert (await alice.get("/ops/jobs/api/v1/tokens")).status_code == 403, "an operator is no admin"
+
+
+async def test_the_pages_of_the_application_are_its_own(alice: httpx2.AsyncClient) -> None:
+    answer = await alice.get("/own")
+    assert answer.status_code in (200, 404)
+    assert "mainspring-request-id" not in answer.headers

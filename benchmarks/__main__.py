@@ -10,6 +10,7 @@ NAMES = (
     "enqueue",
     "pickup",
     "lateness",
+    "steps",
     "gateway",
     "cluster",
     "fleet",

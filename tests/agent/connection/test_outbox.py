@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.agent.attempt import Attempt
-from mainspring.agent.connection.outbox import FRAME, GATHERED, START_DELAY, Outbox
+from mainspring.agent.connection.outbox import AT_ONCE, FRAME, GATHERED, START_DELAY, Outbox
 from mainspring.model.messages import (
     ITEMS,
     AgentMessage,
@@ -247,15 +247,15 @@ async def test_checkpoints_together_make_no_frame_that_is_too_large(outbox: Outb
 
 
 async def test_endings_together_make_no_frame_that_is_too_large(outbox: Outbox) -> None:
-    for task in range(ITEMS + 1):
+    for task in range(AT_ONCE + 1):
         outbox.ended(ending(task))
     assert [len(message.endings) for _ in range(2) for message in outbox.take() if isinstance(message, Finished)] == [
-        ITEMS, 1,
+        AT_ONCE, 1,
     ]  # fmt: skip
 
 
 async def test_no_message_has_more_items_than_a_server_takes(outbox: Outbox) -> None:
-    for task in range(1, ITEMS + 3):
+    for task in range(1, AT_ONCE + 3):
         made = attempt(outbox, task)
         outbox.started(made)
         outbox.refused(made.armed, "full" if task % 2 else "draining")
@@ -267,7 +267,43 @@ async def test_no_message_has_more_items_than_a_server_takes(outbox: Outbox) -> 
         sent += outbox.take()
     for kind in (Started, Refused, Progress, Output):
         sizes = [len(items(message)) for message in sent if isinstance(message, kind)]
-        assert (max(sizes) <= ITEMS, sum(sizes)) == (True, ITEMS + 2), kind
+        assert (max(sizes) <= AT_ONCE <= ITEMS, sum(sizes)) == (True, AT_ONCE + 2), kind
+
+
+async def test_a_large_backlog_goes_out_at_once_in_frames_between_which_the_loop_turns(outbox: Outbox) -> None:
+    """Also while attempts wait for a slot: only the first of them waits for more."""
+    for task in range(3 * AT_ONCE):
+        outbox.ended(ending(task))
+    turns = 0
+    sent: list[tuple[int, int]] = []
+    done = asyncio.Event()
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    async def send(messages: list[AgentMessage]) -> None:
+        if not sent:
+            turn()
+        sent.append((sum(len(items(message)) for message in messages if isinstance(message, Finished)), turns))
+        if len(sent) == 3:
+            done.set()
+
+    waits = 0
+
+    def crowded() -> bool:
+        nonlocal waits
+        waits += 1
+        return True
+
+    sending = asyncio.ensure_future(outbox.run(send, crowded))
+    async with asyncio.timeout(5):
+        await done.wait()
+    sending.cancel()
+    assert [size for size, _ in sent] == [AT_ONCE] * 3
+    assert sent[0][1] < sent[1][1] < sent[2][1], "the loop ran other steps in between"
+    assert waits == 1
 
 
 async def test_output_that_is_told_again_is_parted_too(outbox: Outbox) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 from tests.cluster import OWNER, own
 from tests.server.dispatch import test_dispatcher
@@ -13,12 +14,13 @@ from tests.server.dispatch.test_dispatcher import Agent
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.messages import Armed, Ending, Finished
+from mainspring.model.tasks.claim_floors import Released
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.session import AgentSession
 from mainspring.server.cluster.lease import ServerLease
-from mainspring.server.dispatch.handover import HALVED, HandOver
+from mainspring.server.dispatch.handover import HandOver
 from mainspring.server.planning.limits import LimitsLoop
 from mainspring.store.limits import handover
 from mainspring.store.postgres.database import Connection, Database
@@ -47,7 +49,7 @@ class Server(test_dispatcher.Server):
 @pytest.fixture
 async def server(database: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
     monkeypatch.setattr("mainspring.server.agents.session.HORIZON", 1e-9)  # an agent holds no more than it has slots
-    four: Options = {"max_running": 4}
+    four: Options = {"max_running": 4, "retries": 0}
     keyed: Options = {"concurrency_key": "{k}"}
     definitions = {"four": define(Python("four"), four), "keyed": define(Python("keyed"), keyed)}
     special = Definition(Python("special"), requires={"gpu": "yes"})
@@ -91,7 +93,7 @@ async def test_a_flush_arms_the_next_tasks(conn: Connection, server: Server, joi
     await agent.finish(*agent.armed[:2])
     assert (await agent.has(6))[4:] == made[4:6]
     assert [session.promised for session in server.gateway.sessions.values()] == [0]
-    assert server.gateway.held == 4
+    assert len(server.gateway.sessions[agent.session].held) == 4
     await agent.finish(*agent.armed[2:])
     assert await agent.has(8) == made
     await agent.finish(*agent.armed[6:])
@@ -109,29 +111,35 @@ async def test_keys_pass_on_as_well(conn: Connection, server: Server, join: Call
         await agent.finish(*armed)
 
 
-async def test_a_batch_of_all_that_agents_hold_is_written_in_halves(
+async def test_a_batch_in_parts_gives_each_place_once(
     conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many: Options = {"max_running": HALVED}
-    await jobs.register(conn, {"many": define(Python("many"), many)})
-    await server.catalogue.refresh()
-    agent = await join(slots=2 * HALVED)
-    made = await enqueue(conn, "many", 3 * HALVED)
+    """PostgreSQL refuses something in the batch, so that each frame is written by itself."""
+    agent = await join()
+    made = await enqueue(conn, "four", 8)
     await server.start_first()
-    sizes = []
-    finish = handover.finish
+    first, second, third, _ = await agent.holds(4)
+    server.gateway.sessions[agent.session].draining = True
+    other = await join(slots=2)
+    finish, offered = handover.finish, []
 
     async def counting(conn: Connection, server: Any, endings: Any, places: Any) -> Any:
-        sizes.append((len(endings), sum(map(len, places.values()))))
+        if len(endings) == 3:
+            raise asyncpg.DataError("refused")
+        offered.append((len(endings), sum(map(len, places.values()))))
         return await finish(conn, server, endings, places)
 
     monkeypatch.setattr(handover, "finish", counting)
-    await agent.finish(*await agent.holds(HALVED))
-    assert sizes == [(HALVED // 2, HALVED // 2)] * 2
-    assert (await agent.has(2 * HALVED))[HALVED:] == made[HALVED : 2 * HALVED]
-    sizes.clear()
-    await agent.finish(*agent.armed[HALVED:-1])
-    assert sizes == [(HALVED - 1, HALVED - 1)], "it still runs one"
+    await _report(server, agent, first, second)
+    await _report(server, agent, third)
+    async with asyncio.timeout(5):
+        while server.recorder.backlog < 3:
+            await asyncio.sleep(0)
+    server.dispatcher.wake.clear()
+    await server.recorder.flush()
+    assert offered == [(2, 2), (1, 0)]
+    assert await other.has(2) == made[4:6]
+    assert (await held_slots(conn))[made[6]] == TaskState.PENDING
 
 
 # ── what is not handed to an agent at once ──────────────────────────────────────────────────────
@@ -145,7 +153,7 @@ async def test_a_draining_agent_gets_nothing(conn: Connection, server: Server, j
     server.gateway.sessions[agent.session].draining = True
     await agent.finish(agent.armed[0])
     assert await held_slots(conn) == dict.fromkeys(made[1:4], TaskState.ASSIGNED) | {made[4]: TaskState.PENDING}
-    assert server.gateway.held == 3
+    assert len(server.gateway.sessions[agent.session].held) == 3
     other = await join()
     await server.dispatcher.step()
     assert await other.has(1) == [made[4]]
@@ -184,8 +192,10 @@ async def test_critical_tasks_of_another_pool_that_wait_for_the_agent_come_first
     await agent.holds(4)
     critical = await enqueue(conn, "special", 2, "critical")
     await server.dispatcher.step()
-    server.dispatcher.wake.clear()
-    await agent.finish(*agent.armed[:2])
+    server.dispatcher._flowing.clear()  # as where submissions or a reconnect have filled the agent
+    await _report(server, agent, *agent.armed[:2])
+    server.dispatcher.wake.clear()  # a step has begun meanwhile
+    await server.recorder.flush()
     assert len(agent.armed) == 4, "nothing out of turn"
     assert sorted(await held_slots(conn)) == made[2:6]
     await server.dispatcher.step()
@@ -212,14 +222,23 @@ async def test_a_pool_in_full_flow_comes_in_its_turn(
 ) -> None:
     agent = await join(slots=6)
     made = await enqueue(conn, "four", 6, "high")
-    plain = await enqueue(conn, "plain", 9)
+    plain = await enqueue(conn, "plain", 9, "critical")
+    await server.limits.step()
     await server.start_first()
-    assert sorted(await agent.has(6)) == sorted([*made[:4], *plain[:2]])
-    [limited] = [armed for armed in agent.armed if armed.task == made[0]]
-    await agent.finish(limited)
-    assert len(agent.armed) == 6
+    assert await agent.has(6) == plain[:6]
+    await agent.finish(*agent.armed[:5])
+    await server.start_first()
+    limited = [armed for armed in (await agent.holds(11))[6:] if armed.task in made]
+    assert [armed.task for armed in limited] == made[:2]
+    more = await enqueue(conn, "plain", 3, "critical")
+    server.dispatcher._flowing[await conn.fetchval("select pool from mainspring.job where name = 'plain'")] = True
+    await agent.finish(agent.armed[5])  # it has room now
+    await _report(server, agent, limited[0])
+    server.dispatcher.wake.clear()
+    await server.recorder.flush()
+    assert len(agent.armed) == 11, "tasks of the other pool may wait for that room"
     await server.dispatcher.step()
-    assert (await agent.has(7))[6:] == [made[4]], "it is more important"
+    assert (await agent.has(13))[11:] == more[:2]
 
 
 # ── the process dies, or an answer does not come ────────────────────────────────────────────────
@@ -255,13 +274,17 @@ async def test_what_was_handed_over_without_an_answer_is_found_and_sent_once(
     assert [session.promised for session in server.gateway.sessions.values()] == [0]
     await server.recorder.flush()  # repeats the batch: nothing ends twice, and no slot is given twice
     assert sorted(await held_slots(conn)) == made[2:6]
+    server.dispatcher.wake.clear()
+    await agent.finish(agent.armed[2])
+    assert (await held_slots(conn))[made[6]] == TaskState.PENDING, "no more claims while one is not known"
     await server.dispatcher.step()
-    assert (await agent.has(6))[4:] == made[4:6]
+    assert (await agent.has(7))[4:] == made[4:7]
     await server.dispatcher.step()
-    assert len(agent.armed) == 6
+    assert len(agent.armed) == 7
+    server.dispatcher.wake.clear()
     server.gateway.in_flight._unanswered.clear()  # as after that time
-    await agent.finish(*agent.armed[2:])
-    assert sorted(await agent.has(8)) == made
+    await agent.finish(*agent.armed[3:])
+    assert await agent.has(8) == made
 
 
 async def test_what_was_handed_to_a_session_that_has_left_is_pending_with_its_slot(
@@ -316,14 +339,18 @@ async def test_where_no_task_can_have_a_slot_nothing_is_offered(
 
 
 async def test_a_full_agent_gets_the_task_by_the_dispatcher(
-    conn: Connection, server: Server, join: Callable[..., Any]
+    conn: Connection, server: Server, join: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = await join(slots=4)
     made = await enqueue(conn, "four", 6)
     await server.start_first()
     await agent.holds(4)
-    await agent.finish(agent.armed[0])
-    assert server.dispatcher.wake.is_set()
+    told: list[Released] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(server.dispatcher, "released", told.extend)
+        await agent.finish(agent.armed[0])
+    assert [each.position[1] for each in told] == [made[4]], "it may lie below the floors of the dispatcher"
     assert len(agent.armed) == 4, "other tasks may wait for its place"
+    server.dispatcher.released(told)
     await server.dispatcher.step()
     assert (await agent.has(5))[4:] == [made[4]]

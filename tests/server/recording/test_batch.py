@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.model.messages import AgentMessage, Chunk, Ending, Finished, Output, ServerMessage
 from mainspring.model.tasks.states import TaskState
-from mainspring.server.recording.batch import CONGESTED, FLUSH, FULL, ITEM, SHARE, Reports, ServerLink
+from mainspring.server.recording.batch import CONGESTED, FLUSH, FLUSH_ITEMS, FULL, ITEM, SHARE, Reports, ServerLink
 from mainspring.wire.channel import ChannelClosed, memory_pair
 from mainspring.wire.link import Link
 
@@ -58,6 +58,38 @@ def test_a_session_alone_gets_the_whole_flush_in_order_and_nothing_is_lost() -> 
         batches += 1
     assert tokens == list(range(1, 31))
     assert batches == 30 * SHARE // FLUSH + 1
+
+
+def add_many(reports: Reports, link: ServerLink, sequence: int, endings: int) -> None:
+    made = [Ending(1, token, 1, 1, TaskState.SUCCEEDED, 1.0, 2.0) for token in range(endings)]
+    reports.add(link, sequence, [Finished(made)])
+
+
+def test_a_flush_takes_only_so_many_items_and_leaves_no_session_behind() -> None:
+    reports, greedy, modest, other = Reports(), link(), link(), link()
+    for sequence in (1, 2, 3):
+        add_many(reports, greedy, sequence, FLUSH_ITEMS * 3 // 5)
+    add_many(reports, modest, 1, 1)
+    add_many(reports, other, 1, FLUSH_ITEMS)
+    taken = []
+    while reports:
+        batch = reports.take()
+        taken.append((len(batch.endings), batch.settles))
+    three_fifths = FLUSH_ITEMS * 3 // 5
+    assert taken == [
+        (three_fifths + 1, {greedy: 1, modest: 1}),
+        (FLUSH_ITEMS, {other: 1}),  # it did not fit, and is first now
+        (three_fifths, {greedy: 2}),
+        (three_fifths, {greedy: 3}),
+    ]
+
+
+def test_a_frame_with_more_items_than_a_flush_goes_alone() -> None:
+    reports, large, small = Reports(), link(), link()
+    add_many(reports, small, 1, 1)
+    add_many(reports, large, 1, FLUSH_ITEMS + 1)
+    add_many(reports, small, 2, 1)
+    assert [reports.take().settles for _ in range(3)] == [{small: 2}, {large: 1}, {}]
 
 
 def test_the_endings_that_wait_are_counted() -> None:

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from mainspring.agent.attempt import Attempt
 from mainspring.agent.connection.submissions import Submissions
 from mainspring.model.messages import (
-    ITEMS,
     AgentMessage,
     Armed,
     AttemptId,
@@ -41,6 +40,7 @@ CROWDED_DELAY = 0.02  # seconds between batches while due attempts wait for a sl
 GATHER = 0.02  # seconds between frames whose endings can all wait: a frame, a flush and a commit cost more than those
 GATHERED = 200  # endings that are sent at once
 FRAME = 512 << 10  # bytes of output, checkpoints and results in one frame
+AT_ONCE = 1000  # items of one kind in one frame: fewer than a server takes, so that none holds its event loop for long
 RESENT_AT_ONCE = 4  # messages of the previous connection in one frame
 
 Send = Callable[[list[AgentMessage]], Awaitable[None]]
@@ -171,7 +171,7 @@ class Outbox:
     def _take_starts(self) -> list[AgentMessage]:
         if not self._starts_due:
             return []
-        taken = list(islice(self._starts.values(), ITEMS))
+        taken = list(islice(self._starts.values(), AT_ONCE))
         if len(taken) == len(self._starts):
             self._starts_due = False
             self._starts.clear()
@@ -182,7 +182,7 @@ class Outbox:
         return [Started([Start(a.armed.task, a.armed.token, a.started_at) for a in taken])] if taken else []
 
     def _take_refused(self) -> list[AgentMessage]:
-        left, messages = ITEMS, list[AgentMessage]()
+        left, messages = AT_ONCE, list[AgentMessage]()
         while self._refused and left:
             reason = next(iter(self._refused))
             attempts = self._refused.pop(reason)
@@ -194,7 +194,7 @@ class Outbox:
 
     def _take_notes(self, room: int) -> list[Note]:
         """A checkpoint can be as large as a result."""
-        notes = list(islice(self._notes.values(), ITEMS))
+        notes = list(islice(self._notes.values(), AT_ONCE))
         taken = notes[: _count(map(_note_size, notes), room)]
         for note in taken:
             del self._notes[note.token]
@@ -202,7 +202,7 @@ class Outbox:
 
     def _take_chunks(self, room: int) -> list[Chunk]:
         taken: list[Chunk] = []
-        while self._chunks and room > 0 and len(taken) < ITEMS:
+        while self._chunks and room > 0 and len(taken) < AT_ONCE:
             attempt, chunk = self._chunks.popleft()
             if len(chunk.data) > room and chunk.stream:  # a remark is not split
                 self._chunks.appendleft((attempt, replace(chunk, data=chunk.data[room:])))
@@ -214,7 +214,7 @@ class Outbox:
 
     def _take_endings(self, room: int) -> list[Ending]:
         """Most are small; some have a result or an error of a megabyte. Those without payload need no room."""
-        count = min(ITEMS, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
+        count = min(AT_ONCE, _count(map(_payload, self._endings), max(room, 0), at_least=int(room > 0)))
         taken, self._endings = self._endings[:count], self._endings[count:]
         return taken
 
@@ -227,8 +227,12 @@ class Outbox:
             await self.ready.wait()
             if crowded():
                 await asyncio.sleep(CROWDED_DELAY)
-            if messages := self.take(room()):
+            while messages := self.take(room()):
+                has_more = self.ready.is_set()
                 await send(messages)
+                if not has_more:
+                    break
+                await asyncio.sleep(0)  # a server in this process takes one frame at a time; between them tasks fire
 
     # ── across connections ──────────────────────────────────────────────────────────────────────
 

@@ -26,7 +26,7 @@ from mainspring.model.messages import (
     Submit,
     Welcome,
 )
-from mainspring.model.reports import Report
+from mainspring.model.reports import Report, items
 from mainspring.model.words.skew import DEFAULT_LIMIT, skew_warning
 from mainspring.server.agents import handshake
 from mainspring.server.agents.frame_limit import LimitedChannel
@@ -48,6 +48,7 @@ from mainspring.wire.link import PATIENCE, TICK, Link
 log = logging.getLogger("mainspring")
 
 HELLO_WITHIN = 10.0  # seconds from the connection to the hello
+MANY = 250  # items of a frame, after which the event loop turns
 WARN_EVERY = 600.0  # seconds between two warnings about one agent's clock
 
 
@@ -215,6 +216,8 @@ class AgentConnections:
             # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
             if sequence:
                 self._recorder.submit(session.link, sequence, reports)
+            if sum(len(items(report)) for report in reports) > MANY:
+                await asyncio.sleep(0)  # the next frame may be there already: it is another step of the event loop
 
     async def _answer(self, session: AgentSession, beat: Heartbeat) -> None:
         session.hear(beat)

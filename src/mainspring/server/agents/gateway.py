@@ -328,11 +328,6 @@ class Gateway:
                 session.link.post([Drain()])
 
     @property
-    def held(self) -> int:
-        """How many attempts the agents here hold."""
-        return len(self._holders)
-
-    @property
     def holds(self) -> int:
         """How many attempts the local agent holds: they end with this process."""
         return sum(len(session.held) for session in self._sessions.values() if session.is_local)

@@ -28,8 +28,6 @@ from mainspring.store.limits import handover
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks.claims import BATCH_TOKENS
 
-HALVED = 16  # endings from which on a batch of all that agents here hold is written in two halves
-
 Places = dict[int, list[int]]  # by pool, a session for each task that the statement may claim
 
 
@@ -42,18 +40,12 @@ class Offer:
 
     async def finish(self, conn: Connection, endings: list[Ending]) -> int:
         """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns how many ended."""
-        ended = 0
-        for part in self._hand_over.parts(endings):
-            ended += await self._hand_over.finish(conn, part, self._take(part))
+        ends = self._hand_over.ends(endings)
+        places = {pool: left[: ends[pool]] for pool, left in self._places.items() if ends[pool]}
+        ended = await self._hand_over.finish(conn, endings, places)
+        # A place is given once, also where a batch is written in parts: see server/recording/batch.py.
+        self._places = {pool: left[ends[pool] :] for pool, left in self._places.items()}
         return ended
-
-    def _take(self, endings: list[Ending]) -> Places:
-        """A place is given once, also where a batch is written in parts."""
-        taken: Places = {}
-        for pool, ended in self._hand_over.ends(endings).items():
-            if left := self._places.get(pool):
-                taken[pool], self._places[pool] = left[:ended], left[ended:]
-        return taken
 
 
 class HandOver:
@@ -89,16 +81,6 @@ class HandOver:
         """By pool, how many of these tasks may hold slots."""
         behind_gates = self._catalogue.behind_gates
         return Counter(behind_gates[ending.job] for ending in endings if ending.job in behind_gates)
-
-    def parts(self, endings: list[Ending]) -> list[list[Ending]]:
-        """Two halves, if agents here hold nothing else: then they run the next tasks while the second is recorded.
-
-        Else agents and PostgreSQL would take turns: all tasks end together, and the next ones start together.
-        """
-        if len(endings) < HALVED or self._gateway.held > len(endings):
-            return [endings]
-        half = len(endings) // 2
-        return [endings[:half], endings[half:]]
 
     async def finish(self, conn: Connection, endings: list[Ending], places: Places) -> int:
         handed_over = await handover.finish(conn, self._server_lease.id, endings, places)

@@ -1,7 +1,8 @@
 """Batch: what one flush of the recorder writes, and the frames that it settles. Reports: what waits for a flush.
 
 A flush takes frames from the sessions in turn, from each its share: an agent that reports much waits for the others,
-not they for it. PostgreSQL may refuse a report. That must not hold up the others either: then each frame is written by
+not they for it. It takes no more items than the event loop carries out in a millisecond or two: while it does, nothing
+fires. PostgreSQL may refuse a report. That must not hold up the others either: then each frame is written by
 itself, and a refused one in halves, until the bad report is alone.
 Next: server/recording/recorder.py
 """
@@ -49,6 +50,7 @@ INVALID_DATA = (  # raised by PostgreSQL for the values of a row, not for the st
 ITEM = 200  # bytes that a report takes beside its content, and an empty frame
 SHARE = 1 << 20  # bytes of one session in each round of a flush; the last frame may exceed it
 FLUSH = 8 << 20  # bytes of one flush
+FLUSH_ITEMS = 1000  # of one flush; a larger frame goes alone
 CONGESTED = 2 << 20  # bytes that wait of one session, from which on its agent is slowed down
 FULL = 8 << 20  # bytes, from which on its socket is not read: an agent that ignores the window
 REFUSALS = 200  # statements that PostgreSQL may refuse for one frame
@@ -61,6 +63,7 @@ class Frame(NamedTuple):
     sequence: int
     reports: Sequence[Report]
     size: int
+    items: int
 
 
 class Batch:
@@ -72,10 +75,15 @@ class Batch:
         self.refused: list[AttemptId] = []
         self.frames: list[Sequence[Report]] = []
         self.settles: dict[ServerLink, int] = {}
+        self._items = 0
         self._add(reports)
+
+    def has_room_for(self, frame: Frame) -> bool:
+        return not self._items or self._items + frame.items <= FLUSH_ITEMS
 
     def add(self, link: ServerLink, frame: Frame) -> None:
         self._add(frame.reports)
+        self._items += frame.items
         if frame.reports:
             self.frames.append(frame.reports)
         self.settles[link] = frame.sequence
@@ -123,10 +131,11 @@ class Reports:
 
     def add(self, link: ServerLink, sequence: int, reports: Sequence[Report]) -> None:
         """`link.received_bytes` are those of this frame; within one process it has none, and its items count."""
-        size = ITEM + (link.received_bytes or ITEM * sum(len(items(report)) for report in reports))
+        count = sum(len(items(report)) for report in reports)
+        size = ITEM + (link.received_bytes or ITEM * count)
         self.endings += sum(len(report.endings) for report in reports if isinstance(report, Finished))
         queue = self._queues.setdefault(link, _Queue())
-        queue.frames.append(Frame(sequence, reports, size))
+        queue.frames.append(Frame(sequence, reports, size, count))
         queue.size += size
         if queue.size > CONGESTED:
             link.is_congested = True
@@ -147,15 +156,15 @@ class Reports:
         batch, left = Batch(), FLUSH
         while self._queues and left > 0:
             for link in list(self._queues):
+                if left <= 0 or not batch.has_room_for(self._queues[link].frames[0]):
+                    return batch
                 left -= self._take_share(batch, link)
-                if left <= 0:
-                    break
         return batch
 
     def _take_share(self, batch: Batch, link: ServerLink) -> int:
         queue = self._queues.pop(link)
         taken = 0
-        while queue.frames and taken < SHARE:
+        while queue.frames and taken < SHARE and batch.has_room_for(queue.frames[0]):
             frame = queue.frames.popleft()
             batch.add(link, frame)
             taken += frame.size

@@ -34,6 +34,8 @@ from mainspring.store.tasks import claims, partitions, transitions
 
 log = logging.getLogger("mainspring")
 
+MANY = 250  # endings in a batch, after which tasks of this process may fire before the next is prepared
+
 
 class Offer(Protocol):
     """What this server has for the tasks that get the slots of those that end: server/dispatch/handover.py."""
@@ -103,6 +105,8 @@ class Recorder:
         self.on_ended.send(ended)
         if requeued:
             self.on_requeued.send()
+        if len(batch.endings) > MANY:
+            await asyncio.sleep(0)  # the next batch is another step of the event loop
         return max(1, len(batch.endings))
 
     async def _write(self, conn: Connection, batch: Batch, finish: Finish) -> tuple[list[Ending], int]:

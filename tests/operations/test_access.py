@@ -9,7 +9,7 @@ from tests.operations.conftest import ACTOR, BAD_NAME
 
 from mainspring.errors import NotFound, ValidationError
 from mainspring.operations import access
-from mainspring.store.cluster import tokens
+from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection
 
 
@@ -18,7 +18,7 @@ async def test_a_token_lets_agents_in_until_it_is_revoked(conn: Connection) -> N
     assert await tokens.check(conn, made.token) == made.id
     [listed] = await access.list_tokens(conn, ACTOR)
     assert (listed.id, listed.name, listed.once, listed.revoked_at) == (made.id, "rack-7", True, None)
-    assert made.token not in map(str, listed), "the secret is never told again"
+    assert made.token not in str(listed), "the secret is never told again"
     await access.revoke_token(conn, ACTOR, made.id)
     assert await tokens.check(conn, made.token) is None
     assert (await access.list_tokens(conn, ACTOR))[0].revoked_at is not None

@@ -1,6 +1,6 @@
 """Access: the tokens that agents connect with, and what roles of PostgreSQL may do.
 
-Next: store/cluster/tokens.py
+Next: store/access/tokens.py
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 from mainspring.model.access.actors import Actor
 from mainspring.model.placement.token_binding import define_binding
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import tokens
-from mainspring.store.cluster.tokens import Token
+from mainspring.store.access import tokens
+from mainspring.store.access.tokens import Token
 from mainspring.store.postgres import roles
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.roles import Kind

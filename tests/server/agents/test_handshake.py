@@ -19,7 +19,8 @@ from mainspring.server.agents.handshake import Accepted
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery.rescuer import Rescuer
-from mainspring.store.cluster import agents, tokens
+from mainspring.store.access import tokens
+from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, jobs, rescue, tasks, transitions
 from mainspring.wire.clock import Clock

@@ -51,7 +51,7 @@ from mainspring.model.messages import (
 )
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.endpoint import Endpoint
-from mainspring.store.cluster import tokens
+from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import tasks
 from mainspring.wire.channel import ChannelClosed, ChannelRefused

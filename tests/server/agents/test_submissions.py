@@ -24,7 +24,7 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents import submissions
 from mainspring.server.agents.session import AgentSession
-from mainspring.store.cluster import tokens
+from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs, tasks
 from mainspring.store.tasks.enqueue import BulkSubmission as Many

@@ -17,7 +17,8 @@ from mainspring.compose.network import RemoteAgent
 from mainspring.errors import AccessDenied
 from mainspring.model.placement.token_binding import TokenBinding, define_binding
 from mainspring.server.agents import refusals
-from mainspring.store.cluster import agents, tokens
+from mainspring.store.access import tokens
+from mainspring.store.cluster import agents
 from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.wire.channel import ChannelRefused

@@ -10,7 +10,8 @@ from tests.cluster import OWNER
 
 from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.states import TaskState
-from mainspring.store.cluster import agents, tokens
+from mainspring.store.access import tokens
+from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import claims, rescue, session_tasks
 

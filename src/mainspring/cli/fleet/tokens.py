@@ -56,7 +56,7 @@ async def create(
 async def list_tokens(client: Client) -> None:
     """Show the tokens there are, without their secrets."""
     found = await client.call(operations.access.list_tokens)
-    if print_if_json([found_token._asdict() for found_token in found]):
+    if print_if_json(found):
         return
     table(
         ["ID", "NAME", "ROLE", "ONCE", "AGENTS", "LABELS", "CREATED", "EXPIRES", "USED", "REVOKED"],

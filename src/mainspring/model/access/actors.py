@@ -30,6 +30,8 @@ class Actor(msgspec.Struct, frozen=True):
     jobs: tuple[str, ...] = ()  # patterns of names that narrow the role; empty: all jobs
     address: str | None = None  # where a request came from
     request_id: str | None = None
+    token: int | None = None  # that it came with; the sessions it makes end with this token
+    session: int | None = None  # of the console
 
     def reaches(self, job: str) -> bool:
         """Whether the actor may see and touch what belongs to a job of this name."""

@@ -1,7 +1,7 @@
 """TokenBinding: the names, labels and offers that agents may have with a token.
 
 Jobs go to agents by name and by label, so a token that binds neither lets its agents take the tasks of any other.
-Next: store/cluster/tokens.py
+Next: store/access/tokens.py
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ from mainspring.server.agents.session import AgentSession
 from mainspring.server.agents.submissions import Submissions
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.recording.recorder import Recorder
-from mainspring.store.cluster import agents, tokens
+from mainspring.store.access import tokens
+from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import SUPERSEDED, Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime

@@ -1,7 +1,7 @@
 """Endpoint: the WebSocket endpoint for agents on other machines; admits those with a valid token.
 
 Answers /healthz and /readyz without a token, for load balancers.
-Reads   store.cluster.tokens
+Reads   store.access.tokens
 Next:   server/agents/connection.py
 """
 
@@ -23,7 +23,7 @@ from websockets.http11 import Request, Response
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.model.messages import ITEMS, AgentMessage, ServerMessage
 from mainspring.server.agents.refusals import Refusals
-from mainspring.store.cluster import tokens
+from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import Channel
 from mainspring.wire.websocket import KEEP, MAX_FRAME, MAX_QUEUE, PATH, WebSocketChannel

@@ -1,7 +1,7 @@
 """Handshake: answer an agent's hello with a new session. On reconnect the agent keeps the attempts it still holds.
 
 Writes  store.cluster.agents   (sessions, who holds what)
-        store.cluster.tokens   (one-time tokens, credentials)
+        store.access.tokens   (one-time tokens, credentials)
 Next:   server/agents/gateway.py
 """
 
@@ -13,7 +13,8 @@ from uuid import UUID
 from mainspring.errors import ValidationError
 from mainspring.model.messages import MAX_HELD, Armed, Hello
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import agents, tokens
+from mainspring.store.access import tokens
+from mainspring.store.cluster import agents
 from mainspring.store.cluster.agents import AgentInfo
 from mainspring.store.cluster.settings import database_id
 from mainspring.store.postgres.database import Connection

@@ -19,7 +19,8 @@ from mainspring.model.messages import AgentMessage, Configure, Keep, ServerMessa
 from mainspring.server.agents.endpoint import Endpoint
 from mainspring.server.agents.refusals import Refusals
 from mainspring.server.recording.batch import ServerLink
-from mainspring.store.cluster import agents, tokens
+from mainspring.store.access import tokens
+from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Database, DedicatedConnection
 from mainspring.wire.channel import Channel, ChannelClosed
 from mainspring.wire.clock import Clock, boottime

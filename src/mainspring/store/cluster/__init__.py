@@ -1,1 +1,1 @@
-"""The cluster's rows: servers, agents, segments, the leader, tokens and settings. Imports postgres/ only."""
+"""The cluster's rows: servers, agents, segments, the leader and settings. Imports postgres/ only."""

@@ -27,6 +27,8 @@ RULES = {
     "hellos": Rule("agent_process", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
     # An agent repeats a submission within its lease, which is an hour at most.
     "submissions": Rule("submission", f"r.at < {_PAST}", keep=timedelta(days=1), oldest_first="at"),
+    "login codes": Rule("login_code", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
+    "console sessions": Rule("console_session", "r.expires_at <= mainspring.now()", oldest_first="expires_at"),
     # What the ledger has outside its partitions.
     "fires": Rule("fire_default", f"r.plan_time < {_PAST} and r.decided_at < {_PAST}"),
     "versions": Rule("schedule_version", f"r.until < {_PAST}"),

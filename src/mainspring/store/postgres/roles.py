@@ -1,7 +1,7 @@
 """Roles: what a role of PostgreSQL may do with the schema, as statements that its owner runs.
 
     producer  calls enqueue, enqueue_many and enqueue_each, and reads the tasks that it submitted, through views `own_…`
-    viewer    reads everything but the hashes of tokens
+    viewer    reads everything but the hashes of tokens, login codes and console sessions
     server    runs servers: reads and writes rows, makes and drops partitions by functions; no DDL
 
 A role has at most one of the three. Which one is read from its privileges, so there is nothing to keep in step, and
@@ -21,7 +21,13 @@ Kind = Literal["producer", "viewer", "server"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _OWN = ("task", "task_history", "attempt", "output", "dependency", "job", "schedule", "agent", "server")
-_TOKEN_COLUMNS = "id, name, role, parent, once, used_at, created_at, expires_at, revoked_at, agents, labels"  # no hash
+# What a viewer reads of the tables that hold hashes of secrets.
+_WITHOUT_HASH = {
+    "token": "id, name, role, jobs, namespaces, rate, parent, once, agents, labels, used_at, last_used_at, created_by, "
+    "created_at, expires_at, revoked_at",
+    "login_code": "actor, role, jobs, token_id, created_at, expires_at",
+    "console_session": "id, actor, role, jobs, token_id, address, created_at, last_seen_at, expires_at",
+}
 _READ_FUNCTIONS = ("now()", "labels(jsonb)", "key_within(text, text)", "fill_key(text, jsonb, jsonb)")
 _SUBMIT_FUNCTIONS = (
     "enqueue(text, jsonb, text, timestamptz, interval, text, interval, bigint[], text, text)",
@@ -40,8 +46,8 @@ _GRANTS: dict[Kind, tuple[str, ...]] = {
     "viewer": (
         "grant usage on schema mainspring to {role}",
         "grant select on all tables in schema mainspring to {role}",
-        "revoke select on mainspring.token from {role}",
-        f"grant select ({_TOKEN_COLUMNS}) on mainspring.token to {{role}}",
+        *(f"revoke select on mainspring.{table} from {{role}}" for table in _WITHOUT_HASH),
+        *(f"grant select ({columns}) on mainspring.{table} to {{role}}" for table, columns in _WITHOUT_HASH.items()),
         *(f"grant execute on function mainspring.{function} to {{role}}" for function in _READ_FUNCTIONS),
     ),
     "server": (

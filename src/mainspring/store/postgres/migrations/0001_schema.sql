@@ -1365,21 +1365,55 @@ create table mainspring.shared_pool (
 -- 12 Access ---------------------------------------------------------------------------------------------------------
 
 create table mainspring.token (
-    id         integer     generated always as identity primary key,
-    name       text        not null,
-    role       text        not null check (role in ('viewer', 'operator', 'admin', 'agent')),
-    hash       bytea       not null unique,
-    parent     integer     references mainspring.token,   -- the one-time token that this credential came from
-    once       boolean     not null default false,   -- admits one agent, which gets a credential in exchange
-    agents     text[],                               -- patterns of the names that its agents may have; null: any
-    labels     text[],                               -- patterns of their labels and offers; null: any
-    used_by    text,                                 -- hash of the instance that it admitted
-    used_at    timestamptz,
-    created_at timestamptz not null default mainspring.now(),
-    expires_at timestamptz,
-    revoked_at timestamptz
+    id           integer     generated always as identity primary key,
+    name         text        not null,
+    role         text        not null
+                 check (role in ('viewer', 'submitter', 'operator', 'admin', 'metrics', 'agent')),
+    hash         bytea       not null unique,
+    jobs         text[]      not null default '{}',      -- patterns of names that narrow the role; empty: all jobs
+    namespaces   text[]      not null default '{*}',
+    rate         real        check (rate > 0),           -- requests per second; null: no limit of its own
+    parent       integer     references mainspring.token,   -- the one-time token that this credential came from
+    once         boolean     not null default false,   -- admits one agent, which gets a credential in exchange
+    agents       text[],                               -- patterns of the names that its agents may have; null: any
+    labels       text[],                               -- patterns of their labels and offers; null: any
+    used_by      text,                                 -- hash of the instance that it admitted
+    used_at      timestamptz,                          -- first
+    last_used_at timestamptz,                          -- written at most once a minute
+    created_by   text,                                 -- actor
+    created_at   timestamptz not null default mainspring.now(),
+    expires_at   timestamptz,
+    revoked_at   timestamptz
 );
 create index on mainspring.token (parent);
+
+-- One-time codes of login links. Using one deletes its row.
+create table mainspring.login_code (
+    hash       bytea       primary key,
+    actor      text        not null,                   -- who made it; its session acts in that name
+    role       text        not null check (role in ('viewer', 'submitter', 'operator', 'admin')),
+    jobs       text[]      not null default '{}',
+    token_id   integer     references mainspring.token on delete cascade,   -- which it ends with
+    created_at timestamptz not null default mainspring.now(),
+    expires_at timestamptz not null
+);
+create index on mainspring.login_code (expires_at);
+
+-- Sessions of the console. To revoke one is to delete its row.
+create table mainspring.console_session (
+    id           integer     generated always as identity primary key,
+    hash         bytea       not null unique,          -- of the cookie's secret
+    actor        text        not null,                 -- whose login it came from: a token or `os:user@host`
+    role         text        not null check (role in ('viewer', 'submitter', 'operator', 'admin')),
+    jobs         text[]      not null default '{}',
+    token_id     integer     references mainspring.token on delete cascade,   -- which it ends with
+    address      text,                                 -- where the login came from
+    created_at   timestamptz not null default mainspring.now(),
+    last_seen_at timestamptz not null default mainspring.now(),   -- written at most once a minute
+    expires_at   timestamptz not null
+);
+create index on mainspring.console_session (expires_at);
+create index on mainspring.console_session (token_id);
 
 create table mainspring.audit (
     id      bigint      generated always as identity primary key,

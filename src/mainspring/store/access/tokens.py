@@ -1,8 +1,8 @@
-"""Tokens: how agents authenticate. Only a hash is stored; a lost token is replaced by a new one.
+"""Tokens: how agents, programs and people authenticate. Only a hash is stored; a lost token is replaced by a new one.
 
 A single-use token is exchanged for a credential, which is revoked together with its token. The same agent process may
 repeat the exchange, because an answer may be lost.
-Next: server/agents/endpoint.py
+Next: store/access/sessions.py, server/agents/endpoint.py
 """
 
 from __future__ import annotations
@@ -13,12 +13,21 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
 from mainspring.errors import TokenNotFound
+from mainspring.model.access.actors import Role
 from mainspring.model.placement.token_binding import TokenBinding
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import readable, views
 
 PREFIX = "ms_"
 NAME_TAKEN = "an agent of another token lives under this name; give this one another --name"
+
+
+def new_secret() -> str:
+    """256 random bits."""
+    return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest(secret: str) -> bytes:
@@ -26,46 +35,99 @@ def digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-class Token(NamedTuple):
+class Token(msgspec.Struct, frozen=True):
     """A token as people see it, without its secret."""
 
     id: int
     name: str
-    role: str
+    role: Role
+    jobs: list[str]  # patterns of names that narrow the role; empty: all jobs
+    namespaces: list[str]
+    rate: float | None  # requests per second
     once: bool
-    created_at: datetime
-    expires_at: datetime | None
-    used_at: datetime | None
-    revoked_at: datetime | None
     agents: list[str] | None  # patterns of names
     labels: list[str] | None
+    created_by: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    used_at: datetime | None  # first
+    last_used_at: datetime | None  # by itself or by a credential that came from it
+    revoked_at: datetime | None
+
+
+_CREATE = """
+    insert into mainspring.token
+           (name, role, hash, expires_at, once, agents, labels, jobs, namespaces, rate, created_by)
+    values ($1, $2, $3, mainspring.now() + $4::interval, $5, $6, $7, $8, $9, $10, $11) returning id
+"""
 
 
 async def create(
     conn: Connection,
     name: str,
     *,
-    role: str = "agent",
+    role: Role = Role.AGENT,
+    jobs: Sequence[str] = (),
+    namespaces: Sequence[str] = ("*",),
+    rate: float | None = None,
     expires: timedelta | None = None,
     once: bool = False,
     binding: TokenBinding = TokenBinding(),  # noqa: B008 — frozen
+    created_by: str | None = None,
 ) -> tuple[int, str]:
     """A new token: its id and its secret, which cannot be read again."""
-    secret = PREFIX + secrets.token_urlsafe(32)
+    secret = new_secret()
+    own = (jobs, namespaces, rate, created_by)
     id: int = await conn.fetchval(
-        """
-        insert into mainspring.token (name, role, hash, expires_at, once, agents, labels)
-        values ($1, $2, $3, mainspring.now() + $4::interval, $5, $6, $7) returning id
-        """,
-        name,
-        role,
-        digest(secret),
-        expires,
-        once,
-        binding.agents,
-        binding.labels,
+        _CREATE, name, str(role), digest(secret), expires, once, binding.agents, binding.labels, *own
     )
     return id, secret
+
+
+_COLUMNS = """
+    t.id, t.name, t.role, t.jobs, t.namespaces, t.rate, t.once, t.agents, t.labels, t.created_by, t.created_at,
+    t.expires_at, t.used_at, t.revoked_at,
+    greatest(t.last_used_at, (select max(c.last_used_at) from mainspring.token c where c.parent = t.id)) as last_used_at
+"""
+
+
+def lives(token: str) -> str:
+    """SQL: whether the token with the id `token` is valid, or there is none. A credential is void with its parent."""
+    return f"""
+        not exists (select from mainspring.token k left join mainspring.token p on p.id = k.parent
+                     where k.id = {token} and (k.revoked_at is not null or p.revoked_at is not null
+                                               or k.expires_at <= mainspring.now()))
+    """
+
+
+_FIND = f"""
+    select {_COLUMNS} from mainspring.token t
+     where t.hash = $1 and not (t.once and t.used_by is not null) and {lives("t.id")}
+"""
+
+
+async def find(conn: Connection, secret: str) -> Token | None:
+    """The token with this secret, if it is valid now.
+
+    The lookup is by hash: how long it takes says nothing about how much of a guess was right.
+    """
+    return next(iter(views(Token, await readable(conn, _FIND, digest(secret)))), None)
+
+
+_NOTE_USED = """
+    with due as (
+        select id from mainspring.token
+         where id = any ($1::integer[])
+           and (last_used_at is null or last_used_at <= mainspring.now() - interval '1 minute')
+           for update skip locked
+    )
+    update mainspring.token t set last_used_at = mainspring.now() from due where t.id = due.id
+"""
+
+
+async def note_used(conn: Connection, ids: Sequence[int]) -> None:
+    """Note that these tokens were used; at most once a minute for each. Waits for no other transaction."""
+    await conn.execute(_NOTE_USED, ids)
 
 
 # A credential is void once its token is revoked.
@@ -84,7 +146,8 @@ async def check(conn: Connection, secret: str) -> int | None:
 
 _EXCHANGE = """
     with used as (
-        update mainspring.token t set used_by = $2, used_at = coalesce(t.used_at, mainspring.now())
+        update mainspring.token t
+           set used_by = $2, used_at = coalesce(t.used_at, mainspring.now()), last_used_at = mainspring.now()
          where t.id = $1 and (not t.once or t.used_by is null or t.used_by = $2)
         returning t.id, t.once
     ), credential as (
@@ -145,7 +208,7 @@ class Admission(NamedTuple):
 
 async def admit(conn: Connection, token: int, instance: str, name: str) -> Admission | None:
     """Admit an agent process with this token; None: another process has used it up."""
-    secret = PREFIX + secrets.token_urlsafe(32)
+    secret = new_secret()
     row = await conn.fetchrow(_EXCHANGE, token, instance, name, digest(secret))
     if not row["allowed"]:
         return None
@@ -165,11 +228,7 @@ async def revoke(conn: Connection, id: int) -> None:
         raise TokenNotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")
 
 
-async def listing(conn: Connection) -> Sequence[Token]:
-    rows = await conn.fetch(
-        """
-        select id, name, role, once, created_at, expires_at, used_at, revoked_at, agents, labels from mainspring.token
-         where parent is null order by id
-        """
-    )
-    return [Token(*row) for row in rows]
+async def listing(conn: Connection) -> list[Token]:
+    """All but credentials, the oldest first."""
+    rows = await readable(conn, f"select {_COLUMNS} from mainspring.token t where t.parent is null order by t.id")
+    return views(Token, rows)

@@ -1,0 +1,1 @@
+"""Access: tokens, console sessions with their login codes, and the audit. Imports postgres/ only."""

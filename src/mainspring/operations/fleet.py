@@ -9,6 +9,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_strategy
 from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.words.names import check_name
+from mainspring.store.access import audit
 from mainspring.store.cluster import agents, registry, settings
 from mainspring.store.cluster.registry import AgentView
 from mainspring.store.postgres.connection import Connection
@@ -26,12 +27,18 @@ async def show(conn: Connection, actor: Actor, name: str) -> list[AgentView]:
 
 async def drain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was not draining before."""
-    return await registry.drain(conn, check_name(name, field="agent"))
+    async with conn.transaction():
+        if changed := await registry.drain(conn, check_name(name, field="agent")):
+            await audit.record(conn, actor, "agent.drain", f"agent:{name}")
+    return changed
 
 
 async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was draining before."""
-    return await registry.undrain(conn, check_name(name, field="agent"))
+    async with conn.transaction():
+        if changed := await registry.undrain(conn, check_name(name, field="agent")):
+            await audit.record(conn, actor, "agent.undrain", f"agent:{name}")
+    return changed
 
 
 async def has_agents(conn: Connection, actor: Actor) -> bool:
@@ -46,4 +53,8 @@ async def strategy(conn: Connection, actor: Actor, default: str = DEFAULT_STRATE
 
 async def set_strategy(conn: Connection, actor: Actor, name: str) -> None:
     check_strategy(name, field="strategy")
-    await settings.put_strategy(conn, name)
+    async with conn.transaction():
+        before = await settings.strategy(conn)
+        await settings.put_strategy(conn, name)
+        old, new = ({"strategy": value} for value in (before, name))
+        await audit.changed(conn, actor, "setting.change", "setting:strategy", old, new)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from tests.operations.conftest import ACTOR, BAD_NAME
 
@@ -14,7 +12,7 @@ from mainspring.store.postgres.database import Connection
 
 
 async def test_a_token_lets_agents_in_until_it_is_revoked(conn: Connection) -> None:
-    made = await access.create_token(conn, ACTOR, "rack-7", lifetime=timedelta(hours=1), once=True)
+    made = await access.create_token(conn, ACTOR, "rack-7", expires="1h", once=True)
     assert made.token is not None
     assert await tokens.check(conn, made.token) == made.id
     [listed] = await access.list_tokens(conn, ACTOR)

@@ -28,12 +28,3 @@ async def test_an_agent_that_was_never_there_is_not_found(conn: Connection) -> N
             await operation(conn, ACTOR, "adam")
         with pytest.raises(ValidationError):
             await operation(conn, ACTOR, BAD_NAME)
-
-
-async def test_the_strategy_is_kept(conn: Connection) -> None:
-    assert await fleet.strategy(conn, ACTOR) == "round_robin"
-    assert await fleet.strategy(conn, ACTOR, "resources") == "resources"
-    await fleet.set_strategy(conn, ACTOR, "least_tasks")
-    assert await fleet.strategy(conn, ACTOR, "resources") == "least_tasks"
-    with pytest.raises(ValidationError):
-        await fleet.set_strategy(conn, ACTOR, "luck")

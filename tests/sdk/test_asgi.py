@@ -86,7 +86,7 @@ async def alice(request: pytest.FixtureRequest, app: mainspring.App) -> AsyncIte
 
 async def test_who_has_logged_in_there_is_known_here(alice: httpx2.AsyncClient) -> None:
     told = (await alice.get("/ops/jobs/api/v1/session")).json()
-    assert (told["actor"], told["role"]) == ("alice", "operator")
+    assert (told["name"], told["role"]) == ("alice", "operator")
     stranger = await alice.get("/ops/jobs/api/v1/session", headers={"X-User": ""})
     assert (stranger.status_code, stranger.json()["code"]) == (401, "unauthorized")
 

@@ -34,7 +34,7 @@ from mainspring.errors import Forbidden, MainspringError, StoreUnavailable, Unau
 from mainspring.model.access.actors import Role
 from mainspring.operations import Connections, tasks
 from mainspring.operations.waiting import Waiting
-from mainspring.store.tasks.session_tasks import audit
+from mainspring.store.access import audit
 
 log = logging.getLogger("mainspring.api")
 
@@ -152,7 +152,7 @@ class Api:
                 refusal = error
         if not self._refusals.take(caller.identity):
             async with self.connections.acquire() as conn:
-                await audit(conn, caller.actor.name, f"{call.row.name} refused", _subject(call), refusal.message)
+                await audit.refused(conn, caller.actor, call.row.name, _subject(call), refusal.message)
         raise refusal
 
     def _check_rate(self, call: Call) -> None:

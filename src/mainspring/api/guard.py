@@ -92,12 +92,10 @@ class Guard:
             what = "token" if is_token else "session"
             raise Unauthorized(f"no valid {what}: it is unknown, expired or revoked; `mainspring login` makes another")
         if isinstance(found, sessions.Session):
-            actor = Actor(found.actor, found.role, tuple(found.jobs), token=found.token, session=found.id)
-            return Caller(actor, f"session/{found.id}", csrf=sessions.csrf(secret), rate=COMMON_RATE)
+            return Caller(found.acting(), f"session/{found.id}", csrf=sessions.csrf(secret), rate=COMMON_RATE)
         self._note_used(found.id)
-        actor = Actor(f"token:{found.name}", found.role, tuple(found.jobs), token=found.id)
         rate = COMMON_RATE if found.rate is None and found.role is Role.VIEWER else found.rate
-        return Caller(actor, f"token/{found.id}", rate=rate)
+        return Caller(found.acting(), f"token/{found.id}", rate=rate)
 
     async def still_valid(self, caller: Caller, scope: Any, headers: Mapping[str, str], origin: Origin) -> bool:
         """Whether a caller whose stream is open may still read it."""

@@ -27,7 +27,6 @@ MOST = 2**53 - 1  # of a whole number: beyond it, other languages lose digits
 Place = Literal["path", "query", "body", "header"]
 
 IN_HEADERS = {"version": "If-Match", "replace": "If-None-Match"}
-_NOT_OURS = ("conn", "actor")
 _SPACE_FOR_PLUS = re.compile(r" (?=\d\d:\d\d$)")
 
 
@@ -65,9 +64,8 @@ def shape_of(
     renamed = dict(names)
     in_path = set(re.findall(r"{(\w+)}", path))
     parameters = []
-    for name, given in inspect.signature(operation).parameters.items():
-        if name in _NOT_OURS:
-            continue
+    signature = inspect.signature(operation).parameters
+    for name, given in list(signature.items())[2:]:  # behind the connection and the actor
         wire = renamed.get(name, name)
         place: Place = "query" if method in ("GET", "DELETE") else "body"
         if wire in in_path:

@@ -45,6 +45,10 @@ ACCESS = (
     Row(access.list_tokens, "GET", "/tokens", ADMIN),
     Row(access.create_token, "POST", "/tokens", ADMIN, status=201, secret="token"),
     Row(access.revoke_token, "DELETE", "/tokens/{id}", ADMIN, errors=(errors.TokenNotFound,)),
+    Row(access.create_login, "POST", "/logins", ADMIN, status=201, secret="code"),
+    Row(access.list_sessions, "GET", "/sessions", ADMIN),
+    Row(access.revoke_session, "DELETE", "/sessions/{id}", ADMIN, errors=(errors.NotFound,)),
+    Row(access.list_audit, "GET", "/audit", ADMIN, errors=(errors.BadCursor,)),
 )
 PUBLIC = (
     Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler="public.health"),

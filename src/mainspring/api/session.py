@@ -5,7 +5,6 @@ The secret of a session is in a cookie that no script can read; what changes som
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,30 +14,22 @@ from mainspring.api.bodies import as_json, check_json_type, read
 from mainspring.api.call import Call
 from mainspring.api.guard import COOKIE
 from mainspring.api.parameters import from_body
-from mainspring.errors import Unauthorized, ValidationError
+from mainspring.errors import Unauthorized
 from mainspring.model.access.actors import Actor, Role
-from mainspring.store.access import sessions, tokens
+from mainspring.operations import access
 from mainspring.store.access.sessions import MOST, NewSession
 from mainspring.store.postgres.connection import Connection
-from mainspring.version import VERSION
 
 
-class SessionView(msgspec.Struct, frozen=True):
-    """Who calls."""
+class SessionView(access.Who, frozen=True):
+    """Who calls, and what requests that change something must carry."""
 
-    actor: str
-    role: Role
-    jobs: list[str]  # patterns of names that narrow the role; empty: all jobs
-    namespaces: list[str]
-    expires_at: datetime | None
-    csrf: str | None  # for the header Mainspring-CSRF; null with a token, which needs none
-    version: str  # of the server
-    time: datetime  # by the database's clock
+    csrf: str | None = None  # for the header Mainspring-CSRF; null with a token, which needs none
 
 
 async def show(conn: Connection, actor: Actor) -> SessionView:
     """Who am I: name, role, the jobs that I reach, and until when."""
-    return await _view(conn, actor, None)
+    return _with_csrf(await access.who(conn, actor), None)
 
 
 async def login(conn: Connection, actor: Actor, *, code: str | None = None, token: str | None = None) -> SessionView:
@@ -48,23 +39,17 @@ async def login(conn: Connection, actor: Actor, *, code: str | None = None, toke
 
 async def logout(conn: Connection, actor: Actor) -> None:
     """Log out: the session ends on every server."""
+    await access.logout(conn, actor)
 
 
-async def _view(conn: Connection, actor: Actor, csrf: str | None) -> SessionView:
-    expires_at = None
-    if actor.session is not None:
-        session = await sessions.get(conn, actor.session)
-        expires_at = None if session is None else session.expires_at
-    elif actor.token is not None:
-        expires_at = await tokens.expiry(conn, actor.token)
-    now: datetime = await conn.fetchval("select mainspring.now()")
-    return SessionView(actor.name, actor.role, list(actor.jobs), ["default"], expires_at, csrf, VERSION, now)
+def _with_csrf(who: access.Who, csrf: str | None) -> SessionView:
+    return SessionView(**msgspec.structs.asdict(who), csrf=csrf)
 
 
 async def handle_show(call: Call) -> Answer:
     assert call.caller is not None
     async with call.api.connections.acquire() as conn:
-        return await answer(await _view(conn, call.actor, call.caller.csrf), 200)
+        return await answer(_with_csrf(await access.who(conn, call.actor), call.caller.csrf), 200)
 
 
 async def handle_login(call: Call) -> Answer:
@@ -72,30 +57,23 @@ async def handle_login(call: Call) -> Answer:
     check_json_type(call.headers)
     call.api.origins.check_not_foreign(call.origin, call.headers)
     given: dict[str, Any] = from_body(call.row.shape, await as_json(data))
-    if len(given) != 1 or not all(given.values()):
-        raise ValidationError("code: give the code of a login link, or a token; one of them", field="code")
     call.api.guard.check_failures(call.origin)
+    stranger = Actor("unknown", Role.VIEWER, address=call.origin.address, request_id=call.request_id)
     async with call.api.connections.acquire() as conn:
-        if "code" in given:
-            made = await sessions.exchange(conn, given["code"], address=call.origin.address)
-        else:
-            made = await sessions.from_token(conn, given["token"], address=call.origin.address)
-        if made is None:
+        try:
+            made = await access.exchange_login(conn, stranger, **given)
+        except Unauthorized:
             call.api.guard.count_failure(call.origin)
-            what = "code: used, expired or unknown" if "code" in given else "token: unknown, expired or revoked"
-            raise Unauthorized(f"{what}; `mainspring login` makes another link", field=next(iter(given)))
-        session = made.session
-        actor = Actor(session.actor, session.role, tuple(session.jobs), token=session.token, session=session.id)
-        view = await _view(conn, actor, made.csrf)
+            raise
+        view = _with_csrf(await access.who(conn, made.session.acting()), made.csrf)
     return await answer(view, 200, headers=[("Set-Cookie", _cookie(call, made))])
 
 
 async def handle_logout(call: Call) -> Answer:
     assert call.caller is not None
-    if call.actor.session is not None:
-        async with call.api.connections.acquire() as conn:
-            await sessions.revoke(conn, call.actor.session)
-        call.api.guard.forget(call.caller.identity)
+    async with call.api.connections.acquire() as conn:
+        await logout(conn, call.actor)
+    call.api.guard.forget(call.caller.identity)
     return await answer(None, 204, headers=[("Set-Cookie", _cookie(call, None))])
 
 

@@ -65,3 +65,7 @@ class Access(Namespace):
     tokens = Named(access.list_tokens)
     create_token = Named(access.create_token)
     revoke_token = Named(access.revoke_token)
+    create_login = Named(access.create_login)
+    sessions = Named(access.list_sessions)
+    revoke_session = Named(access.revoke_session)
+    audit = Named(access.list_audit)

@@ -15,6 +15,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_name
+from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import backfill, schedules
 from mainspring.store.schedules.backfill import FireKey, check_range
@@ -69,7 +70,11 @@ class Backfill:
         """Submit what `max_parallel` leaves room for, and collect what has ended; whether anything moved."""
         submitted = ended = 0
         if self._left:
-            filled = await backfill.fill(conn, self._stored, self._left, max_parallel)
+            async with conn.transaction():
+                filled = await backfill.fill(conn, self._stored, self._left, max_parallel)
+                if filled.tasks and not self.submitted:  # its tasks are not audited one by one
+                    name = f"schedule:{self.plan.schedule}"
+                    await audit.record(conn, actor, "schedule.backfill", name, msgspec.structs.asdict(self.plan))
             submitted, self._left = filled.tried, self._left[filled.tried :]
             self.submitted += len(filled.tasks)
             self.in_flight.update(filled.tasks)

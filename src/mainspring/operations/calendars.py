@@ -13,6 +13,7 @@ from mainspring.errors import CalendarNotFound
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.words.names import check_name
+from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
 
@@ -40,14 +41,23 @@ async def show(conn: Connection, actor: Actor, name: str) -> CalendarView:
 async def put(conn: Connection, actor: Actor, name: str, days: Sequence[str]) -> CalendarView:
     """Make or replace a calendar. The schedules that use it follow at once.
 
-    Not one transaction: the store changes the schedules one by one, so that no planner waits for all of them.
+    Not one transaction: the store changes the schedules one by one, so that no planner waits for all of them. The
+    audit's row is written in the transaction that changes the days.
     """
     check_name(name, field="calendar")
     checked = list(dict.fromkeys(check_excluded(day.lower(), field="day") for day in days))
-    await synchronise.put_calendars(conn, {name: checked})
+
+    async def note(before: Sequence[str] | None) -> None:
+        old = None if before is None else {"days": before}
+        await audit.changed(conn, actor, "calendar.put", f"calendar:{name}", old, {"days": checked})
+
+    await synchronise.put_calendars(conn, {name: checked}, note=note)
     return CalendarView(name, checked, await calendars.users(conn, name))
 
 
 async def delete(conn: Connection, actor: Actor, name: str) -> None:
     """Conflict if a schedule uses it."""
-    await calendars.delete(conn, check_name(name, field="calendar"))
+    async with conn.transaction():
+        days = await calendars.days(conn, check_name(name, field="calendar"), lock=True)
+        await calendars.delete(conn, name)
+        await audit.changed(conn, actor, "calendar.delete", f"calendar:{name}", {"days": days}, None)

@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 from mainspring.errors import NameTaken
 from mainspring.model.access.actors import Actor
+from mainspring.model.access.masking import check_unmasked
 from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.names import check_name
+from mainspring.store.access import audit
 from mainspring.store.daemons import daemon_views, daemons
 from mainspring.store.daemons.daemon_views import Daemon
 from mainspring.store.limits.waits import waits as find_waits
@@ -56,6 +58,7 @@ async def create(
     replace: bool = False,
 ) -> None:
     """With `replace`, an existing daemon is changed: its replicas are renewed one after another."""
+    check_unmasked(definition)
     async with conn.transaction():
         await jobs.create(conn, schedule.job, definition, replace=replace)
         if replace and await daemon_views.exists(conn, schedule.name):
@@ -63,6 +66,8 @@ async def create(
             await schedules.change_held(conn, stored, schedule, enabled=enabled)
         elif not await schedules.create(conn, schedule, enabled=enabled):
             raise NameTaken(f"there is a schedule named {schedule.name!r}; give the daemon another name", field="name")
+        detail = {"definition": definition, "schedule": schedule, "enabled": enabled}
+        await audit.record(conn, actor, "daemon.create", f"daemon:{schedule.name}", detail)
 
 
 async def delete(conn: Connection, actor: Actor, name: str) -> None:
@@ -70,26 +75,30 @@ async def delete(conn: Connection, actor: Actor, name: str) -> None:
     async with conn.transaction():
         await _find(conn, name)
         await schedules.delete(conn, name)
+        await audit.record(conn, actor, "daemon.delete", f"daemon:{name}")
 
 
 async def start(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether that changed anything."""
-    return await _change(conn, name, lambda schedule: schedule, enabled=True)
+    return await _change(conn, actor, "daemon.start", name, lambda schedule: schedule, enabled=True)
 
 
 async def stop(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether that changed anything."""
-    return await _change(conn, name, lambda schedule: schedule, enabled=False)
+    return await _change(conn, actor, "daemon.stop", name, lambda schedule: schedule, enabled=False)
 
 
 async def scale(conn: Connection, actor: Actor, name: str, replicas: int) -> bool:
     """Returns whether that changed anything."""
-    return await _change(conn, name, lambda schedule: edited(schedule, Edit({"daemon": replicas})))
+    edit = Edit({"daemon": replicas})
+    return await _change(conn, actor, "daemon.scale", name, lambda schedule: edited(schedule, edit))
 
 
 async def restart(conn: Connection, actor: Actor, name: str) -> None:
     """Renew the replicas one after another."""
-    await daemons.renew(conn, (await _find(conn, name)).id)
+    async with conn.transaction():
+        await daemons.renew(conn, (await _find(conn, name)).id)
+        await audit.record(conn, actor, "daemon.restart", f"daemon:{name}")
 
 
 async def _find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
@@ -97,9 +106,16 @@ async def _find(conn: Connection, name: str, *, lock: bool = False) -> Stored:
 
 
 async def _change(
-    conn: Connection, name: str, edit: Callable[[Schedule], Schedule], *, enabled: bool | None = None
+    conn: Connection,
+    actor: Actor,
+    action: str,
+    name: str,
+    edit: Callable[[Schedule], Schedule],
+    *,
+    enabled: bool | None = None,
 ) -> bool:
     async with conn.transaction():
         stored = await _find(conn, name, lock=True)
         changed = await schedules.change_held(conn, stored, edit(stored.schedule), enabled=enabled)
+        await audit.changed(conn, actor, action, f"daemon:{name}", stored.defined, changed.stored.defined)
     return changed.recalled is not None

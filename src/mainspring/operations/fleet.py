@@ -1,4 +1,4 @@
-"""The fleet: list, show, drain and undrain agents; the strategy that places tasks on them.
+"""The fleet: list, show, drain and undrain agents; what each of them holds.
 
 Next: store/cluster/registry.py
 """
@@ -10,11 +10,10 @@ from datetime import datetime
 import msgspec
 
 from mainspring.model.access.actors import Actor
-from mainspring.model.placement.define_placement import check_strategy
-from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_name
-from mainspring.store.cluster import agents, registry, settings
+from mainspring.store.access import audit
+from mainspring.store.cluster import agents, registry
 from mainspring.store.cluster.registry import AgentView
 from mainspring.store.postgres.connection import Connection
 
@@ -51,24 +50,20 @@ async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
 
 async def drain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was not draining before."""
-    return await registry.drain(conn, check_name(name, field="agent"))
+    async with conn.transaction():
+        if changed := await registry.drain(conn, check_name(name, field="agent")):
+            await audit.record(conn, actor, "agent.drain", f"agent:{name}")
+    return changed
 
 
 async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was draining before."""
-    return await registry.undrain(conn, check_name(name, field="agent"))
+    async with conn.transaction():
+        if changed := await registry.undrain(conn, check_name(name, field="agent")):
+            await audit.record(conn, actor, "agent.undrain", f"agent:{name}")
+    return changed
 
 
 async def has_agents(conn: Connection, actor: Actor) -> bool:
     """Whether any agent has a lease."""
     return await agents.any_lives(conn)
-
-
-async def strategy(conn: Connection, actor: Actor, default: str = DEFAULT_STRATEGY) -> str:
-    """The strategy in force; `default` while none is set."""
-    return await settings.strategy(conn, default)
-
-
-async def set_strategy(conn: Connection, actor: Actor, name: str) -> None:
-    check_strategy(name, field="strategy")
-    await settings.put_strategy(conn, name)

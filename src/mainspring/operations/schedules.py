@@ -5,7 +5,7 @@ Next: store/schedules/schedules.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Literal
@@ -21,16 +21,18 @@ from mainspring.model.schedules.story import Origin, Story
 from mainspring.model.schedules.timing import timing
 from mainspring.model.words.names import check_name
 from mainspring.model.words.zones import zone_or_utc
+from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import explain as stories
 from mainspring.store.schedules import fires, missed, schedules
 from mainspring.store.schedules.fires import Run
 from mainspring.store.schedules.missed import Checked
 from mainspring.store.schedules.revoke import Recalled
-from mainspring.store.schedules.schedules import Changed, Stored
+from mainspring.store.schedules.schedules import Stored
 from mainspring.store.tasks import jobs
 
 FIRES_SHOWN = 3
+TASKS_NOTED = 20  # in the audit, of those that one call makes
 
 _AS_STORED = ("enabled", "runs", "app", "version", "is_orphan")
 
@@ -99,7 +101,9 @@ async def create(conn: Connection, actor: Actor, schedule: Schedule, *, enabled:
             raise NameTaken(
                 f"there is a schedule named {name!r}; change it with `mainspring schedule edit {name}`", field="name"
             )
-        return _view(await schedules.find(conn, name))
+        stored = await schedules.find(conn, name)
+        await audit.changed(conn, actor, "schedule.create", f"schedule:{name}", None, stored.defined)
+    return _view(stored)
 
 
 async def listing(conn: Connection, actor: Actor, *, job: str | None = None) -> list[ScheduleView]:
@@ -119,31 +123,34 @@ async def show(conn: Connection, actor: Actor, name: str) -> ScheduleDetail:
 
 
 async def edit(conn: Connection, actor: Actor, name: str, edit: Edit) -> ScheduleChange:
-    check_name(name, field="schedule")
-    return _change(await schedules.change(conn, name, lambda schedule: edited(schedule, edit)))
+    return await _change(conn, actor, "schedule.edit", name, lambda schedule: edited(schedule, edit))
 
 
 async def enable(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
-    check_name(name, field="schedule")
-    return _change(await schedules.change(conn, name, lambda schedule: schedule, enabled=True))
+    return await _change(conn, actor, "schedule.enable", name, lambda schedule: schedule, enabled=True)
 
 
 async def disable(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
     """Revoke what was planned and has not started."""
-    check_name(name, field="schedule")
-    return _change(await schedules.change(conn, name, lambda schedule: schedule, enabled=False))
+    return await _change(conn, actor, "schedule.disable", name, lambda schedule: schedule, enabled=False)
 
 
 async def delete(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
     async with conn.transaction():
         stored = await _find(conn, name)
-        return ScheduleChange(_view(stored), await schedules.delete(conn, name))
+        recalled = await schedules.delete(conn, name)
+        await audit.changed(conn, actor, "schedule.delete", f"schedule:{name}", stored.defined, None)
+    return ScheduleChange(_view(stored), recalled)
 
 
 async def run_now(conn: Connection, actor: Actor, name: str, scopes: Sequence[str] = ()) -> list[int]:
     """One task at once for each scope, beside the plan."""
     checked = tuple(dict.fromkeys(check_name(scope, field="scope") for scope in scopes))
-    return await schedules.run_now(conn, check_name(name, field="schedule"), checked)
+    async with conn.transaction():
+        made = await schedules.run_now(conn, check_name(name, field="schedule"), checked)
+        detail = {"tasks": made[:TASKS_NOTED], "count": len(made)}
+        await audit.record(conn, actor, "schedule.run", f"schedule:{name}", detail)
+    return made
 
 
 async def explain(conn: Connection, actor: Actor, name: str, at: datetime | None = None) -> Explanation:
@@ -212,7 +219,19 @@ def _coming(stored: Stored, count: int) -> list[datetime]:
     return [at.astimezone(times.zone) for at in times.between(stored.now, end, count)]
 
 
-def _change(changed: Changed) -> ScheduleChange:
+async def _change(
+    conn: Connection,
+    actor: Actor,
+    action: str,
+    name: str,
+    edit: Callable[[Schedule], Schedule],
+    *,
+    enabled: bool | None = None,
+) -> ScheduleChange:
+    async with conn.transaction():
+        stored = await schedules.find(conn, check_name(name, field="schedule"), lock=True)
+        changed = await schedules.change_held(conn, stored, edit(stored.schedule), enabled=enabled)
+        await audit.changed(conn, actor, action, f"schedule:{name}", stored.defined, changed.stored.defined)
     return ScheduleChange(_view(changed.stored), changed.recalled)
 
 

@@ -10,18 +10,19 @@ import msgspec
 from mainspring.errors import StaleVersion
 from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_strategy
+from mainspring.store.access import audit
 from mainspring.store.cluster import settings
 from mainspring.store.postgres.connection import Connection
 
 
 class SettingsView(msgspec.Struct, frozen=True):
-    placement: str  # the strategy of jobs that name none
+    placement: str | None  # the strategy of jobs that name none; null: that of each server's own settings
     version: int  # counts the changes
 
 
 async def show(conn: Connection, actor: Actor) -> SettingsView:
     """The settings in force."""
-    return SettingsView(await settings.strategy(conn), await settings.version(conn))
+    return SettingsView(await settings.stored_strategy(conn), await settings.version(conn))
 
 
 async def edit(
@@ -37,6 +38,10 @@ async def edit(
             raise StaleVersion(
                 f"settings: changed since they were read; they are at version {present} now", version=present
             )
-        if placement is not None:
+        before = await show(conn, actor)
+        if placement is not None and placement != before.placement:
             await settings.put_strategy(conn, placement)
-        return await show(conn, actor)
+        after = await show(conn, actor)
+        old, new = ({"placement": one.placement} for one in (before, after))
+        await audit.changed(conn, actor, "setting.change", "setting:placement", old, new)
+        return after

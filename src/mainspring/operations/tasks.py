@@ -13,6 +13,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.waits import Wait
 from mainspring.model.words.names import check_name
+from mainspring.store.access import audit
 from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.schedules import schedules
@@ -91,23 +92,34 @@ async def status(conn: Connection, actor: Actor, id: int) -> TaskView:
 
 async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False) -> TaskState:
     """End it: at once if no agent has it, else by a request to its agent; with `kill` it gets no grace."""
-    return await tasks.cancel(conn, id, kill=kill)
+    async with conn.transaction():
+        state = await tasks.cancel(conn, id, kill=kill)
+        await audit.record(conn, actor, "task.cancel", f"task:{id}", {"state": state.label, "kill": kill})
+    return state
 
 
 async def pause(conn: Connection, actor: Actor, id: int) -> None:
     """Suspend the processes of a running command."""
-    await control.pause(conn, id)
+    async with conn.transaction():
+        await control.pause(conn, id)
+        await audit.record(conn, actor, "task.pause", f"task:{id}")
 
 
 async def resume(conn: Connection, actor: Actor, id: int) -> None:
-    await control.resume(conn, id)
+    async with conn.transaction():
+        await control.resume(conn, id)
+        await audit.record(conn, actor, "task.resume", f"task:{id}")
 
 
 async def restart(conn: Connection, actor: Actor, id: int) -> None:
     """Stop the running attempt and run the task again at once, which costs no attempt."""
-    await control.restart(conn, id)
+    async with conn.transaction():
+        await control.restart(conn, id)
+        await audit.record(conn, actor, "task.restart", f"task:{id}")
 
 
 async def retry(conn: Connection, actor: Actor, id: int) -> None:
     """Run a task again that ended without success, attempts counted anew."""
-    await tasks.run_again(conn, id)
+    async with conn.transaction():
+        await tasks.run_again(conn, id)
+        await audit.record(conn, actor, "task.retry", f"task:{id}")

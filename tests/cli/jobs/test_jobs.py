@@ -135,10 +135,11 @@ def test_an_http_job_is_created_listed_and_shown(cli: Cli) -> None:
     shown = cli("job", "show", "ping").out
     assert "runs\tPOST https://shop.example/ping\n" in shown
     assert '"X-Shop":"7"' in shown
-    assert '"Authorization":"(not shown)"' in shown
+    assert '"Authorization":"***"' in shown
     assert "secret" not in shown
     assert "expects\t204, 3xx\n" in shown
-    definition = cli("job", "show", "ping", "--json").json["definition"]
+    assert "secret" not in cli("job", "show", "ping", "--json").out
+    definition = cli("job", "show", "ping", "--json", "--reveal").json["definition"]
     assert definition["run"] == {
         "type": "http",
         "method": "POST",

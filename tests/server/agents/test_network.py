@@ -587,8 +587,8 @@ async def test_reports_about_anothers_task_change_nothing_and_are_audited(
     assert (view.state, view.progress, view.checkpoint) == ("running", None, None)
     assert await tasks.output(conn, task) == []
     [row] = await conn.fetch("select * from mainspring.audit")
-    assert (row["actor"], row["action"]) == ("agent rogue", "report_refused")
-    assert f"task {task}" in row["subject"]
+    assert (row["actor"], row["role"], row["action"]) == ("agent:rogue", "agent", "task.report")
+    assert (row["subject"], row["refused"]) == (f"task:{task}", "not a task of this agent")
 
 
 async def test_who_gives_back_anothers_task_takes_nothing_from_it(

@@ -148,8 +148,8 @@ async def strategy(client: Client, name: str | None) -> None:
         from mainspring.model.placement.define_placement import check_strategy
 
         check_strategy(name, field="strategy")
-        await client.call(operations.fleet.set_strategy, name)
-    chosen = name or await client.call(operations.fleet.strategy, client.settings.placement)
+        await client.call(operations.settings.edit, placement=name)
+    chosen = name or (await client.call(operations.settings.show)).placement or client.settings.placement
     if not print_if_json({"strategy": chosen}):
         click.echo(chosen)
 

@@ -5,8 +5,6 @@ Next: operations/access.py
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import click
 
 from mainspring import operations
@@ -42,11 +40,14 @@ async def create(
     client: Client, name: str, expires: str | None, once: bool, agent: tuple[str, ...], label: tuple[str, ...]
 ) -> None:
     """Make a token for agents; prints it, this once."""
-    lifetime = None
-    if expires or once:
-        lifetime = timedelta(seconds=seconds(expires or "1h", field="expires", at_least=1.0))
-    bound = {"agents": agent, "labels": label}
-    made = await client.call(operations.access.create_token, name, lifetime=lifetime, once=once, **bound)
+    made = await client.call(
+        operations.access.create_token,
+        name,
+        expires=seconds(expires or "1h", field="expires", at_least=1.0) if expires or once else None,
+        once=once,
+        agents=agent,
+        labels=label,
+    )
     if not print_if_json(made):
         click.echo(made.token)
         note(f"token {made.id}; nobody can read it again: keep it where agents find it, such as MAINSPRING_TOKEN")

@@ -12,7 +12,6 @@ from mainspring.model.tasks.retry import DEFAULT_RETRIES
 from mainspring.operations.jobs import JobView
 
 _KINDS = {"command": "commands", "http": "HTTP calls", "python": "handlers"}
-_SECRET = ("authorization", "cookie", "key", "token", "secret", "password", "signature")
 
 
 def job_fields(view: JobView) -> dict[str, Any]:
@@ -66,13 +65,8 @@ def _run_fields(run: Run) -> dict[str, Any]:
 
 
 def _http_fields(http: Http) -> dict[str, Any]:
-    """Headers that look like secrets are hidden; `--json` has them."""
-    headers = {
-        name: "(not shown)" if any(word in name.lower() for word in _SECRET) else value
-        for name, value in http.headers.items()
-    }
     return {
-        "headers": headers or None,
+        "headers": http.headers or None,
         "body": http.body,
         "expects": ", ".join(http.expect) or "2xx",
         "redirects": http.redirects,

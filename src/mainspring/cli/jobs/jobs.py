@@ -64,13 +64,14 @@ async def list_jobs(client: Client) -> None:
     )
 
 
-@job.operation("show", "mainspring job show backup")
+@job.operation("show", "mainspring job show backup", "mainspring job show backup --reveal --json > backup.json")
 @click.argument("name", type=name_of("job"))
-async def show_job(client: Client, name: str) -> None:
+@click.option("--reveal", is_flag=True, help="Show secrets, in place of ***; that is audited.")
+async def show_job(client: Client, name: str, reveal: bool) -> None:
     """Show one job with its policies."""
     from mainspring.cli.jobs.describe import job_fields
 
-    view = await client.call(operations.jobs.show, name)
+    view = await client.call(operations.jobs.show, name, reveal=reveal)
     if print_if_json(view):
         return
     able = await client.call(operations.jobs.able_agents, view.definition)

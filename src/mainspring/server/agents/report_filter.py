@@ -20,10 +20,12 @@ from typing import Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from mainspring.errors import StoreUnavailable
+from mainspring.model.access.actors import Actor, Role
 from mainspring.model.messages import Chunk, Output, Refused
 from mainspring.model.reports import Report, about, checked, items
 from mainspring.server.agents.refusals import Recent
 from mainspring.server.recording.batch import ServerLink
+from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import session_tasks, transitions
 from mainspring.wire.channel import ChannelClosed
@@ -159,12 +161,12 @@ class ReportFilter:
         task, token = others[0]
         kind = type(report).__name__.lower()
         log.warning("agent %s reported (%s) on task %d, which it does not own; refused", session.name, kind, task)
-        detail = {"report": kind, "tasks": [str(task) for task, _ in others[:20]], "count": len(others)}
+        tasks = [str(task) for task, _ in others[:20]]
+        detail = {"report": kind, "token": str(token), "tasks": tasks, "count": len(others)}
 
         async def write(conn: Connection, _: object) -> list[None]:
-            await session_tasks.audit(
-                conn, f"agent {session.name}", "report_refused", f"task {task}, token {token}", detail
-            )
+            actor = Actor(f"agent:{session.name}", Role.AGENT)
+            await audit.refused(conn, actor, "task.report", f"task:{task}", "not a task of this agent", detail)
             return []
 
         await self._ask(session, others[:1], write)

@@ -1,7 +1,7 @@
 """Janitor: the chores that keep the database small and fast, each bounded and measured.
 
 A chore that fails does not stop the others. Two janitors at once share the work.
-Writes  store.tasks.partitions, store.maintenance.retention, store.maintenance.vacuum
+Writes  store.tasks.partitions, store.maintenance.retention, store.maintenance.vacuum, store.access.audit
         store.maintenance.chore_log   (what each chore did)
 Next:   store/maintenance/retention.py
 """
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import asyncpg
 
 from mainspring.errors import StoreUnavailable
+from mainspring.store.access import audit
 from mainspring.store.maintenance import chore_log, retention, vacuum
 from mainspring.store.maintenance.chore_log import Done
 from mainspring.store.postgres.database import Connection, Database
@@ -54,6 +55,7 @@ class Janitor:
             Chore("make partitions", lambda conn: partitions.make_ahead(conn, DAYS_AHEAD)),
             Chore("drop partitions", self._drop, most=DROPS),
             *(Chore(f"forget {name}", partial(forget, name=name)) for name in retention.RULES),
+            Chore("forget audit", lambda conn: audit.forget(conn, keep_failed, AT_ONCE)),
             Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),
         ]

@@ -2,6 +2,7 @@
 
 Codes and sessions are rows, so they hold on every server, and a revoked one is void everywhere at once. What was made
 with a token ends with that token. All times are the database's.
+Next: store/access/audit.py
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from mainspring.errors import NotFound
-from mainspring.model.access.actors import Role
+from mainspring.model.access.actors import Actor, Role
 from mainspring.store.access.tokens import digest, lives
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import readable, views
@@ -36,6 +37,11 @@ class Session(msgspec.Struct, frozen=True):
     created_at: datetime
     last_seen_at: datetime
     expires_at: datetime
+
+    def acting(self, address: str | None = None, request_id: str | None = None) -> Actor:
+        """Who acts when a request comes with the cookie of this session."""
+        name, jobs = f"session:{self.id}", tuple(self.jobs)
+        return Actor(name, self.role, jobs, address, request_id, token=self.token, session=self.id)
 
 
 class NewSession(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from mainspring.errors import TokenNotFound
-from mainspring.model.access.actors import Role
+from mainspring.model.access.actors import Actor, Role
 from mainspring.model.placement.token_binding import TokenBinding
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
@@ -53,6 +53,10 @@ class Token(msgspec.Struct, frozen=True):
     used_at: datetime | None  # first
     last_used_at: datetime | None  # by itself or by a credential that came from it
     revoked_at: datetime | None
+
+    def acting(self, address: str | None = None, request_id: str | None = None) -> Actor:
+        """Who acts when a request comes with this token."""
+        return Actor(f"token:{self.name}", self.role, tuple(self.jobs), address, request_id, token=self.id)
 
 
 _CREATE = """
@@ -112,12 +116,6 @@ async def find(conn: Connection, secret: str) -> Token | None:
     The lookup is by hash: how long it takes says nothing about how much of a guess was right.
     """
     return next(iter(views(Token, await readable(conn, _FIND, digest(secret)))), None)
-
-
-async def expiry(conn: Connection, id: int) -> datetime | None:
-    """When a token expires; None: never."""
-    at: datetime | None = await conn.fetchval("select expires_at from mainspring.token where id = $1", id)
-    return at
 
 
 _NOTE_USED = """
@@ -221,17 +219,26 @@ async def admit(conn: Connection, token: int, instance: str, name: str) -> Admis
     return Admission(token, None) if row["credential"] is None else Admission(row["credential"], secret)
 
 
-async def revoke(conn: Connection, id: int) -> None:
-    """Revoke a token and its credentials."""
-    revoked = await conn.fetchval(
-        """
-        update mainspring.token set revoked_at = coalesce(revoked_at, mainspring.now())
-         where id = $1 or parent = $1 returning id
-        """,
-        id,
-    )
-    if revoked is None:
-        raise TokenNotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")
+_REVOKE = """
+    update mainspring.token set revoked_at = mainspring.now() where (id = $1 or parent = $1) and revoked_at is null
+    returning id
+"""
+
+
+async def revoke(conn: Connection, id: int) -> bool:
+    """Revoke a token and its credentials; returns whether that is a change."""
+    changed = bool(await conn.fetch(_REVOKE, id))
+    if not changed:
+        await get(conn, id)
+    return changed
+
+
+async def get(conn: Connection, id: int) -> Token:
+    """A token by its number, valid or not."""
+    rows = await readable(conn, f"select {_COLUMNS} from mainspring.token t where t.id = $1", id)
+    for token in views(Token, rows):
+        return token
+    raise TokenNotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")
 
 
 async def listing(conn: Connection) -> list[Token]:

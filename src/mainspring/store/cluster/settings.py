@@ -36,9 +36,15 @@ async def database_id(conn: Connection) -> UUID:
 
 async def strategy(conn: Connection, default: str = DEFAULT_STRATEGY) -> str:
     """The placement strategy of the cluster; `default` if none is set, or one that this version does not know."""
+    name = await stored_strategy(conn)
+    return name if name in STRATEGIES else default
+
+
+async def stored_strategy(conn: Connection) -> str | None:
+    """The placement strategy that was set; None if none was."""
     value = await conn.fetchval("select value from mainspring.setting where name = $1", _STRATEGY)
-    name = default if value is None else msgspec.json.decode(value)
-    return name if isinstance(name, str) and name in STRATEGIES else default
+    name = None if value is None else msgspec.json.decode(value)
+    return name if isinstance(name, str) else None
 
 
 async def put_strategy(conn: Connection, name: str) -> None:

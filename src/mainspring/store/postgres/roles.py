@@ -54,6 +54,7 @@ _GRANTS: dict[Kind, tuple[str, ...]] = {
         "grant usage on schema mainspring to {role}",
         "grant select, insert, update, delete on all tables in schema mainspring to {role}",
         "revoke insert, update, delete on mainspring.migration from {role}",
+        "revoke update, delete on mainspring.audit from {role}",  # it is append-only
         "grant usage, select on all sequences in schema mainspring to {role}",
         "grant execute on all functions in schema mainspring to {role}",
     ),

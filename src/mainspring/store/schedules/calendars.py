@@ -79,6 +79,13 @@ async def listing(conn: Connection) -> dict[str, list[str]]:
     return {row["name"]: list(row["days"]) for row in rows}
 
 
+async def days(conn: Connection, name: str, *, lock: bool = False) -> list[str] | None:
+    """The days of a calendar; None if there is none of this name."""
+    query = "select days from mainspring.calendar where namespace = 'default' and name = $1"
+    found: list[str] | None = await conn.fetchval(f"{query} for update" if lock else query, name)
+    return found
+
+
 async def delete(conn: Connection, name: str) -> None:
     """Remove a calendar that no schedule uses."""
     async with conn.transaction():

@@ -58,6 +58,11 @@ class Stored(NamedTuple):
         """Whether it differs from the code: edited by hand."""
         return self.code is not None and _as_written(self.schedule) != self.code
 
+    @property
+    def defined(self) -> dict[str, Any]:
+        """What a person changes of it, for the audit."""
+        return {**msgspec.to_builtins(_as_written(self.schedule)), "enabled": self.enabled}
+
 
 _STORED = """
     select s.id, s.name, j.name as job, s.kind, s.expression, s.timezone, s.policies, s.enabled, s.version, s.since,
@@ -308,7 +313,8 @@ async def run_now(conn: Connection, name: str, scopes: Sequence[str] = ()) -> li
         if times.after(plan_time - INSTANT) != plan_time:
             args = [arguments(policies, stored.schedule.timezone, plan_time, scope) for scope in wanted]
             try:
-                rows = await conn.fetch(_RUN_NOW, stored.id, wanted, plan_time, args, stored.now)
+                async with conn.transaction():  # a savepoint, where the caller has a transaction
+                    rows = await conn.fetch(_RUN_NOW, stored.id, wanted, plan_time, args, stored.now)
                 return [row["id"] for row in rows]
             except asyncpg.UniqueViolationError:
                 pass

@@ -8,7 +8,7 @@ Next: store/schedules/schedules.py
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -21,6 +21,8 @@ from mainspring.store.schedules import calendars, schedules
 from mainspring.store.schedules.schedules import Stored
 
 log = logging.getLogger("mainspring")
+
+Note = Callable[[Sequence[str] | None], Awaitable[None]]  # what notes a change, given the days before it
 
 _DEFINED = "update mainspring.schedule set code = $2, app_version = $3 where id = $1"
 # One instant for all of them: a schedule that the application no longer defines stays behind it.
@@ -83,14 +85,18 @@ def _check_owner(stored: Stored, app: str) -> None:
     )
 
 
-async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]]) -> None:
+async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]], *, note: Note | None = None) -> None:
     """Create calendars or change their days, then update the schedules that use them, one by one.
 
-    It locks one schedule at a time. If it is interrupted, the next call with the same days does the rest.
+    It locks one schedule at a time. If it is interrupted, the next call with the same days does the rest. `note` is
+    awaited in the transaction that changes the days.
     """
     for name, days in sorted(given.items()):
         async with conn.transaction():
+            before = await calendars.days(conn, name, lock=True)
             is_new = await calendars.put(conn, name, days)
+            if note is not None:
+                await note(before)
             users = await calendars.users(conn, name) if is_new else []
             for stored in await schedules.listing(conn, names=users):
                 if stored.app is None:  # refuse before any schedule changes

@@ -7,7 +7,8 @@ Next:   store/tasks/enqueue.py
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -59,18 +60,34 @@ async def may_register(conn: Connection) -> bool:
     return not is_producer(conn) and bool(await conn.fetchval("select has_table_privilege('mainspring.job', 'insert')"))
 
 
+# What notes a change, given the definitions before it, as JSON by name.
+Note = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+_BEFORE = """
+    select name, definition from mainspring.job where namespace = $1 and name = any($2::text[]) order by name for update
+"""
+
+
 async def register(
-    conn: Connection, definitions: Mapping[str, Definition], *, namespace: str = "default", replace: bool = True
+    conn: Connection,
+    definitions: Mapping[str, Definition],
+    *,
+    namespace: str = "default",
+    replace: bool = True,
+    note: Note | None = None,
 ) -> bool:
-    """Create jobs by name, and update those there are unless `replace` is false; returns whether any changed."""
+    """Create jobs by name, and update those there are unless `replace` is false; returns whether any changed.
+
+    `note` is awaited in the transaction of the change. What follows comes after its commit: new limits reach tasks
+    whose submission did not see them.
+    """
     if not definitions:
         return False
     await _check_owners(conn, definitions, namespace)
     await _check_daemons(conn, definitions, namespace)
     requirements = [placement.encode(placement.requirements_of(d)) for d in definitions.values()]
     await conn.execute(_POOLS, requirements)
-    tag = await conn.execute(
-        _REGISTER,
+    given = (
         namespace,
         list(definitions),
         [d.priority for d in definitions.values()],
@@ -78,7 +95,11 @@ async def register(
         requirements,
         replace,
     )
-    changed = affected(tag) > 0
+    async with conn.transaction() if note is not None else nullcontext():
+        before = await conn.fetch(_BEFORE, namespace, list(definitions)) if note is not None else []
+        changed = affected(await conn.execute(_REGISTER, *given)) > 0
+        if changed and note is not None:
+            await note({row["name"]: msgspec.json.decode(row["definition"]) for row in before})
     if changed:
         await conn.execute(_REFILL, namespace, list(definitions))
         await conn.execute(_MARK_GATES, namespace, list(definitions))
@@ -137,9 +158,11 @@ async def _check_daemons(conn: Connection, definitions: Mapping[str, Definition]
         raise limits_of_a_daemon(row["name"])
 
 
-async def create(conn: Connection, name: str, definition: Definition, *, replace: bool = False) -> bool:
+async def create(
+    conn: Connection, name: str, definition: Definition, *, replace: bool = False, note: Note | None = None
+) -> bool:
     """Create a job; returns whether anything changed. Conflict if there is another one of this name."""
-    changed = await register(conn, {name: definition}, replace=replace)
+    changed = await register(conn, {name: definition}, replace=replace, note=note)
     if not changed and (await find(conn, name)).definition != definition:
         raise NameTaken(f"a job named {name!r} exists and is another one; give --replace to change it", field="name")
     return changed

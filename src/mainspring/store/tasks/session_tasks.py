@@ -1,7 +1,7 @@
 """Session tasks: what the sessions of agents hold, what is asked of it, and whose attempts reports are about.
 
 Reads   mainspring.task of active tasks by session
-Writes  mainspring.task.session, when an agent reconnects; mainspring.audit
+Writes  mainspring.task.session, when an agent reconnects
 Next:   server/agents/gateway.py
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from mainspring.model.messages import Armed
 from mainspring.model.tasks.states import IS_ACTIVE, RUNNING, CancelMode
@@ -96,14 +94,3 @@ async def own(conn: Connection, instance: str, attempts: Sequence[tuple[int, int
     within = [(task, token) for task, token in attempts if 0 < task < 2**63 and 0 <= token < 2**63]
     rows = await conn.fetch(_OWN, [task for task, _ in within], [token for _, token in within], instance)
     return {(row["id"], row["token"]) for row in rows}
-
-
-async def audit(conn: Connection, actor: str, action: str, subject: str, detail: object = None) -> None:
-    """Append an entry to the audit."""
-    await conn.execute(
-        "insert into mainspring.audit (actor, action, subject, detail) values ($1, $2, $3, $4::jsonb)",
-        actor,
-        action,
-        subject,
-        None if detail is None else msgspec.json.encode(detail).decode(),
-    )

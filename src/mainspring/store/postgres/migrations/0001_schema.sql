@@ -1428,15 +1428,37 @@ create table mainspring.request (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 create index on mainspring.request (expires_at);
 
+-- Append-only: the roles of servers may neither update nor delete (store/postgres/roles.py).
 create table mainspring.audit (
-    id      bigint      generated always as identity primary key,
-    at      timestamptz not null default mainspring.now(),
-    actor   text        not null,
-    action  text        not null,
-    subject text,
-    detail  jsonb
+    id         bigint      generated always as identity primary key,
+    at         timestamptz not null default mainspring.now(),
+    actor      text        not null,                   -- `os:alice@host`, `token:ci`, `session:3`, `agent:web-1`
+    role       text        not null,
+    token_id   integer,                                -- that the actor came with; names are not unique
+    action     text        not null,                   -- such as task.cancel
+    subject    text,                                   -- such as task:17
+    changes    jsonb,                                  -- member → old, new; secrets are masked
+    detail     jsonb,
+    refused    text,                                   -- why; null: it was done
+    address    text,
+    request_id text
 );
 create index on mainspring.audit (at);
+
+-- What retention lets go. Nothing of the last day, whoever asks.
+create function mainspring.forget_audit(keep interval, most integer) returns bigint
+    language sql volatile strict security definer
+    set search_path = pg_catalog, pg_temp
+as $$
+    with old as (
+        delete from mainspring.audit where ctid = any (array(
+            select a.ctid from mainspring.audit a
+             where a.at < (select mainspring.now()) - greatest(keep, interval '1 day')
+             order by a.at limit most for update skip locked))
+        returning 1
+    )
+    select count(*) from old
+$$;
 
 
 -- 13 Settings and maintenance ---------------------------------------------------------------------------------------

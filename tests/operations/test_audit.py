@@ -1,0 +1,267 @@
+"""Every change is audited, in the transaction that makes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import msgspec
+import pytest
+from tests.conftest import MakeTask
+from tests.operations.conftest import add_agent, echo
+
+from mainspring import operations
+from mainspring.model.access.actors import Actor, Role
+from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.schedules.edit_schedule import Edit
+from mainspring.model.tasks.define_job import command, define
+from mainspring.model.tasks.states import TaskState
+from mainspring.operations import access, backfill, calendars, daemons, fleet, jobs, schedules, settings, tasks
+from mainspring.store.access import audit
+from mainspring.store.postgres.database import Connection
+
+ALICE = Actor("token:alice", Role.ADMIN, (), "10.0.0.7", "r-1")
+SERVER = define(command(["serve"]), {})
+
+
+class World(msgspec.Struct):
+    """A database in which every operation has something to change."""
+
+    conn: Connection
+    make_task: MakeTask
+    token: int = 0
+    session: int = 0
+    code: str = ""
+
+    async def prepare(self) -> None:
+        await jobs.create(self.conn, ALICE, "hello", echo())
+        await jobs.create(self.conn, ALICE, "idle", echo())
+        for name, enabled in (("nightly", True), ("off", False)):
+            await schedules.create(self.conn, ALICE, define_schedule(name, "hello", {"every": "1h"}), enabled=enabled)
+        await calendars.put(self.conn, ALICE, "holidays", ["12-25"])
+        for name, enabled in (("up", True), ("down", False)):
+            await daemons.create(self.conn, ALICE, SERVER, define_schedule(name, name, {"daemon": 1}), enabled=enabled)
+        await add_agent(self.conn)
+        await add_agent(self.conn, "drained", 8)
+        await fleet.drain(self.conn, ALICE, "drained")
+        self.token = (await access.create_token(self.conn, ALICE, "ci", role=Role.VIEWER)).id
+        code = (await access.create_login(self.conn, ALICE)).code
+        self.session = (await access.exchange_login(self.conn, ALICE, code=code)).session.id
+        self.code = (await access.create_login(self.conn, ALICE)).code or ""
+        await self.conn.execute("create role mainspring_audit_test")
+
+    async def running(self, **columns: Any) -> int:
+        id = await self.make_task(TaskState.RUNNING, session=7, **columns)
+        hello = "(select id from mainspring.job where name = 'hello')"
+        await self.conn.execute(f"update mainspring.task set job_id = {hello} where id = $1", id)
+        return id
+
+    async def cancelled(self) -> int:
+        id = await self.make_task()
+        await tasks.cancel(self.conn, ALICE, id)
+        return id
+
+
+Prepared = Callable[[World], Awaitable[Any]]
+
+
+def on(operation: Callable[..., Any], *given: Any, task: Prepared | None = None, **named: Any) -> Prepared:
+    """How to call an operation; `task` makes the task that it acts on, before anything is looked at."""
+
+    async def prepare(world: World) -> Callable[[], Awaitable[Any]]:
+        first = () if task is None else (await task(world),)
+        values = [value(world) if callable(value) else value for value in given]
+        late = {name: value(world) if callable(value) else value for name, value in named.items()}
+        return lambda: operation(world.conn, ALICE, *first, *values, **late)
+
+    return prepare
+
+
+async def fill(conn: Connection, actor: Actor) -> None:
+    end = await conn.fetchval("select mainspring.now()")
+    made = await backfill.plan(conn, actor, "nightly", end - timedelta(hours=3), end)
+    await made.step(conn, actor, 10)
+
+
+async def paused(world: World) -> int:
+    return await world.running(paused_at=await world.conn.fetchval("select mainspring.now()"))
+
+
+CHANGES: dict[str, Prepared] = {
+    "job.create": on(jobs.create, "new", echo()),
+    "job.change": on(jobs.create, "hello", echo(retries=2), replace=True),
+    "job.delete": on(jobs.delete, "idle"),
+    "job.reveal": on(jobs.show, "hello", reveal=True),
+    "schedule.create": on(schedules.create, define_schedule("new", "hello", {"every": "1h"}), enabled=True),
+    "schedule.edit": on(schedules.edit, "nightly", Edit({"every": "2h"})),
+    "schedule.enable": on(schedules.enable, "off"),
+    "schedule.disable": on(schedules.disable, "nightly"),
+    "schedule.delete": on(schedules.delete, "nightly"),
+    "schedule.run": on(schedules.run_now, "nightly"),
+    "schedule.backfill": on(fill),
+    "calendar.put": on(calendars.put, "holidays", ["12-25", "12-26"]),
+    "calendar.delete": on(calendars.delete, "holidays"),
+    "daemon.create": on(daemons.create, SERVER, define_schedule("new", "new", {"daemon": 1})),
+    "daemon.start": on(daemons.start, "down"),
+    "daemon.stop": on(daemons.stop, "up"),
+    "daemon.scale": on(daemons.scale, "up", 3),
+    "daemon.restart": on(daemons.restart, "up"),
+    "daemon.delete": on(daemons.delete, "up"),
+    "agent.drain": on(fleet.drain, "eve"),
+    "agent.undrain": on(fleet.undrain, "drained"),
+    "setting.change": on(settings.edit, placement="least_tasks"),
+    "task.cancel": on(tasks.cancel, task=World.running, kill=True),
+    "task.pause": on(tasks.pause, task=World.running),
+    "task.resume": on(tasks.resume, task=paused),
+    "task.restart": on(tasks.restart, task=World.running),
+    "task.retry": on(tasks.retry, task=World.cancelled),
+    "token.create": on(access.create_token, "new", role=Role.VIEWER),
+    "token.revoke": on(access.revoke_token, lambda world: world.token),
+    "login.create": on(access.create_login, role=Role.VIEWER),
+    "session.create": on(access.exchange_login, code=lambda world: world.code),
+    "session.revoke": on(access.revoke_session, lambda world: world.session),
+    "session.end": lambda world: _logout(world),
+    "role.grant": on(access.grant_role, "viewer", "mainspring_audit_test"),
+    "role.revoke": lambda world: _revoke_role(world),
+}
+
+
+async def _logout(world: World) -> Callable[[], Awaitable[Any]]:
+    actor = msgspec.structs.replace(ALICE, session=world.session)
+    return lambda: access.logout(world.conn, actor)
+
+
+async def _revoke_role(world: World) -> Callable[[], Awaitable[Any]]:
+    await access.grant_role(world.conn, ALICE, "viewer", "mainspring_audit_test")
+    return lambda: access.revoke_role(world.conn, ALICE, "viewer", "mainspring_audit_test")
+
+
+@pytest.fixture
+async def world(conn: Connection, make_task: MakeTask) -> World:
+    world = World(conn, make_task)
+    await world.prepare()
+    return world
+
+
+async def everything(conn: Connection, but: tuple[str, ...] = ()) -> dict[str, str]:
+    """Table → its rows and who may read it. Pools are interned, whether a job uses them or not."""
+    names = await conn.fetch(
+        "select relname as name, oid from pg_class where relnamespace = 'mainspring'::regnamespace and relkind = 'r'"
+    )
+    queries = " union all ".join(
+        f"""select '{row["name"]}' as name,
+                   coalesce(string_agg(t::text, '' order by t::text), '')
+                   || coalesce((select relacl::text from pg_class where oid = {row["oid"]}), '') as rows
+              from mainspring.{row["name"]} t"""
+        for row in names
+        if row["name"] not in ("pool", *but)
+    )
+    return {row["name"]: row["rows"] for row in await conn.fetch(queries)}
+
+
+@pytest.mark.parametrize("action", CHANGES)
+async def test_a_change_is_audited_with_who_made_it(world: World, action: str) -> None:
+    call = await CHANGES[action](world)
+    before, last = await everything(world.conn, ("audit",)), await last_entry(world.conn)
+    await call()
+    assert action == "job.reveal" or await everything(world.conn, ("audit",)) != before, "nothing was changed"
+    [row] = await world.conn.fetch("select * from mainspring.audit where id > $1", last)
+    assert (row["actor"], row["role"], row["action"]) == ("token:alice", "admin", action)
+    assert (row["address"], row["request_id"], row["refused"]) == ("10.0.0.7", "r-1", None)
+    assert row["subject"]
+
+
+@pytest.mark.parametrize("action", CHANGES)
+async def test_a_change_and_its_audit_are_there_together_or_not_at_all(
+    world: World, action: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = await CHANGES[action](world)
+    before, real = await everything(world.conn), audit._insert
+
+    class Dies(Exception):
+        pass
+
+    async def insert_and_die(*given: Any) -> None:
+        await real(*given)
+        raise Dies
+
+    monkeypatch.setattr(audit, "_insert", insert_and_die)
+    with pytest.raises(Dies):
+        await call()
+    assert await everything(world.conn) == before
+
+
+async def last_entry(conn: Connection) -> int:
+    return int(await conn.fetchval("select coalesce(max(id), 0) from mainspring.audit"))
+
+
+# An operation that is in neither list is one that nobody has thought about.
+READS = {
+    "access": {"list_tokens", "list_sessions", "list_audit", "who"},
+    "backfill": {"plan"},
+    "calendars": {"listing", "show"},
+    "cluster": {"servers", "server", "segments", "moves", "stats"},
+    "daemons": {"listing", "show", "why_not_up"},
+    "fleet": {"listing", "show", "armed", "has_agents"},
+    "jobs": {"listing", "able_agents"},
+    "output": {"has_output"},
+    "schedules": {"listing", "show", "explain", "check"},
+    "settings": {"show"},
+    "tasks": {"submit", "listing", "show", "status"},  # a task says itself who submitted it, and when
+    "timeline": {"show"},
+    "waiting": {"wait"},
+}
+AUDITED = {
+    "access": {
+        *("create_token", "revoke_token", "create_login", "exchange_login", "revoke_session", "logout"),
+        *("grant_role", "revoke_role"),
+    },
+    "calendars": {"put", "delete"},
+    "daemons": {"create", "delete", "start", "stop", "scale", "restart"},
+    "fleet": {"drain", "undrain"},
+    "settings": {"edit"},
+    "jobs": {"create", "delete", "show"},
+    "schedules": {"create", "edit", "enable", "disable", "delete", "run_now"},
+    "tasks": {"cancel", "pause", "resume", "restart", "retry"},
+}
+
+
+def test_every_operation_is_a_read_or_audited() -> None:
+    for name in (found.name for found in iter_modules(operations.__path__)):
+        module = import_module(f"mainspring.operations.{name}")
+        there = {
+            each
+            for each, function in vars(module).items()
+            if inspect.iscoroutinefunction(function)
+            and function.__module__ == module.__name__
+            and not each.startswith("_")
+        }
+        assert there <= READS.get(name, set()) | AUDITED.get(name, set()), name
+
+
+async def test_what_changes_nothing_is_not_audited(world: World) -> None:
+    last = await last_entry(world.conn)
+    await jobs.create(world.conn, ALICE, "hello", echo(), replace=True)
+    await schedules.enable(world.conn, ALICE, "nightly")
+    await daemons.start(world.conn, ALICE, "up")
+    await calendars.put(world.conn, ALICE, "holidays", ["12-25"])
+    await fleet.drain(world.conn, ALICE, "drained")
+    await access.revoke_token(world.conn, ALICE, world.token)
+    assert await last_entry(world.conn) == last + 1
+    await access.revoke_token(world.conn, ALICE, world.token)
+    assert await last_entry(world.conn) == last + 1
+
+
+async def test_the_audit_tells_old_and_new_and_no_secret(world: World) -> None:
+    definition = define(command(["echo", "hello"], env={"TOKEN": "hunter2", "REGION": "eu"}), {"retries": 2})
+    await jobs.create(world.conn, ALICE, "hello", definition, replace=True)
+    [entry] = (await access.list_audit(world.conn, ALICE, action="job.change")).items
+    assert entry.changes is not None
+    assert {name: (change.old, change.new) for name, change in entry.changes.items()} == {
+        "run.env": (None, {"TOKEN": "***", "REGION": "eu"}),
+        "retry.retries": (0, 2),
+    }

@@ -168,13 +168,15 @@ async def test_whatever_an_attempt_came_to_the_replica_runs_again(
     await daemons.make(conn)
     [armed] = await placed(conn)
     assert armed.daemon
-    await recorder.record(conn, [ending(armed, state, code)])
+    written = await recorder.record(conn, [ending(armed, state, code)])
+    assert ([each.state for each in written.again], written.moved) == ([state], []), "for the figures"
     [row] = await rows(conn)
     assert (row["state"], row["session"], row["restarts"], row["attempt"]) == (1, None, 1, 1)
     [attempt] = await tasks.attempts(conn, armed.task)
     assert (attempt.state, attempt.error_code) == (state.label, code)
     assert await conn.fetchval("select count(*) from mainspring.task_history") == 0
-    await recorder.record(conn, [ending(armed, state, code)])
+    written = await recorder.record(conn, [ending(armed, state, code)])
+    assert (written.again, written.moved) == ([], [])
     assert len(await tasks.attempts(conn, armed.task)) == 1, "said twice, kept once"
 
 

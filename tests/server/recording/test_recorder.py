@@ -88,6 +88,16 @@ async def ending(conn: Connection, task: int, state: TaskState = TaskState.SUCCE
     return Ending(task, TOKEN, job, 1, state, 1_790_000_000.0, 1_790_000_001.0, **fields)
 
 
+def counted(recorder: Recorder) -> dict[tuple[str, str], int]:
+    """What was tallied, whichever job it was: the end of a task or not, and the outcome."""
+    tallies = recorder.tallies
+    return {
+        (kind, state.label): cell.count
+        for kind, cells in (("ended", tallies.ended), ("again", tallies.again))
+        for (_, state), cell in cells.items()
+    }
+
+
 async def state(conn: Connection, task: int) -> str:
     return (await tasks.get(conn, task)).state
 
@@ -235,7 +245,7 @@ async def test_a_batch_whose_connection_broke_before_it_is_written_again(
     await agent.report(Finished([await ending(conn, task, result="1")]))
     finish = transitions.finish
 
-    async def killed_first(line: Connection, endings: Any) -> int:
+    async def killed_first(line: Connection, endings: Any) -> list[Ending]:
         await line.execute("select from mainspring.task")
         await _kill_the_recorder(conn)
         return await finish(line, endings)
@@ -267,7 +277,7 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     )
     retry = transitions.retry
 
-    async def killed_after(line: Connection, attempts: Any) -> int:
+    async def killed_after(line: Connection, attempts: Any) -> list[Ending]:
         moved = await retry(line, attempts)
         await _kill_the_recorder(conn)
         await line.execute("select 1")
@@ -284,6 +294,34 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     assert [await conn.fetchval("select attempt from mainspring.task where id = $1", t) for t in made[1:]] == [1, 0]
     assert len(await tasks.output(conn, made[0])) == 1
     assert await conn.fetchval("select count(*) from mainspring.attempt") == 1
+    assert counted(recorder) == {("ended", "succeeded"): 1, ("again", "failed"): 1}, "when the answer came"
+
+
+async def test_a_repeated_or_stale_report_is_not_counted_again(
+    conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]]
+) -> None:
+    agent, task, other = Agent(recorder), await running(), await running()
+    for endings in ([task, task], [task, other]):
+        await agent.report(Finished([await ending(conn, each) for each in endings]))
+        await recorder.flush()
+    stale = await ending(conn, await running())
+    stale.token = TOKEN - 1
+    await agent.report(Finished([stale]))
+    await recorder.flush()
+    assert counted(recorder) == {("ended", "succeeded"): 2}
+    assert recorder.tallies.stale == 1
+
+
+async def test_what_is_cancelled_while_its_agent_gives_it_back_counts_for_its_job(
+    conn: Connection, recorder: Recorder, running: Callable[[], Awaitable[int]]
+) -> None:
+    agent, task = Agent(recorder), await running()
+    await tasks.cancel(conn, task)
+    await agent.report(Refused([AttemptId(task, TOKEN)], "full"))
+    await recorder.flush()
+    assert await state(conn, task) == "cancelled"
+    job = await conn.fetchval("select id from mainspring.job")
+    assert {key: cell.count for key, cell in recorder.tallies.ended.items()} == {(job, TaskState.CANCELLED): 1}
 
 
 async def test_a_flush_cancelled_in_the_middle_loses_nothing(

@@ -78,6 +78,15 @@ async def test_a_living_session_keeps_what_it_holds(conn: Connection, rescuer: R
     assert await rescuer.step() == 0
 
 
+async def test_what_was_rescued_is_counted(conn: Connection, rescuer: Rescuer) -> None:
+    await dies_with(conn, "job", "once")
+    assert await rescuer.step() == 2
+    tallies = rescuer._recorder.tallies
+    assert [(state.label, cell.count) for (_, state), cell in tallies.again.items()] == [("lost", 1)]
+    assert [(state.label, cell.count) for (_, state), cell in tallies.ended.items()] == [("lost", 1)]
+    assert tallies.rescued == {"lost": 2}
+
+
 async def test_a_clock_that_is_set_forward_takes_nothing_from_who_may_run_it(
     conn: Connection, rescuer: Rescuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

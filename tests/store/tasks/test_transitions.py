@@ -13,7 +13,7 @@ from mainspring.model.messages import Chunk, Ending, Note, Start
 from mainspring.model.tasks.states import FAIL, LIVE, RECALL, RETRY, START, TERMINAL, Move, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, transitions
+from mainspring.store.tasks import claims, progress, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -59,7 +59,7 @@ async def _retry(conn: Connection, task: int, token: int) -> None:
 
 
 async def _note(conn: Connection, task: int, token: int) -> None:
-    await transitions.note(conn, [Note(task, token, "0.5", None)])
+    await progress.note(conn, [Note(task, token, "0.5", None)])
 
 
 async def _give_back(conn: Connection, task: int, token: int) -> None:
@@ -122,7 +122,7 @@ async def test_an_end_takes_all_of_the_task_into_the_history(conn: Connection, m
     was = await live(conn, task)
     assert was is not None
     given = ending(task, state=TaskState.FAILED, result='{"a": 1}', code="handler_error", error="boom")
-    assert await transitions.finish(conn, [given]) == 1
+    assert len(await transitions.finish(conn, [given])) == 1
     [row] = await history(conn, task)
     kept = {"run_at", "created_at", "token", "session", "job_id", "pool", "priority", "attempt", "crashes", "args"}
     kept |= {"checkpoint", "progress", "key"}
@@ -146,15 +146,15 @@ async def test_a_batch_of_mixed_ends_gives_each_its_own(conn: Connection, make_t
         ending(tasks[2], OLDER),
         ending(tasks[3]),
     ]
-    assert await transitions.finish(conn, given) == 3
+    assert len(await transitions.finish(conn, given)) == 3
     told = [[(r["state"], r["result"], r["error_code"]) for r in await history(conn, task)] for task in tasks]
     assert told == [[(10, "1", None)], [(12, None, "timeout")], [], [(10, None, None)]]
 
 
 async def test_a_repeated_end_is_harmless_even_within_one_batch(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=TOKEN)
-    assert await transitions.finish(conn, [ending(task, result="1"), ending(task, result="1")]) == 1
-    assert await transitions.finish(conn, [ending(task, result="2")]) == 0
+    assert len(await transitions.finish(conn, [ending(task, result="1"), ending(task, result="1")])) == 1
+    assert len(await transitions.finish(conn, [ending(task, result="2")])) == 0
     [row] = await history(conn, task)
     assert row["result"] == "1"
 
@@ -170,7 +170,7 @@ async def test_a_retry_counts_what_it_costs(
     was = await live(conn, task)
     assert was is not None
     before = await conn.fetchval("select mainspring.now()")
-    assert await transitions.retry(conn, [again(task, delay=60.0, costs=costs, crash=crash)]) == 1
+    assert len(await transitions.retry(conn, [again(task, delay=60.0, costs=costs, crash=crash)])) == 1
     row = await live(conn, task)
     assert row is not None
     assert (row["state"], row["attempt"], row["crashes"]) == (1, attempt, crashes)
@@ -195,7 +195,7 @@ async def test_what_was_armed_ahead_and_lost_keeps_its_time(conn: Connection, ma
 
 async def test_a_repeated_retry_is_harmless(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=TOKEN, attempt=2)
-    assert [await transitions.retry(conn, [again(task)]) for _ in range(2)] == [1, 0]
+    assert [len(await transitions.retry(conn, [again(task)])) for _ in range(2)] == [1, 0]
     row = await live(conn, task)
     assert row is not None
     assert row["attempt"] == 2
@@ -249,11 +249,11 @@ async def test_a_result_is_added_only_where_it_is_due(conn: Connection, make_tas
 
 async def test_a_note_leaves_what_it_does_not_tell(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=TOKEN, progress="0.1", checkpoint='{"at": 1}')
-    await transitions.note(conn, [Note(task, TOKEN, "0.9", None)])
+    await progress.note(conn, [Note(task, TOKEN, "0.9", None)])
     row = await live(conn, task)
     assert row is not None
     assert (row["progress"], row["checkpoint"]) == ("0.9", '{"at": 1}')
-    await transitions.note(conn, [Note(task, TOKEN, None, '{"at": 2}')])
+    await progress.note(conn, [Note(task, TOKEN, None, '{"at": 2}')])
     row = await live(conn, task)
     assert row is not None
     assert (row["progress"], row["checkpoint"]) == ("0.9", '{"at": 2}')
@@ -262,9 +262,9 @@ async def test_a_note_leaves_what_it_does_not_tell(conn: Connection, make_task: 
 async def test_output_is_kept_byte_for_byte_and_once(conn: Connection) -> None:
     data = bytes(range(256))
     first = [Chunk(1, TOKEN, number, 1, 1_790_000_000.0, data) for number in (1, 2)]
-    assert await transitions.output(conn, first) == 2
-    assert await transitions.output(conn, [first[1], Chunk(1, TOKEN, 3, 2, 1_790_000_000.0, b"")]) == 1
-    assert await transitions.output(conn, [Chunk(1, NEWER, 1, 1, 1_790_000_000.0, b"x")]) == 1
+    assert await progress.output(conn, first) == 2
+    assert await progress.output(conn, [first[1], Chunk(1, TOKEN, 3, 2, 1_790_000_000.0, b"")]) == 1
+    assert await progress.output(conn, [Chunk(1, NEWER, 1, 1, 1_790_000_000.0, b"x")]) == 1
     rows = await conn.fetch("select token, number, stream, data from mainspring.output order by token, number")
     assert [tuple(row) for row in rows] == [
         (TOKEN, 1, 1, data),

@@ -38,8 +38,8 @@ class Offer:
         self._hand_over = hand_over
         self._places = places
 
-    async def finish(self, conn: Connection, endings: list[Ending]) -> int:
-        """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns how many ended."""
+    async def finish(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
+        """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns what ended."""
         ends = self._hand_over.ends(endings)
         places = {pool: left[: ends[pool]] for pool, left in self._places.items() if ends[pool]}
         ended = await self._hand_over.finish(conn, endings, places)
@@ -82,7 +82,7 @@ class HandOver:
         behind_gates = self._catalogue.behind_gates
         return Counter(behind_gates[ending.job] for ending in endings if ending.job in behind_gates)
 
-    async def finish(self, conn: Connection, endings: list[Ending], places: Places) -> int:
+    async def finish(self, conn: Connection, endings: list[Ending], places: Places) -> list[Ending]:
         handed_over = await handover.finish(conn, self._server_lease.id, endings, places)
         if handed_over.released:
             self._dispatcher.released(handed_over.released)

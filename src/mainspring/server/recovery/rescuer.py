@@ -26,7 +26,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import measure
-from mainspring.server.recording.batch import INVALID_DATA
+from mainspring.server.recording.batch import INVALID_DATA, Written
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
@@ -246,10 +246,12 @@ class Rescuer:
     async def _move(self, conn: Connection, find: Find, judge: Judge) -> tuple[int, int]:
         """Find a batch, decide and write, in one transaction; returns how many tasks were found, and moved."""
         try:
+            written = Written()
             async with conn.transaction():
                 held = await find(conn)
                 if held:
-                    await self._write(conn, judge(held))
+                    written = await self._write(conn, judge(held))
+            self._count(written)
             return len(held), len(held)
         except INVALID_DATA as error:
             log.warning("PostgreSQL refuses a rescue (%s); each is written by itself", _first_line(error))
@@ -261,10 +263,12 @@ class Rescuer:
         """Move one task in its own transaction; False if it must wait."""
         for judged in (judge, lambda held: _as_failed(judge(held))):
             try:
+                written = Written()
                 async with conn.transaction():
                     is_ours = await rescue.lock(conn, task)  # else another process has moved it or is about to
                     if is_ours:
-                        await self._write(conn, judged([task]))
+                        written = await self._write(conn, judged([task]))
+                self._count(written)
                 self._unwritable.pop(task.task, None)
                 return is_ours
             except INVALID_DATA as error:
@@ -272,11 +276,15 @@ class Rescuer:
         self._back_off(task, reason)
         return False
 
-    async def _write(self, conn: Connection, given: Verdicts) -> None:
+    async def _write(self, conn: Connection, given: Verdicts) -> Written:
         ended = [verdict for verdict in given.verdicts if not isinstance(verdict, Again)]
         again = [verdict for verdict in given.verdicts if isinstance(verdict, Again)]
         await rescue.order_stops(conn, given.stops)
-        await self._recorder.apply(conn, ended, again)
+        return await self._recorder.apply(conn, ended, again)
+
+    def _count(self, written: Written) -> None:
+        self._recorder.count(written)
+        self._recorder.tallies.rescued.update(ending.code or "" for ending in (*written.moved, *written.again))
 
     def _back_off(self, task: Held, error: Exception) -> None:
         before = self._unwritable.get(task.task)

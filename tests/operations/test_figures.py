@@ -1,0 +1,131 @@
+"""`stats`, `figures` and `queues`: typed, narrowed to what the actor may see, and without a look at the history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+from uuid import UUID
+
+import msgspec
+import pytest
+from tests.operations.conftest import ACTOR, echo
+
+from mainspring.errors import JobNotFound, ValidationError
+from mainspring.model.access.actors import Actor
+from mainspring.model.figures.buckets import DURATION, LATENESS, empty
+from mainspring.model.figures.counts import Counts
+from mainspring.model.tasks.states import TaskState
+from mainspring.operations import cluster
+from mainspring.operations.cluster import Step
+from mainspring.store.figures import queues, rollups
+from mainspring.store.figures.queues import Queues
+from mainspring.store.figures.rollups import ALL_JOBS, Rollup
+from mainspring.store.figures.series import Series
+from mainspring.store.figures.stats import Stats
+from mainspring.store.postgres import roles
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import jobs
+
+NARROW = Actor("token:shop", jobs=("shop.*",))
+
+
+@pytest.fixture
+async def counted(conn: Connection) -> None:
+    """Two jobs with a live task each and 3 and 5 ended ones in this minute."""
+    await jobs.register(conn, {"shop.mail": echo(), "bank.pay": echo()})
+    ids = {row["name"]: row["id"] for row in await conn.fetch("select id, name from mainspring.job")}
+    for name in ids:
+        await conn.execute("select mainspring.enqueue($1)", name)
+    minute = int((await conn.fetchval("select mainspring.now()")).timestamp()) // 60 * 60
+    buckets = ((1, *empty(DURATION)[1:]), (1, *empty(LATENESS)[1:]), None)
+    await rollups.write(
+        conn,
+        [
+            Rollup(
+                minute, UUID(int=1), job, TaskState.SUCCEEDED, False,
+                Counts(count, 0.0, 0.0, 0.0, 0.5, 0.25, 0.0, *buckets),
+            )
+            for job, count in ((ids["shop.mail"], 3), (ids["bank.pay"], 5), (ALL_JOBS, 8))
+        ],
+    )  # fmt: skip
+    await queues.write(conn, await queues.count(conn, 1.0), 0.0)
+
+
+@pytest.mark.usefixtures("counted")
+async def test_an_actor_with_patterns_sees_the_figures_of_its_jobs(conn: Connection) -> None:
+    every, own = await cluster.stats(conn, ACTOR), await cluster.stats(conn, NARROW)
+    assert (every.live, every.last_hour, every.due) == ({"pending": 2}, {"succeeded": 8}, 2)
+    assert (own.live, own.last_hour, own.due, own.arrivals) == ({"pending": 1}, {"succeeded": 3}, 1, None)
+    assert [each.jobs for each in own.waiting] == [["shop.mail"]]
+    assert [each.tasks for each in own.waiting] == [1]
+    totals = [
+        sum(point.ended.get("succeeded", 0) for point in (await cluster.figures(conn, actor)).points)
+        for actor in (ACTOR, NARROW)
+    ]
+    assert totals == [8, 3]
+    assert [queue.job for queue in (await cluster.queues(conn, ACTOR)).items] == ["bank.pay", "shop.mail"]
+    assert [queue.job for queue in (await cluster.queues(conn, NARROW)).items] == ["shop.mail"]
+    for name in ("bank.pay", "nothing"):
+        with pytest.raises(JobNotFound):
+            await cluster.figures(conn, NARROW, job=name)
+
+
+@pytest.mark.usefixtures("counted")
+async def test_answers_are_read_back_from_json_as_they_were(conn: Connection) -> None:
+    answers: list[tuple[Any, Any]] = [
+        (await cluster.stats(conn, ACTOR), Stats),
+        (await cluster.figures(conn, ACTOR, step="5m"), Series),
+        (await cluster.queues(conn, ACTOR), Queues),
+    ]
+    for answer, kind in answers:
+        assert msgspec.json.decode(msgspec.json.encode(answer), type=kind) == answer
+
+
+@pytest.mark.usefixtures("counted")
+async def test_queues_tell_what_finished_per_second(conn: Connection) -> None:
+    found = await cluster.queues(conn, ACTOR)
+    rates = {queue.job: queue.finished_per_second for queue in found.items}
+    assert 0 < rates["shop.mail"] <= 3 / 60
+    assert rates["bank.pay"] > rates["shop.mail"]
+    assert (found.is_estimated, found.counted_at is None) == (False, False)
+
+
+NOW = datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "step"),
+    [
+        ("start", {"start": NOW.replace(tzinfo=None)}, "1m"),
+        ("end", {"end": NOW.replace(tzinfo=None)}, "1m"),
+        ("start", {"start": NOW, "end": NOW - timedelta(hours=1)}, "1h"),
+        ("start", {"start": NOW + timedelta(days=5)}, "1h"),
+        ("step", {"start": NOW - timedelta(days=3)}, "5m"),
+        ("step", {"start": NOW - timedelta(days=300)}, "1h"),
+        ("step", {"start": datetime(1, 1, 1, tzinfo=UTC)}, "1d"),
+    ],
+)
+async def test_a_range_that_cannot_be_shown_is_refused(conn: Connection, field: str, given: Any, step: Step) -> None:
+    with pytest.raises(ValidationError) as refused:
+        await cluster.figures(conn, ACTOR, step=step, **given)
+    assert refused.value.field == field
+
+
+@pytest.mark.usefixtures("counted")
+async def test_no_figure_reads_the_history(conn: Connection, dsn: str) -> None:
+    """A role that may read everything else gets all answers."""
+    role = f"figures_{dsn.rpartition('/')[2].partition('?')[0]}"
+    await conn.execute(f"create role {role}")
+    try:
+        await roles.run(conn, await roles.grant_statements(conn, "viewer", role))
+        await conn.execute(f"revoke all on mainspring.task_history, mainspring.attempt, mainspring.output from {role}")
+        other = await Database(dsn).connect()
+        await other.execute(f"set role {role}")
+        assert (await cluster.stats(other, ACTOR)).last_hour == {"succeeded": 8}
+        assert (await cluster.stats(other, NARROW)).last_hour == {"succeeded": 3}
+        for step in get_args(Step):
+            assert (await cluster.figures(other, ACTOR, step=step)).points
+        assert len((await cluster.queues(other, ACTOR)).items) == 2
+        await other.close()
+    finally:
+        await conn.execute(f"drop owned by {role}; drop role {role}")

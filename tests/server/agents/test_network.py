@@ -552,6 +552,40 @@ async def rogue(url: str, secret: str, **hello: Any) -> AsyncIterator[Rogue]:
         task.cancel()
 
 
+_BLOCKED = """
+    select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+"""
+
+
+async def test_agents_that_connect_do_not_wait_for_one_whose_hello_takes_long(
+    shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually
+) -> None:
+    """As after the end of a server: they need sessions before their leases are over."""
+    secret = await token(conn)
+    async with server(shop, database, dsn) as url, AsyncExitStack() as stack:
+        async with rogue(url, secret, name="slow", instance="slow"):
+            pass
+        # The row that orders the hellos of this agent process: the next one waits for it.
+        lock = "select from mainspring.agent_process where instance = $1 for update"
+        async with conn.transaction():
+            await conn.execute(lock, tokens.digest("slow").hex())
+            slow = asyncio.ensure_future(stack.enter_async_context(rogue(url, secret, name="slow", instance="slow")))
+
+            async def waits() -> bool:
+                return bool(await conn.fetchval(_BLOCKED))
+
+            await eventually(waits)
+            async with asyncio.timeout(20):
+                await asyncio.gather(
+                    *(
+                        stack.enter_async_context(rogue(url, secret, name=f"agent-{n}", instance=f"agent-{n}"))
+                        for n in range(50)
+                    )
+                )
+            assert not slow.done()
+        assert (await asyncio.wait_for(slow, 10)).session
+
+
 @pytest.fixture
 async def lying(
     shop: Shop, database: Database, dsn: str, conn: Connection, eventually: Eventually

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import asyncpg
 import pytest
 
 from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
-from mainspring.store.postgres.database import Connection, Database, translate
+from mainspring.store.postgres.database import HANDSHAKES, Connection, Database, translate
 
 
 def postgres_error(sqlstate: str, message: str = "boom") -> BaseException:
@@ -150,6 +151,41 @@ async def test_a_dedicated_connection_reopens_after_a_loss(dsn: str, conn: Conne
     async with dedicated as mine:
         assert await mine.fetchval("select pg_backend_pid()") != first
     await dedicated.close()
+
+
+async def test_a_group_opens_another_connection_only_while_the_others_are_in_use(dsn: str) -> None:
+    database = Database(dsn)
+    group = database.for_handshakes()
+    assert database.for_handshakes() is group
+
+    async def pid() -> int:
+        async with group.acquire() as mine:
+            found: int = await mine.fetchval("select pg_backend_pid()")
+            return found
+
+    assert len({await pid() for _ in range(5)}) == 1
+    async with AsyncExitStack() as stack:
+        held = [await stack.enter_async_context(group.acquire()) for _ in range(HANDSHAKES)]
+        assert len({await mine.fetchval("select pg_backend_pid()") for mine in held}) == HANDSHAKES
+        late = asyncio.ensure_future(pid())
+        await asyncio.sleep(0)
+        assert not late.done()
+    assert await asyncio.wait_for(late, 5) > 0
+    await database.close()
+    assert all(mine.is_closed() for mine in held)
+
+
+async def test_a_group_goes_on_after_a_loss(dsn: str, conn: Connection) -> None:
+    database = Database(dsn)
+    group = database.for_handshakes()
+    for _ in range(HANDSHAKES + 1):
+        with pytest.raises(StoreUnavailable):
+            async with group.acquire() as mine:
+                await kill(conn, await mine.fetchval("select pg_backend_pid()"))
+                await mine.fetchval("select 1")
+    async with group.acquire() as mine:
+        assert await mine.fetchval("select 1") == 1
+    await database.close()
 
 
 async def test_a_dedicated_connection_is_kept_after_an_error_of_the_statement_and_dropped_after_any_other(

@@ -63,7 +63,7 @@ class AgentConnections:
         lease: float,
         skew_limit: float = DEFAULT_LIMIT,
     ) -> None:
-        self._dedicated = database.dedicated("handshakes")
+        self._handshakes = database.for_handshakes()
         self._lease_dedicated = database.for_leases()
         self._server_lease = server_lease
         self._gateway = gateway
@@ -124,7 +124,7 @@ class AgentConnections:
     ) -> AgentSession | None:
         asked_at = boottime()
         try:
-            async with self._dedicated as conn:
+            async with self._handshakes.acquire() as conn:
                 accepted = await handshake.open_session(
                     conn, hello, self._lease, server=self._server_lease.id, process=process, token=token
                 )
@@ -188,7 +188,7 @@ class AgentConnections:
             log.info("the connection of agent %s has closed%s", session.name, kept)
         if was_here:
             with suppress(StoreUnavailable):
-                async with self._dedicated as conn:
+                async with self._handshakes.acquire() as conn:
                     if session.held:
                         await agents.disconnect(conn, session.id)
                     else:

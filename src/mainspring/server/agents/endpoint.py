@@ -61,7 +61,7 @@ class Endpoint:
         why_not_ready: Callable[[], str | None] = lambda: None,
         keeps_only: bool = False,
     ) -> None:
-        self._dedicated = database.dedicated("handshakes")
+        self._handshakes = database.for_handshakes()
         self._connections = connections
         self._host = host
         self._port = port
@@ -141,7 +141,7 @@ class Endpoint:
         given = request.headers.get_all("Authorization")
         scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         try:
-            async with self._dedicated as conn:
+            async with self._handshakes.acquire() as conn:
                 token = await tokens.check(conn, secret.strip()) if scheme.lower() == "bearer" else None
         except StoreUnavailable:
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "PostgreSQL does not answer\n")

@@ -28,13 +28,14 @@ from mainspring.store.postgres.errors import (
 from mainspring.store.postgres.reconnect import CircuitBreaker
 from mainspring.store.postgres.timelines import Timelines
 
-__all__ = ["Connection", "Database", "DedicatedConnection", "close", "translate"]
+__all__ = ["Connection", "Database", "DedicatedConnection", "DedicatedGroup", "close", "translate"]
 
 COMMAND_TIMEOUT = 30.0
 STATEMENT_TIMEOUT = 30.0
 LEASE_TIMEOUT = 4.0  # where leases are renewed: a silent PostgreSQL is noticed before they expire
 CLOSE_TIMEOUT = 2.0
 POOL_SIZE = 8
+HANDSHAKES = 4  # agents that are admitted or welcomed at once
 # For the HTTP API: few connections and short statements, so that it can starve neither leases nor dispatch.
 API_POOL_SIZE = 4
 API_STATEMENT_TIMEOUT = 5.0
@@ -107,6 +108,7 @@ class Database:
         self._pool_wait: float | None = None  # seconds for a place; None: as long as it takes
         self._connect_timeout: float | None = None  # of the pool, in place of that of connect.py
         self._dedicated: dict[str | DedicatedConnection, DedicatedConnection] = {}  # by name, or by itself
+        self._handshakes: DedicatedGroup | None = None
         self._breaker = CircuitBreaker()
         self._connector = PrimaryConnector(dsn, Timelines(timeline_file))
         self._pinned = True
@@ -267,6 +269,13 @@ class Database:
         """The one for leases: its statements end early enough that a renewal behind them comes in time."""
         return self.dedicated("leases", timeout=LEASE_TIMEOUT)
 
+    def for_handshakes(self) -> DedicatedGroup:
+        """Those for agents that connect. A dead server's agents all come at once, and must have a session before their
+        leases end: they do not wait for one whose hello takes long."""
+        if self._handshakes is None:
+            self._handshakes = DedicatedGroup([self.dedicated(f"handshakes {turn}") for turn in range(HANDSHAKES)])
+        return self._handshakes
+
     async def close(self) -> None:
         self._closed = True
         idle, self._idle = self._idle, []
@@ -335,3 +344,25 @@ class DedicatedConnection:
                     await close(conn)
         except TimeoutError:
             self._drop()
+
+
+class DedicatedGroup:
+    """A few dedicated connections for many users; `async with group.acquire() as conn:` takes a free one.
+
+    The one used last comes first: the others are opened only where several are in use.
+    """
+
+    def __init__(self, members: list[DedicatedConnection]) -> None:
+        self._free = members
+        self._places = asyncio.Semaphore(len(members))
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        """A connection of its own. Users wait in the order in which they came."""
+        async with self._places:
+            member = self._free.pop()
+            try:
+                async with member as conn:
+                    yield conn
+            finally:
+                self._free.append(member)

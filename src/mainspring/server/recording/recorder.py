@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
 from mainspring.model.messages import AttemptId, Ending
+from mainspring.model.metrics.tallies import RecorderTally
 from mainspring.model.reports import Report
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
@@ -53,6 +54,7 @@ class Recorder:
         self._catalogue = catalogue
         self._reports = Reports()
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before the next
+        self.tally = RecorderTally()
         self.is_behind = False  # the last flush failed: the database may lack reports
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
@@ -138,6 +140,7 @@ class Recorder:
                 else:
                     ended.append(verdict)
         await self.apply(conn, ended, again, finish)
+        self.tally.retried += len(again)
         return ended, len(again)
 
     async def apply(
@@ -173,4 +176,5 @@ class Recorder:
     async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
         await transitions.add_results(conn, endings)
         for ending in await transitions.keep_stale(conn, endings):
+            self.tally.stale += 1
             log.warning("task %d: a stale report of attempt %d changed nothing", ending.task, ending.attempt)

@@ -22,8 +22,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from mainspring.model.messages import Ending
+from mainspring.model.metrics.tallies import RescueTally
 from mainspring.model.tasks.states import TaskState
-from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
+from mainspring.model.tasks.verdict import QUARANTINED, Again, after_attempt, after_crash, at_least_after
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import measure
 from mainspring.server.recording.batch import INVALID_DATA
@@ -84,6 +85,7 @@ class Rescuer:
         self._unwritable: dict[int, _Unwritable] = {}  # by task
         self._skipped: dict[int, float] = {}  # sessions with nothing but unwritable tasks, until when (boot time)
         self._rescued: Counter[int] = Counter()  # tasks by session, until the session has none left
+        self.tally = RescueTally()
         self._searched_at = 0.0  # for deadlines, in boot time
         self._last_session = 0  # that was searched
 
@@ -112,6 +114,8 @@ class Rescuer:
         holder = (await rescue.holders(conn, [session])).get(session)
         found, moved = await self._move(conn, partial(self._held, session), partial(self._after_crash, holder))
         self._rescued[session] += replanned + moved
+        self.tally.rescued["recalled"] += replanned
+        self.tally.rescued["lost"] += moved
         if found < BATCH:
             await rescue.forget(conn, session)
             self._log_rescued(session, holder)
@@ -213,6 +217,7 @@ class Rescuer:
             return [task for task in held if task.task not in backing_off]
 
         _, moved = await self._move(conn, find, partial(self._after_deadline, holders))
+        self.tally.rescued["deadline"] += moved
         return moved
 
     def _after_deadline(self, holders: dict[int, Holder], held: list[Held]) -> Verdicts:
@@ -277,6 +282,7 @@ class Rescuer:
         again = [verdict for verdict in given.verdicts if isinstance(verdict, Again)]
         await rescue.order_stops(conn, given.stops)
         await self._recorder.apply(conn, ended, again)
+        self.tally.quarantined += sum(ending.code == QUARANTINED for ending in ended)
 
     def _back_off(self, task: Held, error: Exception) -> None:
         before = self._unwritable.get(task.task)

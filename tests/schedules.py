@@ -110,4 +110,4 @@ async def started(conn: Connection, armed: Sequence[Armed]) -> None:
 
 async def finished(conn: Connection, armed: Sequence[Armed], state: TaskState = TaskState.SUCCEEDED) -> int:
     endings = [Ending(a.task, a.token, a.job, a.attempt, state, a.fire_at, a.fire_at) for a in armed]
-    return await partitions.write(conn, lambda: transitions.finish(conn, endings))
+    return len(await partitions.write(conn, lambda: transitions.finish(conn, endings)))

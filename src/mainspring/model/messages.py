@@ -113,6 +113,9 @@ class Ending(AttemptId, array_like=True, gc=False):
     snooze: float | None = None  # run again later; costs no attempt
     final: bool = False  # the handler asks for no retry
     exit_code: int | None = None  # of a command that failed; negative: the signal that ended it
+    armed_ahead: float | None = None  # seconds before its instant that its agent had it; negative: after it
+    fire_at: float = 0.0  # its instant; 0: not known, or there is none, as for a daemon
+    planned: bool = False  # made by a schedule
 
 
 class Finished(Struct, tag="finished"):

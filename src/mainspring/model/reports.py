@@ -25,6 +25,7 @@ STREAMS = (0, 1, 2)
 LONGEST_REASON = 1000  # characters
 LONGEST_CODE = 200
 LONGEST_ERROR = MAX_ERROR + 100  # agents cut theirs, and say so
+FAR = 1e9  # seconds: further from its instant nothing is armed
 LAST_CHUNK = 2**31  # numbers of chunks are below
 
 
@@ -60,7 +61,7 @@ def bad_report(ending: Ending, reason: object) -> Ending:
     return replace(
         ending, state=TaskState.FAILED, started_at=0.0, finished_at=0.0, result=None, code="bad_report",
         error=error.encode(errors="replace").decode()[:LONGEST_REASON], labels=("bad_report",),
-        retry_after=None, snooze=None, final=True, exit_code=None,
+        retry_after=None, snooze=None, final=True, exit_code=None, armed_ahead=None, fire_at=0.0,
     )  # fmt: skip
 
 
@@ -74,6 +75,7 @@ def _is_good(ending: Ending) -> bool:
         and ending.snooze is None
         and ending.retry_after is None
         and not ending.labels
+        and _has_instant(ending)
         and (ending.result is None or ending.result == "null" or why_not(ending.result) is None)
     )
 
@@ -82,8 +84,15 @@ def _checked_ending(ending: Ending) -> Ending:
     reason = _wrong(ending)
     if reason is not None:
         return bad_report(ending, reason)
+    if not _has_instant(ending):
+        ending = replace(ending, armed_ahead=None, fire_at=0.0)
     too_long = ending.error is not None and len(ending.error) > LONGEST_ERROR
     return replace(ending, error=cut(ending.error or "")) if too_long else ending
+
+
+def _has_instant(ending: Ending) -> bool:
+    ahead = ending.armed_ahead
+    return 0 <= ending.fire_at < LATEST and (ahead is None or -FAR < ahead < FAR)
 
 
 def _wrong(ending: Ending) -> str | None:

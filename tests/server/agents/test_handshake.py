@@ -67,7 +67,7 @@ async def test_what_the_agent_still_has_is_its_new_sessions_under_the_same_token
     assert [(a.task, a.token, a.attempt) for a in second.tasks] == [(kept.task, kept.token, 1)]
     assert [h.task for h in await rescue.held(conn, second.session, 10)] == [kept.task]
     assert [h.task for h in await rescue.held(conn, first.session, 10)] == [lost.task]
-    assert await transitions.finish(conn, []) == 0
+    assert await transitions.finish(conn, []) == []
 
 
 async def test_what_never_came_to_the_agent_goes_back_and_costs_nothing(conn: Connection, rescuer: Rescuer) -> None:

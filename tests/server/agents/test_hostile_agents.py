@@ -142,7 +142,7 @@ async def test_a_report_that_postgresql_refuses_makes_no_other_be_written_alone(
     written: list[int] = []
     finish = transitions.finish_many
 
-    async def counted(conn: Connection, endings: Sequence[Ending]) -> int:
+    async def counted(conn: Connection, endings: list[Ending]) -> list[Ending]:
         written.append(len(endings))
         return await finish(conn, endings)
 

@@ -235,7 +235,7 @@ async def test_a_batch_whose_connection_broke_before_it_is_written_again(
     await agent.report(Finished([await ending(conn, task, result="1")]))
     finish = transitions.finish
 
-    async def killed_first(line: Connection, endings: Any) -> int:
+    async def killed_first(line: Connection, endings: Any) -> list[Ending]:
         await line.execute("select from mainspring.task")
         await _kill_the_recorder(conn)
         return await finish(line, endings)
@@ -267,7 +267,7 @@ async def test_a_batch_that_was_committed_without_an_answer_is_repeated_without_
     )
     retry = transitions.retry
 
-    async def killed_after(line: Connection, attempts: Any) -> int:
+    async def killed_after(line: Connection, attempts: Any) -> list[Ending]:
         moved = await retry(line, attempts)
         await _kill_the_recorder(conn)
         await line.execute("select 1")

@@ -73,7 +73,7 @@ def ending(armed: Armed, state: TaskState = TaskState.SUCCEEDED) -> Ending:
 
 
 async def end(conn: Connection, armed: Sequence[Armed]) -> None:
-    assert await transitions.finish(conn, [ending(one) for one in armed]) == len(armed)
+    assert len(await transitions.finish(conn, [ending(one) for one in armed])) == len(armed)
 
 
 async def slots(conn: Connection) -> dict[int, tuple[int | None, int | None]]:
@@ -188,7 +188,7 @@ async def test_a_retry_gives_its_slot_up_and_a_give_back_keeps_it(conn: Connecti
         assert list(await claim(conn)) == [first]
         return
     verdict = Again(ending(armed, TaskState.FAILED), 60.0, costs=True)
-    assert await transitions.retry(conn, [verdict]) == 1
+    assert len(await transitions.retry(conn, [verdict])) == 1
     assert await slots(conn) == {}
     assert await settle(conn) == [second]
     assert list(await claim(conn)) == [second]

@@ -183,9 +183,8 @@ async def test_an_old_snapshot_does_not_make_claims_walk_what_was_claimed_before
     done = 0
     while (claim := await claims.claim(conn, OWNER, pool, [1], 1000, floors, ahead=0.0)).size:
         floors[PRIORITY_LEVELS.index(5)] = claim.positions[5]
-        done += await transitions.finish(
-            conn, [Ending(a.task, a.token, a.job, 1, TaskState.SUCCEEDED, 1.0, 2.0) for a in claim.tasks[1]]
-        )
+        ended = [Ending(a.task, a.token, a.job, 1, TaskState.SUCCEEDED, 1.0, 2.0) for a in claim.tasks[1]]
+        done += len(await transitions.finish(conn, ended))
     assert done == FULL
     await fill(conn, 20)
     rows, from_the_tip = await claim_cost(conn, pool, 10, floors)

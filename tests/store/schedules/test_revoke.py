@@ -234,7 +234,7 @@ async def test_one_that_started_before_the_recall_arrived_runs_on_and_keeps_its_
     await started(conn, [armed])
     assert await revoke.confirm(conn, [armed.task], [armed.token]) == []
     failed = Ending(armed.task, armed.token, armed.job, 1, TaskState.FAILED, 1.0, 2.0)
-    assert await transitions.retry(conn, [Again(failed, 0.0, True, False)]) == 1
+    assert len(await transitions.retry(conn, [Again(failed, 0.0, True, False)])) == 1
     row = await conn.fetchrow(
         "select state, attempt, cancel_at, cancel_mode from mainspring.task where id = $1", armed.task
     )
@@ -257,7 +257,7 @@ async def test_what_has_started_once_is_left_alone(conn: Connection, report: int
     await started(conn, [running, retried, snoozed])
     failed = Ending(retried.task, retried.token, retried.job, 1, TaskState.FAILED, 1.0, 2.0)
     slept = Ending(snoozed.task, snoozed.token, snoozed.job, 1, TaskState.SKIPPED, 1.0, 2.0)
-    assert await transitions.retry(conn, [Again(failed, 60.0, True, False), Again(slept, 60.0, False, False)]) == 2
+    assert len(await transitions.retry(conn, [Again(failed, 60.0, True, False), Again(slept, 60.0, False, False)])) == 2
     before = await conn.fetch("select id, state, attempt, cancel_at from mainspring.task where plan_time <= $1", at(3))
     assert sorted((row["state"], row["attempt"]) for row in before) == [(1, 0), (1, 1), (3, 1)]
     recalled = await CHANGES[change](conn)
@@ -276,7 +276,7 @@ async def test_what_was_only_armed_when_its_agent_died_is_taken_back(
     [armed] = await claimed(conn)
     await set_clock(conn, now)
     lost = Ending(armed.task, armed.token, armed.job, 1, TaskState.LOST, 0.0, 2.0, code="lost")
-    assert await transitions.retry(conn, [Again(lost, 0.0, False, True)]) == 1
+    assert len(await transitions.retry(conn, [Again(lost, 0.0, False, True)])) == 1
     if rearmed:
         await claimed(conn)
     await pause(conn)

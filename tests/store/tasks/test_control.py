@@ -53,7 +53,7 @@ async def test_a_paused_task_runs_and_says_since_when_it_stands_still(conn: Conn
 
 async def test_the_next_attempt_of_a_paused_task_is_not_paused(conn: Connection, running: int) -> None:
     await control.pause(conn, running)
-    assert await transitions.retry(conn, [Again(restarted(running), 0.0, costs=False)]) == 1
+    assert len(await transitions.retry(conn, [Again(restarted(running), 0.0, costs=False)])) == 1
     assert (await tasks.get(conn, running)).paused_at is None
 
 
@@ -133,7 +133,7 @@ async def test_a_restarted_task_runs_again_at_once_and_pays_no_attempt(conn: Con
     assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [3]
     verdict = after_attempt(COMMAND, restarted(running), 0.5)
     assert isinstance(verdict, Again)
-    assert await transitions.retry(conn, [verdict]) == 1
+    assert len(await transitions.retry(conn, [verdict])) == 1
     view = await tasks.get(conn, running)
     assert (view.state, view.attempt) == ("pending", 0)
     row = await conn.fetchrow("select cancel_at, cancel_mode from mainspring.task")
@@ -151,7 +151,9 @@ async def test_a_cancel_overrides_a_restart(conn: Connection, running: int) -> N
     await control.restart(conn, running)
     await tasks.cancel(conn, running)
     assert [wanted.mode for wanted in await session_tasks.cancelled(conn, [1])] == [None]
-    assert await transitions.retry(conn, [Again(restarted(running), 0.0, costs=False)]) == 0, "it does not run again"
+    assert len(await transitions.retry(conn, [Again(restarted(running), 0.0, costs=False)])) == 0, (
+        "it does not run again"
+    )
 
 
 async def test_a_cancel_does_not_soften_a_kill(conn: Connection, running: int) -> None:

@@ -25,7 +25,7 @@ async def enqueue(conn: Connection, *after: int) -> int:
 
 async def end(conn: Connection, task: int, state: TaskState = TaskState.SUCCEEDED) -> None:
     await conn.execute("update mainspring.task set state = 3, token = 1 where id = $1", task)
-    assert await transitions.finish(conn, [Ending(task, 1, 1, 1, state, 1.0, 2.0)]) == 1
+    assert len(await transitions.finish(conn, [Ending(task, 1, 1, 1, state, 1.0, 2.0)])) == 1
 
 
 async def states(conn: Connection, *given: int) -> list[str]:

@@ -122,7 +122,7 @@ async def test_an_end_takes_all_of_the_task_into_the_history(conn: Connection, m
     was = await live(conn, task)
     assert was is not None
     given = ending(task, state=TaskState.FAILED, result='{"a": 1}', code="handler_error", error="boom")
-    assert await transitions.finish(conn, [given]) == 1
+    assert len(await transitions.finish(conn, [given])) == 1
     [row] = await history(conn, task)
     kept = {"run_at", "created_at", "token", "session", "job_id", "pool", "priority", "attempt", "crashes", "args"}
     kept |= {"checkpoint", "progress", "key"}
@@ -146,15 +146,15 @@ async def test_a_batch_of_mixed_ends_gives_each_its_own(conn: Connection, make_t
         ending(tasks[2], OLDER),
         ending(tasks[3]),
     ]
-    assert await transitions.finish(conn, given) == 3
+    assert len(await transitions.finish(conn, given)) == 3
     told = [[(r["state"], r["result"], r["error_code"]) for r in await history(conn, task)] for task in tasks]
     assert told == [[(10, "1", None)], [(12, None, "timeout")], [], [(10, None, None)]]
 
 
 async def test_a_repeated_end_is_harmless_even_within_one_batch(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=TOKEN)
-    assert await transitions.finish(conn, [ending(task, result="1"), ending(task, result="1")]) == 1
-    assert await transitions.finish(conn, [ending(task, result="2")]) == 0
+    assert len(await transitions.finish(conn, [ending(task, result="1"), ending(task, result="1")])) == 1
+    assert len(await transitions.finish(conn, [ending(task, result="2")])) == 0
     [row] = await history(conn, task)
     assert row["result"] == "1"
 
@@ -170,7 +170,7 @@ async def test_a_retry_counts_what_it_costs(
     was = await live(conn, task)
     assert was is not None
     before = await conn.fetchval("select mainspring.now()")
-    assert await transitions.retry(conn, [again(task, delay=60.0, costs=costs, crash=crash)]) == 1
+    assert len(await transitions.retry(conn, [again(task, delay=60.0, costs=costs, crash=crash)])) == 1
     row = await live(conn, task)
     assert row is not None
     assert (row["state"], row["attempt"], row["crashes"]) == (1, attempt, crashes)
@@ -195,7 +195,7 @@ async def test_what_was_armed_ahead_and_lost_keeps_its_time(conn: Connection, ma
 
 async def test_a_repeated_retry_is_harmless(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=TOKEN, attempt=2)
-    assert [await transitions.retry(conn, [again(task)]) for _ in range(2)] == [1, 0]
+    assert [len(await transitions.retry(conn, [again(task)])) for _ in range(2)] == [1, 0]
     row = await live(conn, task)
     assert row is not None
     assert row["attempt"] == 2

@@ -28,6 +28,10 @@ def ended(
 ) -> Ending:
     armed = attempt.armed
     ending = Ending(armed.task, armed.token, armed.job, armed.attempt, state, attempt.started_at, now, result)
+    if not armed.daemon:  # which starts when it can
+        ending.armed_ahead = attempt.lead
+        ending.fire_at = armed.fire_at
+        ending.planned = armed.plan_time is not None
     if failure is not None:
         ending.code = failure.code
         ending.error = cut(failure.message)

@@ -40,9 +40,9 @@ class Offer:
         self._hand_over = hand_over
         self._places = places
 
-    async def finish(self, conn: Connection, endings: list[Ending]) -> int:
-        """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns how many ended."""
-        ended = 0
+    async def finish(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
+        """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns what ended."""
+        ended: list[Ending] = []
         for part in self._hand_over.parts(endings):
             ended += await self._hand_over.finish(conn, part, self._take(part))
         return ended
@@ -100,7 +100,7 @@ class HandOver:
         half = len(endings) // 2
         return [endings[:half], endings[half:]]
 
-    async def finish(self, conn: Connection, endings: list[Ending], places: Places) -> int:
+    async def finish(self, conn: Connection, endings: list[Ending], places: Places) -> list[Ending]:
         handed_over = await handover.finish(conn, self._server_lease.id, endings, places)
         if handed_over.released:
             self._dispatcher.released(handed_over.released)

@@ -38,8 +38,6 @@ from mainspring.wire.link import Link
 log = logging.getLogger("mainspring")
 
 ServerLink = Link[ServerMessage, AgentMessage]
-Written = tuple[list[Ending], int]  # what ended, and how many tasks are pending again
-
 INVALID_DATA = (  # raised by PostgreSQL for the values of a row, not for the state of the connection
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -53,6 +51,23 @@ CONGESTED = 2 << 20  # bytes that wait of one session, from which on its agent i
 FULL = 8 << 20  # bytes, from which on its socket is not read: an agent that ignores the window
 REFUSALS = 200  # statements that PostgreSQL may refuse for one frame
 CLOSED_EVERY = 0.5  # seconds between two looks whether a waiting connection has closed
+
+
+class Written(NamedTuple):
+    """What a write came to. `moved` and `again` have each attempt once, however often it was reported."""
+
+    ended: Sequence[Ending] = ()  # reports by which a task is over, now or before
+    requeued: int = 0  # tasks that are pending again
+    moved: Sequence[Ending] = ()  # attempts whose task was ended by this write
+    again: Sequence[Ending] = ()  # attempts whose task was requeued by this write
+
+    def plus(self, other: Written) -> Written:
+        return Written(
+            [*self.ended, *other.ended],
+            self.requeued + other.requeued,
+            [*self.moved, *other.moved],
+            [*self.again, *other.again],
+        )
 
 
 class Frame(NamedTuple):
@@ -176,13 +191,10 @@ async def in_parts(batch: Batch, write: Callable[[Batch], Awaitable[Written]]) -
         return await write(batch)
     except INVALID_DATA as error:
         log.warning("PostgreSQL refuses a report (%.200s); the frames of the batch are written one by one", error)
-    ended: list[Ending] = []
-    requeued = 0
+    written = Written()
     for reports in batch.frames:
-        more_ended, more_requeued = await _Halving(write).write(reports)
-        ended += more_ended
-        requeued += more_requeued
-    return ended, requeued
+        written = written.plus(await _Halving(write).write(reports))
+    return written
 
 
 class _Halving:
@@ -203,9 +215,9 @@ class _Halving:
             self._left -= 1
             if self._left > 0 and (halves := _halves(reports)):
                 first, second = [await self.write(half) for half in halves]
-                return first[0] + second[0], first[1] + second[1]
+                return first.plus(second)
             bad = [bad_report(ending, error) for ending in Batch(reports).endings]
-            return await self._write(Batch([Finished(bad)])) if bad else ([], 0)
+            return await self._write(Batch([Finished(bad)])) if bad else Written()
 
 
 # The order in which a batch is written: output and checkpoints of an attempt before its ending.

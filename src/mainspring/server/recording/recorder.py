@@ -22,13 +22,14 @@ from msgspec.structs import replace
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
 from mainspring.model.messages import AttemptId, Ending
-from mainspring.model.metrics.tallies import RecorderTally
 from mainspring.model.reports import Report
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.verdict import Again, after_attempt
 from mainspring.server.cluster.catalogue import Catalogue
-from mainspring.server.recording.batch import Batch, Reports, ServerLink, in_parts
+from mainspring.server.recording.batch import Batch, Reports, ServerLink, Written, in_parts
+from mainspring.server.recording.tallies import Tallies
 from mainspring.store.daemons import replicas
+from mainspring.store.daemons.replicas import Restarted
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
 from mainspring.store.tasks import claims, partitions, transitions
@@ -39,11 +40,11 @@ log = logging.getLogger("mainspring")
 class Offer(Protocol):
     """What this server has for the tasks that get the slots of those that end: server/dispatch/handover.py."""
 
-    async def finish(self, conn: Connection, endings: list[Ending]) -> int:
-        """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns how many ended."""
+    async def finish(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
+        """End tasks, pass their slots on, and arm those of the next tasks that were claimed; returns what ended."""
 
 
-Finish = Callable[[Connection, list[Ending]], Awaitable[int]]  # ends tasks; returns how many
+Finish = Callable[[Connection, list[Ending]], Awaitable[list[Ending]]]  # ends tasks; returns those that moved
 Offering = Callable[[list[Ending]], AbstractContextManager[Offer | None]]  # None: no task among them had a slot
 
 
@@ -53,8 +54,8 @@ class Recorder:
         self._hashing = database.dedicated(hash_joins=True)  # for batches of endings
         self._catalogue = catalogue
         self._reports = Reports()
+        self.tallies = Tallies(lambda job: job in catalogue.jobs)
         self._failed: Batch | None = None  # a batch whose outcome is unknown: written again before the next
-        self.tally = RecorderTally()
         self.is_behind = False  # the last flush failed: the database may lack reports
         self.wake = asyncio.Event()
         self.idle = asyncio.Event()
@@ -83,6 +84,7 @@ class Recorder:
         """Write what was submitted since the last flush, or the share of each session; returns how many endings,
         at least 1."""
         batch = self._failed
+        is_repeated = batch is not None
         if batch is None:
             if not self._reports:
                 self.idle.set()
@@ -93,7 +95,7 @@ class Recorder:
             try:
                 async with self._dedicated as conn, self._hashing as hashing:
                     finish = offer.finish if offer else lambda _, ended: transitions.finish_many(hashing, ended)
-                    ended, requeued = await in_parts(batch, lambda part: self._write(conn, part, finish))
+                    written = await in_parts(batch, lambda part: self._write(conn, part, finish, is_repeated))
             except StoreUnavailable:
                 self.is_behind = True
                 raise
@@ -101,13 +103,19 @@ class Recorder:
         self._failed = None
         for link, sequence in batch.settles.items():
             link.settle_now(sequence)  # on a closed link it has no effect: the agent repeats the frame on the next
+        self.count(written)
         self.on_recorded.send(batch.endings, batch.refused)
-        self.on_ended.send(ended)
-        if requeued:
+        self.on_ended.send(list(written.ended))
+        if written.requeued:
             self.on_requeued.send()
         return max(1, len(batch.endings))
 
-    async def _write(self, conn: Connection, batch: Batch, finish: Finish) -> tuple[list[Ending], int]:
+    def count(self, written: Written) -> None:
+        """Count what is committed."""
+        self.tallies.count(written.moved)
+        self.tallies.count(written.again, runs_again=True)
+
+    async def _write(self, conn: Connection, batch: Batch, finish: Finish, is_repeated: bool) -> Written:
         if batch.notes:
             await transitions.note(conn, batch.notes)
         if batch.chunks:
@@ -115,14 +123,22 @@ class Recorder:
         if batch.starts:
             await transitions.start(conn, batch.starts)
         if batch.refused:
-            await self._give_back(conn, batch.refused)
-        ended, again = await self.record(conn, batch.endings, finish) if batch.endings else ([], 0)
-        return ended, again + len(batch.refused)
+            written = Written(requeued=len(batch.refused), moved=await self._give_back(conn, batch.refused))
+        else:
+            written = Written()
+        if batch.endings:
+            written = written.plus(await self.record(conn, batch.endings, finish, is_repeated=is_repeated))
+        return written
 
     async def record(
-        self, conn: Connection, endings: list[Ending], finish: Finish = transitions.finish
-    ) -> tuple[list[Ending], int]:
-        """Decide on each ending and write it; returns what ended, and how many tasks run again."""
+        self,
+        conn: Connection,
+        endings: list[Ending],
+        finish: Finish = transitions.finish,
+        *,
+        is_repeated: bool = False,
+    ) -> Written:
+        """Decide on each ending and write it."""
         ended: list[Ending] = []
         again: list[Again] = []
         failed = [ending for ending in endings if ending.state is not TaskState.SUCCEEDED]
@@ -139,42 +155,85 @@ class Recorder:
                     again.append(verdict)
                 else:
                     ended.append(verdict)
-        await self.apply(conn, ended, again, finish)
-        self.tally.retried += len(again)
-        return ended, len(again)
+        written = await self.apply(conn, ended, again, finish, is_repeated=is_repeated)
+        return written._replace(ended=ended, requeued=len(again))
 
     async def apply(
-        self, conn: Connection, ended: list[Ending], again: list[Again], finish: Finish = transitions.finish
-    ) -> None:
-        """Write verdicts. Stale reports move nothing and are kept as evidence."""
-        if ended and await partitions.write(conn, lambda: finish(conn, ended)) < len(ended):
-            await self._unmoved(conn, await self._restart(conn, ended))
-        if again and await partitions.write(conn, lambda: transitions.retry(conn, again)) < len(again):
-            endings = await self._restart(conn, [verdict.ending for verdict in again])
-            await self._cancel(conn, endings)
-            await self._unmoved(conn, endings)
+        self,
+        conn: Connection,
+        ended: list[Ending],
+        again: list[Again],
+        finish: Finish = transitions.finish,
+        *,
+        is_repeated: bool = False,
+    ) -> Written:
+        """Write verdicts; returns what moved. Stale reports move nothing and are kept as evidence.
 
-    async def _restart(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
-        """Requeue or end the replicas of daemons: their rows decide, not the reports. Returns the others."""
-        others = await replicas.restart(conn, endings)
-        if len(others) < len(endings):
+        The caller counts what moved, once it is committed. With `is_repeated` the answer to these very verdicts was
+        lost before: what they moved then counts now.
+        """
+        moved, requeued = list[Ending](), list[Ending]()
+        if ended:
+            moved = await partitions.write(conn, lambda: finish(conn, ended))
+            if len(moved) < len(ended):
+                restarted = await self._restart(conn, _without(ended, moved))
+                completed, before = await self._unmoved(conn, restarted.others, is_repeated)
+                moved = moved + restarted.ended + completed + before
+                requeued += restarted.again
+        if again:
+            retried = await partitions.write(conn, lambda: transitions.retry(conn, again))
+            requeued += retried
+            if len(retried) < len(again):
+                restarted = await self._restart(conn, _without([verdict.ending for verdict in again], retried))
+                cancelled = await self._cancel(conn, restarted.others)
+                rest = _without(restarted.others, cancelled)
+                completed, before = await self._unmoved(conn, rest, is_repeated)
+                moved = moved + restarted.ended + cancelled + completed
+                requeued += restarted.again + before
+        return Written(moved=moved, again=requeued)
+
+    async def _restart(self, conn: Connection, endings: list[Ending]) -> Restarted:
+        """Requeue or end the replicas of daemons: their rows decide, not the reports."""
+        restarted = await replicas.restart(conn, endings)
+        if len(restarted.others) < len(endings):
             self.on_restarted.send()
-        return others
+        return restarted
 
-    async def _give_back(self, conn: Connection, refused: list[AttemptId]) -> None:
+    async def _give_back(self, conn: Connection, refused: list[AttemptId]) -> list[Ending]:
+        """Requeue what agents did not start; returns the endings of tasks that were cancelled meanwhile."""
         moved = await claims.give_back(conn, [a.task for a in refused], [a.token for a in refused])
-        if moved < len(refused):
-            await revoke.confirm(conn, [a.task for a in refused], [a.token for a in refused])
-            await self._cancel(conn, [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused])
+        if moved == len(refused):
+            return []
+        await revoke.confirm(conn, [a.task for a in refused], [a.token for a in refused])
+        endings = [Ending(a.task, a.token, 0, 0, TaskState.CANCELLED, 0.0, 0.0) for a in refused]
+        belongs = await transitions.belongs(conn, endings)
+        for ending in endings:
+            ending.job, ending.attempt = belongs.get((ending.task, ending.token), (0, 0))
+        return await self._cancel(conn, endings)
 
-    async def _cancel(self, conn: Connection, endings: list[Ending]) -> None:
+    async def _cancel(self, conn: Connection, endings: list[Ending]) -> list[Ending]:
         """A task that was to run again, and has been cancelled meanwhile, ends. The guard in SQL skips all others."""
         error = "cancelled before it ran again"
         cancelled = [replace(e, state=TaskState.CANCELLED, code="cancelled", error=error) for e in endings]
-        await partitions.write(conn, lambda: transitions.finish(conn, cancelled))
+        return await partitions.write(conn, lambda: transitions.finish(conn, cancelled))
 
-    async def _unmoved(self, conn: Connection, endings: list[Ending]) -> None:
-        await transitions.add_results(conn, endings)
-        for ending in await transitions.keep_stale(conn, endings):
-            self.tally.stale += 1
+    async def _unmoved(
+        self, conn: Connection, endings: list[Ending], is_repeated: bool
+    ) -> tuple[list[Ending], list[Ending]]:
+        """Record results that were due, and keep stale reports. Returns the endings of the former, and, if these very
+        endings were written before, those that were applied then."""
+        completed = await transitions.add_results(conn, endings)
+        rest = _without(endings, completed)
+        stale = await transitions.keep_stale(conn, rest)
+        for ending in stale:
             log.warning("task %d: a stale report of attempt %d changed nothing", ending.task, ending.attempt)
+        self.tallies.stale += len(stale)
+        return completed, _without(rest, stale) if is_repeated else []
+
+
+def _without(endings: list[Ending], others: list[Ending]) -> list[Ending]:
+    """Each attempt once."""
+    attempts = {(e.task, e.token): e for e in endings}
+    for ending in others:
+        attempts.pop((ending.task, ending.token), None)
+    return list(attempts.values())

@@ -22,12 +22,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from mainspring.model.messages import Ending
-from mainspring.model.metrics.tallies import RescueTally
 from mainspring.model.tasks.states import TaskState
-from mainspring.model.tasks.verdict import QUARANTINED, Again, after_attempt, after_crash, at_least_after
+from mainspring.model.tasks.verdict import Again, after_attempt, after_crash, at_least_after
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import measure
-from mainspring.server.recording.batch import INVALID_DATA
+from mainspring.server.recording.batch import INVALID_DATA, Written
 from mainspring.server.recording.recorder import Recorder
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
@@ -85,7 +84,6 @@ class Rescuer:
         self._unwritable: dict[int, _Unwritable] = {}  # by task
         self._skipped: dict[int, float] = {}  # sessions with nothing but unwritable tasks, until when (boot time)
         self._rescued: Counter[int] = Counter()  # tasks by session, until the session has none left
-        self.tally = RescueTally()
         self._searched_at = 0.0  # for deadlines, in boot time
         self._last_session = 0  # that was searched
 
@@ -114,8 +112,6 @@ class Rescuer:
         holder = (await rescue.holders(conn, [session])).get(session)
         found, moved = await self._move(conn, partial(self._held, session), partial(self._after_crash, holder))
         self._rescued[session] += replanned + moved
-        self.tally.rescued["recalled"] += replanned
-        self.tally.rescued["lost"] += moved
         if found < BATCH:
             await rescue.forget(conn, session)
             self._log_rescued(session, holder)
@@ -217,7 +213,6 @@ class Rescuer:
             return [task for task in held if task.task not in backing_off]
 
         _, moved = await self._move(conn, find, partial(self._after_deadline, holders))
-        self.tally.rescued["deadline"] += moved
         return moved
 
     def _after_deadline(self, holders: dict[int, Holder], held: list[Held]) -> Verdicts:
@@ -251,10 +246,12 @@ class Rescuer:
     async def _move(self, conn: Connection, find: Find, judge: Judge) -> tuple[int, int]:
         """Find a batch, decide and write, in one transaction; returns how many tasks were found, and moved."""
         try:
+            written = Written()
             async with conn.transaction():
                 held = await find(conn)
                 if held:
-                    await self._write(conn, judge(held))
+                    written = await self._write(conn, judge(held))
+            self._count(written)
             return len(held), len(held)
         except INVALID_DATA as error:
             log.warning("PostgreSQL refuses a rescue (%s); each is written by itself", _first_line(error))
@@ -266,10 +263,12 @@ class Rescuer:
         """Move one task in its own transaction; False if it must wait."""
         for judged in (judge, lambda held: _as_failed(judge(held))):
             try:
+                written = Written()
                 async with conn.transaction():
                     is_ours = await rescue.lock(conn, task)  # else another process has moved it or is about to
                     if is_ours:
-                        await self._write(conn, judged([task]))
+                        written = await self._write(conn, judged([task]))
+                self._count(written)
                 self._unwritable.pop(task.task, None)
                 return is_ours
             except INVALID_DATA as error:
@@ -277,12 +276,15 @@ class Rescuer:
         self._back_off(task, reason)
         return False
 
-    async def _write(self, conn: Connection, given: Verdicts) -> None:
+    async def _write(self, conn: Connection, given: Verdicts) -> Written:
         ended = [verdict for verdict in given.verdicts if not isinstance(verdict, Again)]
         again = [verdict for verdict in given.verdicts if isinstance(verdict, Again)]
         await rescue.order_stops(conn, given.stops)
-        await self._recorder.apply(conn, ended, again)
-        self.tally.quarantined += sum(ending.code == QUARANTINED for ending in ended)
+        return await self._recorder.apply(conn, ended, again)
+
+    def _count(self, written: Written) -> None:
+        self._recorder.count(written)
+        self._recorder.tallies.rescued.update(ending.code or "" for ending in (*written.moved, *written.again))
 
     def _back_off(self, task: Held, error: Exception) -> None:
         before = self._unwritable.get(task.task)

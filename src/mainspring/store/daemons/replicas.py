@@ -106,8 +106,10 @@ _LIVES = f"""
 _AGAIN = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
-                             $6::text[], $7::text[], $8::integer[], $9::float8[], $10::smallint[], $11::smallint[])
-                   as given(id, token, state, started, finished, code, error, exit_code, delay, failures, crashes)
+                             $6::text[], $7::text[], $8::integer[], $9::real[], $10::float8[], $11::smallint[],
+                             $12::smallint[])
+                   as given(id, token, state, started, finished, code, error, exit_code, armed_ahead, delay, failures,
+                            crashes)
     ), was as materialized (
         select given.*, t.session, t.attempt, t.run_at
           from given join mainspring.task t on t.id = any (array[given.id])
@@ -128,22 +130,26 @@ _AGAIN = f"""
 """
 
 
-async def restart(conn: Connection, endings: Sequence[Ending]) -> list[Ending]:
-    """assigned, running → pending for those of `endings` that are a replica's, or → cancelled on request.
+class Restarted(NamedTuple):
+    again: list[Ending]  # of replicas that run again
+    ended: list[Ending]  # of replicas that were stopped on request
+    others: list[Ending]  # of other tasks, or of attempts that no longer hold their replica
 
-    Returns the others: endings of other tasks, or of attempts that no longer hold their replica.
-    """
+
+async def restart(conn: Connection, endings: Sequence[Ending]) -> Restarted:
+    """assigned, running → pending for those of `endings` that are a replica's, or → cancelled on request."""
     rows = await conn.fetch(_LIVES, [e.task for e in endings], [e.token for e in endings])
     lives = {row["token"]: (row["failures"], row["crashes"], _policies(row["policies"])) for row in rows}
     ours = [ending for ending in endings if ending.token in lives]
     if not ours:
-        return list(endings)
+        return Restarted([], [], list(endings))
     moved = await partitions.write(conn, lambda: _again(conn, ours, lives))
     stopping = [ending for ending in ours if ending.token not in moved]
-    if stopping:
-        ended = [replace(e, state=TaskState.CANCELLED, code="stopped", error="stopped") for e in stopping]
-        await partitions.write(conn, lambda: transitions.finish(conn, ended))
-    return [ending for ending in endings if ending.token not in lives]
+    ended = [replace(e, state=TaskState.CANCELLED, code="stopped", error="stopped") for e in stopping]
+    if ended:
+        ended = await partitions.write(conn, lambda: transitions.finish(conn, ended))
+    others = [ending for ending in endings if ending.token not in lives]
+    return Restarted([ending for ending in ours if ending.token in moved], ended, others)
 
 
 def _policies(text: str) -> Policies:

@@ -24,7 +24,7 @@ from mainspring.store.limits.release import LIMITS
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.claims import BATCH_TOKENS, COLUMNS, Claim, as_claim
-from mainspring.store.tasks.transitions import ending, finished
+from mainspring.store.tasks.transitions import MOVED, among, ending, finished
 
 # Like the release, one statement in parts, each of which builds on those before it.
 
@@ -134,8 +134,8 @@ _PLACED = f"""
           from by_job where not is_behind_key
          union all
         select place, id, priority, run_at, gate, target, {PARKED}, key, null, slots[turn::integer] from by_key
-    ), {owned(server="$10")}, offered as materialized (
-        select * from unnest($11::integer[], $12::integer[], $13::integer[]) as offered(pool, before, places)
+    ), {owned(server="$11")}, offered as materialized (
+        select * from unnest($12::integer[], $13::integer[], $14::integer[]) as offered(pool, before, places)
     ), numbered as materialized (
         select going.*, offered.before, offered.places, row_number() over (
                    partition by target, {holds("id % 100")} order by priority desc, run_at, id) as turn,
@@ -143,7 +143,7 @@ _PLACED = f"""
           from going left join offered on offered.pool = going.target
     ), placed as materialized (
         select numbered.*, case when is_ours and turn <= places then before + turn end as number,
-               case when is_ours and turn <= places then ($14::bigint[])[(before + turn)::integer] end as session
+               case when is_ours and turn <= places then ($15::bigint[])[(before + turn)::integer] end as session
           from numbered
     ), batch as materialized (
         select nextval('mainspring.claim_batch') as batch from placed where session is not null limit 1
@@ -190,7 +190,7 @@ _LEFT = """
 
 _FINISH_AND_HAND_OVER = f"""
     with {_FREED}, {_BY_JOB}, {_BY_KEY}, {_PLACED}, {_MOVED}, {_LEFT}
-    select moved.*, (select count(*) from ended)::integer as ended, ({hints.due("unclaimed")}) as hints,
+    select moved.*, {MOVED} as ended, ({hints.due("unclaimed")}) as hints,
            (select count(mainspring.slot_freed(gate, job_id, key)) from left_free) as woken,
            {_HANDS_OVER.format("off")} as hands_over
       from (values (true)) as always left join moved on true
@@ -199,13 +199,13 @@ _BEYOND = 9  # columns of a row that no claim has
 
 
 class HandedOver(NamedTuple):
-    ended: int
+    ended: list[Ending]
     claim: Claim
     released: list[Released]  # tasks that have a slot and that no session has
 
 
 async def finish(
-    conn: Connection, server: UUID, endings: Sequence[Ending], places: Mapping[int, Sequence[int]]
+    conn: Connection, server: UUID, endings: list[Ending], places: Mapping[int, Sequence[int]]
 ) -> HandedOver:
     """assigned, running → the state of each ending; then the next tasks get the slots: pending → assigned for those of
     segments of `server` to whose pool `places` gives a session, the others become pending in that pool.
@@ -224,4 +224,4 @@ async def finish(
         for row in rows
         if row["id"] is not None and row["session"] is None
     ]
-    return HandedOver(rows[0]["ended"], as_claim(claimed), released)
+    return HandedOver(among(endings, rows[0]["ended"]), as_claim(claimed), released)

@@ -62,6 +62,7 @@ class TaskView(msgspec.Struct, frozen=True):
     result_due: bool = False  # completed by transaction(); its handler has not returned yet
     unreadable: list[str] = []  # fields that hold what no program here can read, and why
     exit_code: int | None = None  # of a command that failed; negative: the signal that ended it
+    armed_ahead: float | None = None  # seconds before run_at that its agent had it; negative: after it; None: not told
 
 
 class AttemptView(msgspec.Struct, frozen=True):
@@ -78,6 +79,7 @@ class AttemptView(msgspec.Struct, frozen=True):
     session: int | None = None  # of the agent
     server: str | None = None  # that the session was connected to
     server_id: UUID | None = None
+    armed_ahead: float | None = None  # as in TaskView
 
 
 _LIVE = """
@@ -86,7 +88,7 @@ _LIVE = """
            null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
            null::text as error_code, null::text as error, t.key, s.name as schedule, s.timezone,
            nullif(t.scope, '') as scope, t.plan_time, t.paused_at, t.parent_id as parent, t.target as only_on,
-           t.concurrency_key, t.session, false as result_due, null::integer as exit_code
+           t.concurrency_key, t.session, false as result_due, null::integer as exit_code, null::real as armed_ahead
       from mainspring.task t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -95,7 +97,7 @@ _FINISHED = """
            t.started_at, t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
            s.name as schedule, s.timezone, nullif(t.scope, '') as scope, t.plan_time, null::timestamptz as paused_at,
            t.parent_id as parent, t.target as only_on, t.concurrency_key, t.session,
-           coalesce(t.result_due, false) as result_due, t.exit_code
+           coalesce(t.result_due, false) as result_due, t.exit_code, t.armed_ahead
       from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
       left join mainspring.schedule s on s.id = t.schedule_id
 """
@@ -189,14 +191,16 @@ async def listing(
 
 _ATTEMPTS = f"""
     select found.*, a.name as agent, a.server as server_id, s.name as server
-      from (select number, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code
+      from (select number, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code,
+                   armed_ahead
               from mainspring.attempt where task_id = $1
             union all
-            select attempt, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code
+            select attempt, token, state, session, started_at, finished_at, run_at, error_code, error, exit_code,
+                   armed_ahead
               from mainspring.task_history
              where id = $1 and token is not null and session is not null    -- a broadcast itself has no attempts
             union all
-            select attempt, token, state, session, started_at, null, run_at, null, null, null
+            select attempt, token, state, session, started_at, null, run_at, null, null, null, null
               from mainspring.task where id = $1 and {IS_ACTIVE} and session is not null) found
       left join mainspring.agent a using (session)
       left join mainspring.server s on s.id = a.server
@@ -258,9 +262,9 @@ _RUN_AGAIN = f"""
     ), kept as (
         insert into mainspring.attempt
             (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error,
-             exit_code)
+             exit_code, armed_ahead)
         select id, token, attempt, session, state, started_at, finished_at, mainspring.now(), run_at, error_code, error,
-               exit_code
+               exit_code, armed_ahead
           from given where token is not null and session is not null
     ), removed as (
         delete from mainspring.task_history h using given

@@ -17,8 +17,10 @@ and notifies its gate, which wakes server/planning/limits.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from mainspring.model.messages import Chunk, Ending, Note, Start
 from mainspring.model.tasks.pools import IS_NOT_DAEMON, unblocked
@@ -54,8 +56,8 @@ async def start(conn: Connection, starts: Sequence[Start]) -> None:
 _ENDED_BUT_FOR = f"""
     given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::float8[], $5::smallint[],
-                             $6::text[], $7::text[], $8::text[], $9::integer[])
-                   as given(id, token, started, finished, state, result, code, error, exit_code)
+                             $6::text[], $7::text[], $8::text[], $9::integer[], $10::real[])
+                   as given(id, token, started, finished, state, result, code, error, exit_code, armed_ahead)
     ), ended as (
         delete from mainspring.task t using given
          where {{is_given}} and t.token = given.token and t.{FAIL.leaves}
@@ -68,47 +70,58 @@ _ENDED_BUT_FOR = f"""
                   t.token, t.session, t.job_id, coalesce(t.gate, t.pool) as pool,
                   coalesce(given.state, {TaskState.SUCCEEDED:d}) as state, t.priority, t.attempt, t.crashes, t.args,
                   t.checkpoint, t.progress, given.result::jsonb as result, given.code, given.error, given.exit_code,
-                  t.key, t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target, t.concurrency_key,
-                  t.key_given, t.submitted_by{{also}}
+                  given.armed_ahead, t.key, t.schedule_id, t.plan_time, t.scope, t.origin, t.parent_id, t.target,
+                  t.concurrency_key, t.key_given, t.submitted_by{{also}}
     )
 """
 _INTO_HISTORY_BUT_FOR = """
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, session, job_id, pool,
-         state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, exit_code, key,
-         schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by, result_due)
+         state, priority, attempt, crashes, args, checkpoint, progress, result, error_code, error, exit_code,
+         armed_ahead, key, schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given,
+         submitted_by, result_due)
     select id, run_at, created_at, started_at, finished_at, (select mainspring.now()), token, session,
            job_id, pool, state, priority, attempt, crashes, args, checkpoint, progress, result, code, error, exit_code,
-           key, schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by,
-           {result_due}
+           armed_ahead, key, schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given,
+           submitted_by, {result_due}
       from ended
 """
 _PROBED = "t.id = any (array[given.id])"
 _INTO_HISTORY = _INTO_HISTORY_BUT_FOR.format(result_due="false")
 _ENDED = _ENDED_BUT_FOR.format(is_given=_PROBED, also="", only="")
 _ENDED_MANY = _ENDED_BUT_FOR.format(is_given="t.id = any ($1::bigint[]) and t.id = given.id", also="", only="")
-_FINISH = f"with {_ENDED} {_INTO_HISTORY}"
-_FINISH_MANY = f"with {_ENDED_MANY} {_INTO_HISTORY}"
-_COMPLETE = f"with {_ENDED} {_INTO_HISTORY_BUT_FOR.format(result_due='true')}"
+# Task and token of the attempts that ended their task; null: all that were given did.
+MOVED = "(select case when count(*) < cardinality($1) then coalesce(array_agg(array[id, token]), '{}') end from ended)"
+_FINISH = f"with {_ENDED}, recorded as ({_INTO_HISTORY}) select {MOVED}"
+_FINISH_MANY = f"with {_ENDED_MANY}, recorded as ({_INTO_HISTORY}) select {MOVED}"
+_COMPLETE = f"with {_ENDED}, recorded as ({_INTO_HISTORY_BUT_FOR.format(result_due='true')}) select {MOVED}"
 
 
 def ending(also: str, only: str) -> str:
-    """The same as CTEs, for a larger statement: `ended` has these columns as well. $1 to $9 are those of `finished`."""
+    """The same as CTEs, for a larger statement: `ended` has these columns too. $1 to $10 are those of `finished`."""
     return f"{_ENDED_BUT_FOR.format(is_given=_PROBED, also=also, only=only)}, recorded as ({_INTO_HISTORY})"
 
 
-async def finish(conn: Connection, endings: Sequence[Ending]) -> int:
-    """assigned, running → the state of each ending. Returns how many moved."""
+async def finish(conn: Connection, endings: list[Ending]) -> list[Ending]:
+    """assigned, running → the state of each ending. Returns those that moved."""
     return await _finish(conn, _FINISH, endings)
 
 
-async def finish_many(conn: Connection, endings: Sequence[Ending]) -> int:
+async def finish_many(conn: Connection, endings: list[Ending]) -> list[Ending]:
     """The same on a connection that hashes."""
     return await _finish(conn, _FINISH_MANY, endings)
 
 
-async def _finish(conn: Connection, statement: str, endings: Sequence[Ending]) -> int:
-    return affected(await conn.execute(statement, *finished(endings)))
+async def _finish(conn: Connection, statement: str, endings: list[Ending]) -> list[Ending]:
+    return among(endings, await conn.fetchval(statement, *finished(endings)))
+
+
+def among(endings: list[Ending], moved: Iterable[Sequence[int]] | None) -> list[Ending]:
+    """Those of `endings` whose task and token are in `moved`, each once; None: all."""
+    if moved is None:
+        return endings
+    attempts = {(e.task, e.token): e for e in endings}
+    return [attempts[task, token] for task, token in moved]
 
 
 def finished(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
@@ -124,6 +137,7 @@ def finished(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
         _unless_all_null([e.code for e in endings]),
         _unless_all_null([e.error for e in endings]),
         _unless_all_null([e.exit_code for e in endings]),
+        _unless_all_null([e.armed_ahead for e in endings]),
     )
 
 
@@ -149,7 +163,7 @@ async def complete(conn: Connection, ending: Ending) -> bool:
     A process that hangs before its commit would keep the row locked, and with it the task and its slots.
     """
     search_path = await conn.fetchval(_HURRY, SEARCH_PATH, f"{COMMIT_WITHIN * 1000:.0f}")
-    is_ours = await _finish(conn, _COMPLETE, [ending]) == 1
+    is_ours = await _finish(conn, _COMPLETE, [ending]) != []
     await conn.execute(_RESTORE, search_path)
     return is_ours
 
@@ -184,9 +198,9 @@ def asking_agents(update: str) -> str:
 INTO_ATTEMPTS = """
     insert into mainspring.attempt
         (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error,
-         exit_code)
+         exit_code, armed_ahead)
     select id, token, attempt, session, state, to_timestamp(started), to_timestamp(finished), (select mainspring.now()),
-           run_at, code, error, exit_code
+           run_at, code, error, exit_code, armed_ahead
       from moved
 """
 
@@ -194,8 +208,10 @@ INTO_ATTEMPTS = """
 _RETRY = f"""
     with given as (
         select * from unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::float8[], $5::float8[],
-                             $6::text[], $7::text[], $8::integer[], $9::float8[], $10::integer[], $11::integer[])
-                   as given(id, token, state, started, finished, code, error, exit_code, delay, cost, crash)
+                             $6::text[], $7::text[], $8::integer[], $9::real[], $10::float8[], $11::integer[],
+                             $12::integer[])
+                   as given(id, token, state, started, finished, code, error, exit_code, armed_ahead, delay, cost,
+                            crash)
     ), was as materialized (
         select given.*, t.session, t.attempt, t.run_at,
                case when t.key_slot is not null then t.concurrency_key end as freed
@@ -221,6 +237,7 @@ _RETRY = f"""
     )
     {INTO_ATTEMPTS}
      where (select hints from hinted) is not null      -- always true; it forces the CTE to run
+    returning task_id, token
 """
 
 
@@ -235,6 +252,7 @@ def attempt_columns(endings: Sequence[Ending]) -> tuple[list[Any], ...]:
         [e.code for e in endings],
         [e.error for e in endings],
         [e.exit_code for e in endings],
+        [e.armed_ahead for e in endings],
     )
 
 
@@ -250,16 +268,17 @@ async def belongs(conn: Connection, endings: Sequence[Ending]) -> dict[tuple[int
     return {(task, token): (job, number) for task, token, job, number in rows}
 
 
-async def retry(conn: Connection, attempts: Sequence[Again]) -> int:
-    """assigned, running → pending, due after each delay. Returns how many moved; a cancelled one does not."""
-    tag = await conn.execute(
+async def retry(conn: Connection, attempts: Sequence[Again]) -> list[Ending]:
+    """assigned, running → pending, due after each delay. Returns the endings that moved; of a cancelled one not."""
+    endings = [a.ending for a in attempts]
+    rows = await conn.fetch(
         _RETRY,
-        *attempt_columns([a.ending for a in attempts]),
+        *attempt_columns(endings),
         [a.delay for a in attempts],
         [int(a.costs) for a in attempts],
         [int(a.crash) for a in attempts],
     )
-    return affected(tag)
+    return among(endings, rows)
 
 
 # A report that was recorded before, but whose acknowledgement was lost, has left its token behind; any other report
@@ -304,18 +323,20 @@ _RESULT = """
        set result = given.result::jsonb, result_due = case when given.has_returned then false end
       from unnest($1::bigint[], $2::bigint[], $3::text[], $4::boolean[]) as given(id, token, result, has_returned)
      where h.id = given.id and h.token = given.token and h.result_due
+    returning h.id, h.token
 """
 
 
-async def add_results(conn: Connection, endings: Sequence[Ending]) -> None:
-    """Record the results of attempts that `complete` has ended."""
-    await conn.execute(
+async def add_results(conn: Connection, endings: list[Ending]) -> list[Ending]:
+    """Record the results of attempts that `complete` has ended; returns those, which have succeeded."""
+    rows = await conn.fetch(
         _RESULT,
         [e.task for e in endings],
         [e.token for e in endings],
         [e.result for e in endings],
         [e.state is TaskState.SUCCEEDED for e in endings],
     )
+    return [replace(e, state=TaskState.SUCCEEDED) for e in among(endings, rows)]
 
 
 _NOTE = f"""

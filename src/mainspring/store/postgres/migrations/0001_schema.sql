@@ -190,6 +190,7 @@ create table mainspring.task_history (
     priority        smallint    not null,
     attempt         smallint    not null,
     crashes         smallint    not null,
+    armed_ahead     real,                            -- seconds before run_at that its agent had it; negative: after it
     exit_code       integer,                         -- of a command that failed; negative: the signal that ended it
     args            jsonb       not null,
     checkpoint      jsonb,
@@ -232,6 +233,7 @@ create table mainspring.attempt (
     finished_at timestamptz not null,
     recorded_at timestamptz not null,
     run_at      timestamptz not null,
+    armed_ahead real,
     exit_code   integer,
     error_code  text,
     error       text

@@ -54,9 +54,13 @@ def _parts(sources: Iterable[Source], accept: str) -> tuple[str, Iterator[str]]:
 
 
 def _texts(sources: Iterable[Source], is_open: bool) -> Iterator[str]:
+    """Of two sources that tell the same metric the first one counts: a scraper refuses a text with both."""
+    told = set[str]()
     for source in (*sources, process):
         for family in source():
-            yield _family(family, is_open)
+            if family.metric.name not in told:
+                told.add(family.metric.name)
+                yield _family(family, is_open)
     if is_open:
         yield END
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.histogram import SHORT, Histogram
 from mainspring.model.metrics.metrics import Family, family, single
+from mainspring.model.metrics.tallies import StoreTally
 from mainspring.version import VERSION
 
 SAMPLE_EVERY = 0.5  # seconds between two samples of the event loop
@@ -64,3 +65,9 @@ class LoopLag:
 def build() -> Iterator[Family]:
     """The version of this program."""
     yield Family(metrics.BUILD_INFO, [((VERSION, platform.python_version()), 1.0)])
+
+
+def store(tally: StoreTally) -> Iterator[Family]:
+    """The statements of a process that has no server, whose metrics have them."""
+    yield family(metrics.STORE_SECONDS, tally.statements)
+    yield family(metrics.STORE_ERRORS, tally.errors)

@@ -8,32 +8,89 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mainspring.model.figures.buckets import DURATION, LATENESS, added, empty
 from mainspring.model.metrics import metrics
+from mainspring.model.metrics.busiest import Busiest
+from mainspring.model.metrics.histogram import Histogram
 from mainspring.model.metrics.metrics import AGENTS, OTHER, Family, capped, family, single
 from mainspring.model.tasks.jobs import PRIORITIES, PRIORITY_LEVELS
+from mainspring.model.tasks.verdict import QUARANTINED
 from mainspring.server.agents.session import AgentSession
+from mainspring.server.recording.tallies import Tallies
 from mainspring.server.server import Server
 from mainspring.wire.clock import boottime
 
 _PRIORITIES = {level: str(level) for level in PRIORITY_LEVELS} | {level: name for name, level in PRIORITIES.items()}
 
 
-def families(server: Server) -> Iterator[Family]:
-    """All metrics of this server."""
-    yield from _recording(server)
-    yield from _planning(server)
-    yield from _dispatching(server)
-    yield from _cluster(server)
-    yield from _agents(server)
-    yield from _maintenance(server)
+class ServerMetrics:
+    """A source of families. It remembers which jobs were told under their own names."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._busiest = Busiest()
+        self._names: dict[int, str] = {}  # of jobs, also of those that were deleted since: what was told stays told
+
+    def families(self) -> Iterator[Family]:
+        """All metrics of this server."""
+        server = self._server
+        self._names.update((id, job.name) for id, job in server.catalogue.jobs.items())
+        yield from _jobs(self._busiest, server.recorder.tallies, self._names)
+        yield from _recording(server)
+        yield from _planning(server)
+        yield from _dispatching(server)
+        yield from _cluster(server)
+        yield from _agents(server)
+        yield from _maintenance(server)
+        yield from _store(server)
+
+
+# ── what has ended ──────────────────────────────────────────────────────────────────────────────
+
+_ATTEMPTS, _TASKS, _SECONDS, _BUCKETS = 0, 1, 2, 3  # the places of the numbers of a job and an outcome
+
+
+def _jobs(busiest: Busiest, tallies: Tallies, names: dict[int, str]) -> Iterator[Family]:
+    told = busiest.tell(_by_job(tallies, names))
+    yield Family(metrics.ATTEMPTS_FINISHED, [(key, int(numbers[_ATTEMPTS])) for key, numbers in told.items()])
+    yield Family(
+        metrics.TASKS_FINISHED, [(key, int(numbers[_TASKS])) for key, numbers in told.items() if numbers[_TASKS]]
+    )
+    durations: dict[str, Histogram] = {}
+    for (job, _), numbers in told.items():
+        histogram = durations.setdefault(job, Histogram(DURATION))
+        histogram.sum += numbers[_SECONDS]
+        histogram.counts = [count + int(more) for count, more in zip(histogram.counts, numbers[_BUCKETS:], strict=True)]
+    yield family(metrics.ATTEMPT_DURATION, durations)
+
+
+def _by_job(tallies: Tallies, names: dict[int, str]) -> dict[tuple[str, str], list[float]]:
+    """By name and outcome."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for cells, ends_task in ((tallies.ended, 1), (tallies.again, 0)):
+        for (id, state), cell in cells.items():
+            key = names.get(id, OTHER), state.label
+            numbers = [cell.count, cell.count * ends_task, cell.duration_sum, *(cell.durations or empty(DURATION))]
+            before = found.get(key)
+            found[key] = numbers if before is None else [sum(pair) for pair in zip(before, numbers, strict=True)]
+    return found
 
 
 def _recording(server: Server) -> Iterator[Family]:
-    recorder, rescuer = server.recorder.tally, server.rescuer.tally
-    yield single(metrics.TASKS_RETRIED, recorder.retried)
-    yield single(metrics.STALE_REPORTS, recorder.stale)
-    yield family(metrics.TASKS_RESCUED, rescuer.rescued)
-    yield single(metrics.QUARANTINED, rescuer.quarantined)
+    tallies = server.recorder.tallies
+    yield from _lateness(tallies)
+    yield single(metrics.TASKS_RETRIED, sum(cell.count for cell in tallies.again.values()))
+    yield single(metrics.STALE_REPORTS, tallies.stale)
+    none = {"lost": 0, "timeout": 0, QUARANTINED: 0}
+    yield family(metrics.TASKS_RESCUED, none | tallies.rescued | {"recalled": server.rescuer.recalled})
+    yield single(metrics.QUARANTINED, tallies.rescued[QUARANTINED])
+
+
+def _lateness(tallies: Tallies) -> Iterator[Family]:
+    cells = [*tallies.ended.values(), *tallies.again.values()]
+    planned = Histogram(LATENESS, added((cell.planned for cell in cells), LATENESS), sum(c.planned_sum for c in cells))
+    due = Histogram(LATENESS, added((cell.due for cell in cells), LATENESS), sum(cell.due_sum for cell in cells))
+    yield family(metrics.LATENESS, {"planned": planned, "due": due})
 
 
 def _planning(server: Server) -> Iterator[Family]:
@@ -77,6 +134,12 @@ def _maintenance(server: Server) -> Iterator[Family]:
     yield family(metrics.MAINTENANCE_ROWS, {name: chore.rows for name, chore in chores.items()})
     yield family(metrics.MAINTENANCE_FAILURES, {name: chore.failures for name, chore in chores.items()})
     yield family(metrics.MAINTENANCE_SECONDS, {name: chore.seconds for name, chore in chores.items()})
+
+
+def _store(server: Server) -> Iterator[Family]:
+    tally = server.database.tally
+    yield family(metrics.STORE_SECONDS, tally.statements)
+    yield family(metrics.STORE_ERRORS, tally.errors)
 
 
 # ── agents ──────────────────────────────────────────────────────────────────────────────────────

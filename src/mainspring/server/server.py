@@ -75,6 +75,7 @@ class Server:
         providers: Mapping[str, Provider] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        self.database = database
         self.clock = Clock(wall=wall)
         self.server_lease = server_lease = ServerLease(newcomer.id)
         self._poll = poll

@@ -8,10 +8,6 @@ from collections.abc import Sequence
 # Seconds.
 SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 COARSE = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5)  # where there are many
-LATENESS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
-)  # fmt: skip
 
 
 class Histogram:
@@ -27,6 +23,21 @@ class Histogram:
     def add(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
+
+    def add_since(self, instants: Sequence[float], now: float) -> None:
+        """Add the time from each of these to `now`, 0 for those after it. They are sorted, the earliest first."""
+        counts, bounds = self.counts, self.bounds
+        past = bisect_left(instants, now)
+        self.sum += past * now - sum(instants[:past])
+        counts[0] += len(instants) - past
+        above = past  # those that lie before all the bounds so far
+        for number, bound in enumerate(bounds):
+            rest = bisect_left(instants, now - bound, 0, above)
+            counts[number] += above - rest
+            above = rest
+            if not above:
+                return
+        counts[-1] += above
 
     @property
     def count(self) -> int:

@@ -74,8 +74,8 @@ QUEUE_WAIT = _histogram(
 TASKS_RETRIED = _counter("tasks_retried_total", "Attempts after which the task runs again.")
 TASKS_RESCUED = _counter(
     "tasks_rescued_total",
-    "Tasks taken from agents: lost, their session was over; deadline, they ran past their timeout; "
-    "recalled, they are planned again.",
+    "Tasks taken from agents, by the error code of the attempt: lost, its session was over; timeout, it ran past its "
+    "deadline; quarantined; cancelled. recalled: it had not started, and is planned again.",
     "cause",
 )
 STALE_REPORTS = _counter(

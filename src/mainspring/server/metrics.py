@@ -99,7 +99,7 @@ def _planning(server: Server) -> Iterator[Family]:
     yield single(metrics.SCHEDULES_SCANNED, server.server_lease.tally.scanned)
     # What the overlap loop skips was planned before, and its task has ended as skipped since.
     yield family(metrics.FIRES, tally.fires | {"overlap": tally.fires["overlap"] + server.overlap.skipped})
-    yield single(metrics.PLAN_LAG, tally.lag)
+    yield single(metrics.PLAN_LAG, tally.lag.value(boottime()))
     yield family(metrics.SEGMENT_LOAD, tally.load.quantiles(boottime()))
 
 

@@ -88,7 +88,7 @@ QUARANTINED = _counter("quarantined_total", "Tasks that failed because their age
 PLANNER_SCAN = _histogram("planner_scan_duration_seconds", "One step of the planner, from the query to its commit.")
 SCHEDULES_SCANNED = _counter("planner_schedules_scanned_total", "Schedules that the planner has read.")
 FIRES = _counter("fires_total", "Plan times that were decided: planned, or why there is no task.", "decision")
-PLAN_LAG = _gauge("plan_lag_seconds", "How far the oldest plan time of the last step lay in the past; 0: none did.")
+PLAN_LAG = _gauge("plan_lag_seconds", "How late the planner was at most in the last minute, behind a plan time.")
 
 # ── from a pending task to its agent ────────────────────────────────────────────────────────────
 
@@ -150,9 +150,6 @@ DEAD_ROWS = _gauge("dead_rows", "Rows that vacuum has not removed yet, as Postgr
 
 # ── the cluster, told alike by every server: read it with max() ─────────────────────────────────
 
-CLUSTER_TASKS = _gauge("cluster_tasks", "Live tasks.", "state")
-CLUSTER_QUEUE_TASKS = _gauge("cluster_queue_tasks", "Due tasks that no agent holds.", "job")
-CLUSTER_QUEUE_OLDEST = _gauge("cluster_queue_oldest_seconds", "How long the oldest of them has been due.", "job")
 CLUSTER_WAITING = _gauge(
     "cluster_waiting_tasks",
     "Due tasks that no agent holds, by the code of what they wait for; limit: a limit of their job; "

@@ -56,11 +56,32 @@ class SegmentLoad:
         return {"0.5": float(median(loads)) if loads else 0.0, "1": float(max(loads, default=0))}
 
 
+class RecentMaximum:
+    """The greatest value of the last minute or two: a scrape every half minute misses none."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._now = self._before = 0.0
+
+    def add(self, value: float, now: float) -> None:
+        self._turn(now)
+        self._now = max(self._now, value)
+
+    def _turn(self, now: float) -> None:
+        if now - self._began >= MINUTE:
+            self._before = self._now if now - self._began < 2 * MINUTE else 0.0
+            self._now, self._began = 0.0, now
+
+    def value(self, now: float) -> float:
+        self._turn(now)
+        return max(self._now, self._before)
+
+
 @dataclass(slots=True)
 class PlannerTally:
     scans: Histogram = field(default_factory=_short)
     fires: Counter[str] = field(default_factory=lambda: _counts("planned"))
-    lag: float = 0.0  # seconds
+    lag: RecentMaximum = field(default_factory=RecentMaximum)  # seconds
     load: SegmentLoad = field(default_factory=SegmentLoad)
 
 

@@ -107,7 +107,8 @@ class Planner:
         ended = boottime()
         self._server_lease.tally.scan(len(found), began, ended)
         self.tally.scans.add(ended - began)
-        self.tally.lag = max((0.0, *((due.now - due.cursor).total_seconds() for due in found)))
+        behind = max(((due.now - due.cursor).total_seconds() for due in found), default=0.0)
+        self.tally.lag.add(behind, ended)
 
     async def _decide(self, conn: Connection, due: DueSchedule, scopes: int) -> Decision | None:
         """None if it cannot be computed; the reason is stored for people to see."""

@@ -33,4 +33,4 @@ async def test_all_segments_are_told_with_what_is_in_them(conn: Connection, make
 
 async def test_figures_count_live_tasks(conn: Connection, make_task: MakeTask) -> None:
     await make_task()
-    assert (await cluster.stats(conn, ACTOR))["live"] == {"pending": 1}
+    assert (await cluster.stats(conn, ACTOR)).live == {"pending": 1}

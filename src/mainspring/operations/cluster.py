@@ -1,18 +1,29 @@
-"""The cluster: servers, the leader, segments and their moves; the figures of `mainspring stats`.
+"""The cluster: servers, the leader, segments and their moves; figures: now, over time, by queue.
 
-Next: store/cluster/cluster_views.py
+Next: store/cluster/cluster_views.py, store/figures/stats.py
 """
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Literal
 
+import msgspec
+
+from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.names import check_name
 from mainspring.store.cluster import cluster_views
 from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
-from mainspring.store.figures import stats as figures
+from mainspring.store.figures import queues as store_queues
+from mainspring.store.figures import series
+from mainspring.store.figures import stats as store_stats
+from mainspring.store.figures.queues import Queues
+from mainspring.store.figures.series import Series
+from mainspring.store.figures.stats import Stats
+from mainspring.store.maintenance.retention import KEEP_MINUTES
 from mainspring.store.postgres.connection import Connection
+from mainspring.store.tasks import jobs
 
 
 async def servers(conn: Connection, actor: Actor, *, everything: bool = False) -> list[ServerView]:
@@ -34,5 +45,75 @@ async def moves(conn: Connection, actor: Actor, limit: int) -> list[MoveView]:
     return await cluster_views.moves(conn, limit)
 
 
-async def stats(conn: Connection, actor: Actor) -> dict[str, Any]:
-    return await figures.stats(conn)
+async def stats(conn: Connection, actor: Actor) -> Stats:
+    """Live tasks, the last hour, agents, servers, what waits and why: in the same time whatever is stored."""
+    return await store_stats.stats(conn, await _reachable(conn, actor))
+
+
+Step = Literal["1m", "5m", "1h", "1d"]
+_STEPS: dict[Step, timedelta] = {
+    "1m": timedelta(minutes=1),
+    "5m": timedelta(minutes=5),
+    "1h": timedelta(hours=1),
+    "1d": timedelta(days=1),
+}
+MOST_POINTS = 1500  # a day by the minute
+_SLACK = timedelta(minutes=5)  # "the last two days" reaches back a little further by the time it is asked
+
+
+async def figures(
+    conn: Connection,
+    actor: Actor,
+    *,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    step: Step = "1m",
+    job: str | None = None,
+) -> Series:
+    """Figures over time: tasks that ended, their lateness and durations, the depth of the queues.
+
+    Without `end` up to now, without `start` 60 steps before that. Minutes are kept for two days, hours for 90. Days
+    are those of UTC.
+    """
+    now: datetime = await conn.fetchval("select mainspring.now()")
+    for name, at in (("start", start), ("end", end)):
+        if at is not None and at.tzinfo is None:
+            raise ValidationError(f"{name}: {at.isoformat()} has no offset; add one, such as Z", field=name)
+    end = now if end is None else min(end, now + _STEPS[step])
+    start = end - 60 * _STEPS[step] if start is None else start
+    _check_range(start, end, step, now)
+    jobs = await _reachable(conn, actor) if job is None else [await _job(conn, actor, job)]
+    return await series.series(conn, start, end, _STEPS[step], jobs)
+
+
+def _check_range(start: datetime, end: datetime, step: Step, now: datetime) -> None:
+    if start >= end:
+        raise ValidationError("start: it must be before the end, and the end not after now", field="start")
+    if (end - start) / _STEPS[step] > MOST_POINTS:
+        raise ValidationError(
+            f"step: more than {MOST_POINTS} points; take a longer step or a shorter time", field="step"
+        )
+    if step in ("1m", "5m") and start < now - KEEP_MINUTES - _SLACK:
+        raise ValidationError(
+            f"step: minutes are kept for {KEEP_MINUTES.days} days; take 1h, or a later start", field="step"
+        )
+
+
+async def queues(conn: Connection, actor: Actor) -> Queues:
+    """The jobs that have live tasks or have finished some of late, those with most tasks first."""
+    found = await store_queues.by_job(conn)
+    return msgspec.structs.replace(found, items=[queue for queue in found.items if actor.reaches(queue.job)])
+
+
+async def _reachable(conn: Connection, actor: Actor) -> list[int] | None:
+    """The ids of the jobs that the actor may see; None: all."""
+    if not actor.jobs:
+        return None
+    return [id for id, name in (await series.job_names(conn)).items() if actor.reaches(name)]
+
+
+async def _job(conn: Connection, actor: Actor, name: str) -> int:
+    found = await jobs.find(conn, check_name(name, field="job"))
+    if not actor.reaches(name):
+        raise JobNotFound(f"no job {name!r}", field="job")
+    return found.id

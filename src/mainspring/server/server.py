@@ -23,7 +23,7 @@ from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.server.agents.connection import AgentConnections
 from mainspring.server.agents.gateway import Gateway
 from mainspring.server.agents.registry import Registry
-from mainspring.server.cluster import coordinator
+from mainspring.server.cluster import coordinator, queue_counter
 from mainspring.server.cluster.catalogue import Catalogue
 from mainspring.server.cluster.clock import ClockLoop
 from mainspring.server.cluster.coordinator import Coordinator
@@ -33,6 +33,7 @@ from mainspring.server.cluster.leader import Leader
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.cluster.listener import Hear, Listener
 from mainspring.server.cluster.membership import Membership
+from mainspring.server.cluster.queue_counter import QueueCounter
 from mainspring.server.dispatch import broadcaster, daemons, overflow
 from mainspring.server.dispatch.arming import Arming
 from mainspring.server.dispatch.broadcaster import Broadcaster
@@ -46,6 +47,8 @@ from mainspring.server.planning.limits import LimitsLoop
 from mainspring.server.planning.overlap import OverlapLoop
 from mainspring.server.planning.planner import Planner
 from mainspring.server.planning.scopes import Provider
+from mainspring.server.recording import figures
+from mainspring.server.recording.figures import FiguresWriter
 from mainspring.server.recording.recorder import Recorder
 from mainspring.server.recovery.rescuer import Rescuer
 from mainspring.store.cluster.servers import ServerInfo
@@ -83,6 +86,7 @@ class Server:
         self.clock_loop = ClockLoop(database, self.clock, skew_limit)
         self.catalogue = Catalogue(database, placement)
         self.recorder = Recorder(database, self.catalogue)
+        self.figures = FiguresWriter(database, self.recorder.tallies, self.clock)
         self.gateway = Gateway(database, self.catalogue, self.recorder, self.clock, lease, lead)
         self.membership = Membership(database, server_lease, newcomer, lease, lambda: len(self.gateway.sessions))
         self.leader = Leader(database, server_lease, lease)
@@ -114,6 +118,7 @@ class Server:
         self.limits = LimitsLoop(database, self.registry.lead_behind, lead.of(0.0, 1.0))
         self.daemons = DaemonsLoop(database, self.catalogue, self.gateway)
         self.janitor = Janitor(database, keep_succeeded=keep_succeeded, keep_failed=keep_failed)
+        self.queue_counter = QueueCounter(database)
         self._segments_wake = asyncio.Event()
         self.listener = Listener(database, self._hints())
         self._connect()
@@ -230,6 +235,9 @@ class Server:
             run_every(1.0, self.gateway.compact),
             run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
             run_every(1.0, self.recorder.flush, self.recorder.wake),
+            # figures
+            run_every(figures.WRITE_EVERY, self.figures.step),
+            run_every(queue_counter.COUNT_EVERY, only(self.queue_counter.step)),
             # recovery and cleaning
             run_every(1.0, only(self.rescuer.step)),
             run_every(1.0, self.dead_processes.step),
@@ -292,5 +300,6 @@ class Server:
             async with asyncio.timeout(5.0):
                 while await self.recorder.flush():
                     pass
+                await self.figures.step()
         except (TimeoutError, StoreUnavailable) as error:
             log.warning("reports could not be recorded before the stop (%s); their tasks will be rescued", error)

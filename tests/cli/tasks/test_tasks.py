@@ -139,9 +139,17 @@ def test_stats_count_what_is_live(cli: Cli, job: str) -> None:
     found = cli("stats", "--json").json
     [waiting] = found.pop("waiting")
     assert {"task", "claim", "agent"} <= {table["table"] for table in found.pop("tables")}
+    assert found.pop("oldest_due") < found.pop("counted_at")
     assert found == {
         "live": {"pending": 1},
+        "due": 1,
+        "is_estimated": False,
+        "arrivals": None,
         "last_hour": {},
+        "retried": 0,
+        "timeouts": 0,
+        "agents_total": 0,
+        "agents_idle": 0,
         "lateness_ms": None,
         "servers": {},
         "blocked": {"times": 0, "seconds": 0.0},

@@ -7,6 +7,7 @@ import logging
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from mainspring.server.cluster import janitor as janitor_module
@@ -33,7 +34,7 @@ async def ten_days_later(conn: Connection) -> None:
 
 
 async def told(conn: Connection) -> dict[str, dict[str, Any]]:
-    return {chore["name"]: chore for chore in await chore_log.listing(conn)}
+    return {chore.name: msgspec.structs.asdict(chore) for chore in await chore_log.listing(conn)}
 
 
 async def expired_keys(conn: Connection, count: int) -> None:

@@ -33,7 +33,7 @@ def test_an_attempt_is_counted_by_job_and_outcome_with_duration_and_lateness() -
     assert filled(LATENESS, cell.due) == {0.0025: 2}
     assert filled(LATENESS, cell.planned) == {5.0: 1}
     assert (round(cell.duration_sum, 3), round(cell.duration_max, 3)) == (7.004, 7.0)
-    assert (round(cell.due_sum, 3), round(cell.planned_sum, 3), round(cell.lateness_max, 3)) == (0.002, 3.001, 3.001)
+    assert (round(cell.due_sum, 3), round(cell.planned_sum, 3), round(cell.planned_max, 3)) == (0.002, 3.001, 3.001)
 
 
 def test_only_first_attempts_with_a_known_instant_have_a_lateness() -> None:

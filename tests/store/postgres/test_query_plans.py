@@ -18,7 +18,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM, Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, rescue, sticky, transitions
+from mainspring.store.tasks import claims, jobs, progress, rescue, sticky, transitions
 
 pytestmark = pytest.mark.usefixtures("dsn")  # statistics and pages of the test's own database
 
@@ -55,16 +55,16 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
     "start": (transitions._START, f"{_MANY}, {_MANY}, {_FLOATS}", {BY_NUMBER}),
     "finish": (
         transitions._FINISH,
-        f"{_MANY}, {_MANY}, {_FLOATS}, {_FLOATS}, {_SMALL}, {_TEXTS}, {_TEXTS}, {_TEXTS}, {_INTEGERS}",
+        f"{_MANY}, {_MANY}, {_FLOATS}, {_FLOATS}, {_SMALL}, {_TEXTS}, {_TEXTS}, {_TEXTS}, {_INTEGERS}, {_FLOATS}",
         {BY_NUMBER},
     ),
     "retry": (
         transitions._RETRY,
-        f"{_MANY}, {_MANY}, {_SMALL}, {_FLOATS}, {_FLOATS}, {_TEXTS}, {_TEXTS}, {_INTEGERS}, {_FLOATS}, {_INTEGERS}, "
-        f"{_INTEGERS}",
+        f"{_MANY}, {_MANY}, {_SMALL}, {_FLOATS}, {_FLOATS}, {_TEXTS}, {_TEXTS}, {_INTEGERS}, {_FLOATS}, {_FLOATS}, "
+        f"{_INTEGERS}, {_INTEGERS}",
         {BY_NUMBER},
     ),
-    "note": (transitions._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
+    "note": (progress._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
 }
 
 

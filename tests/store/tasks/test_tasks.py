@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -18,9 +17,8 @@ from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import LIVE, TERMINAL, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
-from mainspring.store.figures import stats
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, tasks, transitions
+from mainspring.store.tasks import claims, jobs, progress, tasks, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -258,7 +256,7 @@ async def test_an_attempt_says_where_it_ran_and_its_exit_code_through_a_retry_an
 
 async def test_output_continues_after_a_chunk(conn: Connection) -> None:
     pieces = [Chunk(1, token, number, 1, 1.0, b"x") for token in (5, 9) for number in range(1, 131)]
-    await transitions.output(conn, pieces)
+    await progress.output(conn, pieces)
     first = await tasks.output(conn, 1)
     assert len(first) == 200
     last = first[-1]
@@ -270,32 +268,3 @@ async def test_waiters_see_tasks_that_have_ended(conn: Connection, make_task: Ma
     done, lives = await ended(conn, make_task, TaskState.FAILED, code="c", error="e", result="1"), await make_task()
     assert await tasks.ended(conn, [done, lives, 10**9]) == {done: tasks.Ended(TaskState.FAILED, "1", "c", "e")}
     assert await tasks.still_open(conn, [done, lives, 10**9]) == {lives}
-
-
-async def test_counts_cover_live_tasks_ended_tasks_and_agents(conn: Connection, make_task: MakeTask) -> None:
-    session = await agents.begin(conn, agents.AgentInfo("worker-1", 10, {}, None), 60.0)
-    await agents.begin(conn, agents.AgentInfo("gone", 10, {}, None), -1.0)
-    for _ in range(2):
-        await make_task()
-    await ended(conn, make_task, TaskState.FAILED)
-    old = await ended(conn, make_task, TaskState.SUCCEEDED)
-    await conn.execute(
-        "update mainspring.task_history set recorded_at = recorded_at - $2::interval where id = $1",
-        old,
-        timedelta(hours=2),
-    )
-    pool = await conn.fetchval("select pool from mainspring.job")
-    await claims.claim(conn, OWNER, pool, [session], 1, [BOTTOM] * 10, ahead=60.0)
-    found = await stats.stats(conn)
-    assert "task" in [table["table"] for table in found.pop("tables")]
-    assert found == {
-        "live": {"pending": 1, "assigned": 1},
-        "last_hour": {"failed": 1},
-        "lateness_ms": None,
-        "servers": {},
-        "blocked": {"times": 0, "seconds": 0.0},
-        "leader": None,
-        "agents": [{"name": "worker-1", "session": session, "slots": 10, "holds": 1}],
-        "waiting": [],
-        "maintenance": [],
-    }

@@ -5,7 +5,7 @@ Next: operations/cluster.py
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +16,7 @@ from mainspring.cli.render import cell, counted, fields, note, print_if_json, ta
 
 if TYPE_CHECKING:
     from mainspring.store.cluster.cluster_views import Leader
+    from mainspring.store.figures.stats import BlockedView, LatenessView, Stats
 
 
 @command(
@@ -49,46 +50,61 @@ async def stats(client: Client) -> None:
     found = await client.call(operations.cluster.stats)
     if print_if_json(found):
         return
-    lateness = found["lateness_ms"]
     fields(
         {
-            "live": ", ".join(f"{count} {state}" for state, count in found["live"].items()) or "none",
-            "last hour": ", ".join(f"{count} {state}" for state, count in found["last_hour"].items()) or "none",
-            "lateness": ", ".join(f"{name} {value:g} ms" for name, value in (lateness or {}).items()) or "none",
-            "blocked": _blocked(found["blocked"]),
-            "servers": ", ".join(f"{count} {status}" for status, count in found["servers"].items()) or "none",
-            "leader": "none" if (leader := found["leader"]) is None else _leader(leader),
+            "live": _counts(found.live) + (f" (estimated, {cell(found.counted_at)})" if found.is_estimated else ""),
+            "last hour": _counts(found.last_hour) + (f"; {found.retried} retried" if found.retried else ""),
+            "lateness": "none" if (late := found.lateness_ms) is None else _lateness(late),
+            "blocked": _blocked(found.blocked),
+            "servers": _counts(found.servers),
+            "leader": "none" if found.leader is None else _leader(found.leader),
+            "due": _due(found),
+            "arrivals": "not known yet" if found.arrivals is None else f"{found.arrivals:.3g} a second",
+            "agents": f"{found.agents_total}, {found.agents_idle} idle",
         }
     )
     click.echo()
     table(
         ["AGENT", "SESSION", "SLOTS", "HOLDS"],
-        [[agent["name"], agent["session"], agent["slots"], agent["holds"]] for agent in found["agents"]],
+        [[agent.name, agent.session, agent.slots, agent.holds] for agent in found.agents],
         empty="no agent runs; start one with `mainspring up`",
         room=Room(cut=("AGENT",)),
     )
     _show_maintenance(found)
-    for waiting in found["waiting"]:
-        note(f"{counted(waiting['tasks'], 'task')} of {', '.join(waiting['jobs'])} cannot start: {waiting['reason']}")
+    for waiting in found.waiting:
+        note(f"{counted(waiting.tasks, 'task')} of {', '.join(waiting.jobs)} cannot start: {waiting.reason}")
 
 
-def _blocked(loops: dict[str, Any]) -> str:
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def _due(found: Stats) -> str:
+    """Tasks whose time has come and that no agent holds."""
+    return f"{found.due}, the oldest since {cell(found.oldest_due)}" if found.due else "none"
+
+
+def _lateness(late: LatenessView) -> str:
+    return f"p50 {late.p50:g} ms, p99 {late.p99:g} ms, max {late.max:g} ms"
+
+
+def _blocked(loops: BlockedView) -> str:
     """Event loops that blocking code stopped for more than a second."""
-    return f"{counted(loops['times'], 'time')}, {loops['seconds']:g} s" if loops["times"] else "never"
+    return f"{counted(loops.times, 'time')}, {loops.seconds:g} s" if loops.times else "never"
 
 
 def _leader(leader: Leader) -> str:
     return f"{leader.name}, term {leader.term}, since {cell(leader.since)}, lease until {cell(leader.lease_until)}"
 
 
-def _show_maintenance(found: dict[str, Any]) -> None:
+def _show_maintenance(found: Stats) -> None:
     """The outcome of the maintenance chores, and PostgreSQL's counts of the hot tables."""
     click.echo()
     table(
         ["MAINTENANCE", "RUNS", "ROWS", "FAILURES", "LAST", "MS", "ERROR"],
         [
-            [c["name"], c["runs"], c["rows"], c["failures"], c["last_at"], c["last_seconds"] * 1000, c["last_error"]]
-            for c in found["maintenance"]
+            [c.name, c.runs, c.rows, c.failures, c.last_at, c.last_seconds * 1000, c.last_error]
+            for c in found.maintenance
         ],
         empty="no maintenance yet; a server does it once a minute",
         room=Room(fold=("ERROR",), drop=("ROWS", "ERROR")),
@@ -96,9 +112,6 @@ def _show_maintenance(found: dict[str, Any]) -> None:
     click.echo()
     table(
         ["TABLE", "LIVE", "DEAD", "IN PAGE %", "VACUUMED", "ANALYZED"],
-        [
-            [t["table"], t["live"], t["dead"], t["in_page"] and t["in_page"] * 100, t["vacuumed_at"], t["analyzed_at"]]
-            for t in found["tables"]
-        ],
+        [[t.table, t.live, t.dead, t.in_page and t.in_page * 100, t.vacuumed_at, t.analyzed_at] for t in found.tables],
         room=Room(cut=("TABLE",), drop=("IN PAGE %", "ANALYZED")),
     )

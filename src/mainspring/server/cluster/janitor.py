@@ -18,6 +18,7 @@ import asyncpg
 
 from mainspring.errors import StoreUnavailable
 from mainspring.model.metrics.tallies import ChoreTally
+from mainspring.store.figures import rollups
 from mainspring.store.maintenance import chore_log, retention, vacuum
 from mainspring.store.maintenance.chore_log import Done
 from mainspring.store.postgres.database import Connection, Database
@@ -54,6 +55,7 @@ class Janitor:
         self._chores = [
             Chore("make partitions", lambda conn: partitions.make_ahead(conn, DAYS_AHEAD)),
             Chore("drop partitions", self._drop, most=DROPS),
+            Chore("add up figures", rollups.roll, most=1),  # one hour; after a long pause there are more
             *(Chore(f"forget {name}", partial(forget, name=name)) for name in retention.RULES),
             Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),

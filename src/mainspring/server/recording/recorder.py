@@ -2,7 +2,8 @@
 
 Reads   reports from server/agents/connection.py
 Asks    model.tasks.verdict       whether a task that did not succeed runs again
-Writes  store.tasks.transitions   (→ running, → terminal, → pending)
+Writes  store.tasks.progress      (progress, output)
+        store.tasks.transitions   (→ running, → terminal, → pending)
         store.limits.handover     (→ terminal, and the slots of limits to the next tasks)
 Sends   acknowledgements, after the commit
 Next:   model/tasks/verdict.py
@@ -32,7 +33,7 @@ from mainspring.store.daemons import replicas
 from mainspring.store.daemons.replicas import Restarted
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
-from mainspring.store.tasks import claims, partitions, transitions
+from mainspring.store.tasks import claims, partitions, progress, transitions
 
 log = logging.getLogger("mainspring")
 
@@ -117,9 +118,9 @@ class Recorder:
 
     async def _write(self, conn: Connection, batch: Batch, finish: Finish, is_repeated: bool) -> Written:
         if batch.notes:
-            await transitions.note(conn, batch.notes)
+            await progress.note(conn, batch.notes)
         if batch.chunks:
-            await partitions.write(conn, lambda: transitions.output(conn, batch.chunks))
+            await partitions.write(conn, lambda: progress.output(conn, batch.chunks))
         if batch.starts:
             await transitions.start(conn, batch.starts)
         if batch.refused:

@@ -1,8 +1,8 @@
 """Tallies: what this server has recorded since its start, by job and outcome. Plain numbers and lists of counts.
 
-The recorder counts after the commit, a figures writer and the metrics read. No number ever decreases, so a reader takes
-the difference between two looks. Counting an ending costs two searches in a tuple and a few additions; whatever costs
-more belongs to the readers.
+The recorder counts after the commit, the figures writer and the metrics read. Counts and sums never decrease, so a
+reader takes the difference between two looks; the maxima belong to the figures writer, which resets them. To count an
+ending costs two searches in a tuple and a few additions; whatever costs more belongs to the readers.
 Next: server/recording/figures.py
 """
 
@@ -26,20 +26,29 @@ class Cell:
     of tasks that a schedule made, and of all others."""
 
     __slots__ = (
-        "count", "due", "due_sum", "duration_max", "duration_sum", "durations", "lateness_max",
-        "planned", "planned_sum",
+        "count",
+        "due",
+        "due_max",
+        "due_sum",
+        "duration_max",
+        "duration_sum",
+        "durations",
+        "planned",
+        "planned_max",
+        "planned_sum",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = 0
         self.durations: list[int] | None = None  # None: no value yet
         self.duration_sum = 0.0  # seconds
-        self.duration_max = 0.0
+        self.duration_max = 0.0  # since the figures writer last looked, as the other maxima
         self.planned: list[int] | None = None
         self.planned_sum = 0.0
         self.due: list[int] | None = None
         self.due_sum = 0.0
-        self.lateness_max = 0.0
+        self.planned_max = 0.0
+        self.due_max = 0.0
 
     def count_run(self, ending: Ending) -> None:
         """Count the duration and the lateness of an attempt that has started."""
@@ -64,13 +73,15 @@ class Cell:
                 self.planned = empty(LATENESS)
             self.planned[bisect_left(LATENESS, lateness)] += 1
             self.planned_sum += lateness
+            if lateness > self.planned_max:
+                self.planned_max = lateness
         else:
             if self.due is None:
                 self.due = empty(LATENESS)
             self.due[bisect_left(LATENESS, lateness)] += 1
             self.due_sum += lateness
-        if lateness > self.lateness_max:
-            self.lateness_max = lateness
+            if lateness > self.due_max:
+                self.due_max = lateness
 
 
 class Tallies:

@@ -11,7 +11,7 @@ from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, PENDING, RUNNING, C
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import asking_agents, into_history
+from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 
 KEPT_OUTPUT = 2 << 20  # newest bytes of each replica
 TRIMMED = 5_000  # chunks of output in one statement
@@ -66,7 +66,7 @@ _SURPLUS = f"""
 _END_SURPLUS = f"""
     with gone as (
         delete from mainspring.task t where {_SURPLUS} and t.state = {PENDING:d} returning t.*
-    )
+    ), {noted("gone", f"{CANCEL.target:d}")}
     {into_history("gone", CANCEL, "stopped", "'it is not wanted any more'")}
 """
 _STOP_SURPLUS = asking_agents(f"""

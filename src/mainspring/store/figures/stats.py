@@ -1,15 +1,98 @@
-"""Stats: counts of live and finished tasks, their lateness, servers, agents, what waits, and maintenance."""
+"""Stats: the state of the whole in one answer: live tasks, the last hour, servers, agents, what waits, maintenance.
+
+Reads   mainspring.figure, mainspring.queue_figure; never the history, and live tasks only while they are few
+Next:   store/figures/queues.py
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from datetime import datetime
 
-from mainspring.model.tasks.states import TaskState
+import msgspec
+
+from mainspring.model.figures.buckets import LATENESS, added
+from mainspring.model.figures.counts import Counts
+from mainspring.model.tasks.states import PENDING, TaskState
 from mainspring.model.tasks.waits import why
 from mainspring.store.cluster import cluster_views, registry
+from mainspring.store.cluster.cluster_views import Leader
+from mainspring.store.figures import queues
+from mainspring.store.figures.queues import Queue
+from mainspring.store.figures.rollups import ALL_JOBS, SUMMED, as_counts
+from mainspring.store.figures.series import spread
 from mainspring.store.limits.waits import waiting_pools
 from mainspring.store.maintenance import chore_log, vacuum
+from mainspring.store.maintenance.chore_log import ChoreView
+from mainspring.store.maintenance.vacuum import TableView
 from mainspring.store.postgres.database import Connection
+
+FEW = 400  # blocks of live tasks that are counted at once, in about 3 ms
+FRESH = 30.0  # seconds within which the count of the leader is believed
+
+
+class Live(msgspec.Struct, frozen=True):
+    """The live tasks: counted now if they are few, else as the leader counted them last."""
+
+    by_state: dict[str, int]
+    due: int  # pending, and their time has come
+    oldest_due: datetime | None  # the first instant among those
+    is_estimated: bool  # from a sample
+    counted_at: datetime
+
+
+class LatenessView(msgspec.Struct, frozen=True):
+    """Milliseconds, estimated from buckets but for the greatest."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+class BlockedView(msgspec.Struct, frozen=True):
+    """Event loops that blocking code stopped for more than a second."""
+
+    times: int
+    seconds: float
+
+
+class AgentLoad(msgspec.Struct, frozen=True):
+    name: str
+    session: int
+    slots: int
+    holds: int
+
+
+class WaitingView(msgspec.Struct, frozen=True):
+    """Due tasks that no agent takes, and why."""
+
+    jobs: list[str]
+    tasks: int
+    code: str
+    reason: str
+
+
+class Stats(msgspec.Struct, frozen=True):
+    live: dict[str, int]  # tasks by state
+    due: int
+    oldest_due: datetime | None
+    is_estimated: bool  # whether the three above are
+    counted_at: datetime
+    arrivals: float | None  # tasks submitted per second, of late; None: not known yet, or not for all jobs
+    last_hour: dict[str, int]  # tasks that ended, by state
+    retried: int  # attempts of the last hour after which the task ran again
+    timeouts: int  # attempts of the last hour that ran into their timeout
+    lateness_ms: LatenessView | None  # of first attempts of the last hour
+    agents_total: int
+    agents_idle: int  # those that hold no task
+    blocked: BlockedView
+    servers: dict[str, int]  # by status
+    leader: Leader | None
+    agents: list[AgentLoad]
+    waiting: list[WaitingView]
+    maintenance: list[ChoreView]
+    tables: list[TableView]
+
 
 # Since the start of each process that was here within the hour. An agent that reconnects has another session with the
 # same count; an agent inside a server's process shares its loop.
@@ -28,41 +111,79 @@ _BLOCKED = """
       from loops
 """
 
+# By whole minutes: up to one more than the hour.
+_LAST_HOUR = f"""
+    select outcome, again, {SUMMED} from mainspring.figure
+     where job_id = any($1::integer[]) and minute >= date_trunc('minute', mainspring.now() - interval '1 hour', 'UTC')
+     group by outcome, again order by outcome, again
+"""
 
-async def stats(conn: Connection) -> dict[str, Any]:
-    """All of it; finished tasks, their lateness and blocked event loops are those of the last hour."""
-    live = await conn.fetch("select state, count(*) as tasks from mainspring.task group by state")
-    done = await conn.fetch("""
-        select state, count(*) as tasks from mainspring.task_history
-         where recorded_at > mainspring.now() - interval '1 hour' group by state
-    """)
-    lateness = await conn.fetchval("""
-        select percentile_cont(array[0.5, 0.99, 1])
-               within group (order by date_part('epoch', started_at - greatest(run_at, created_at)) * 1000)
-          from mainspring.task_history
-         where recorded_at > mainspring.now() - interval '1 hour' and attempt = 1 and started_at is not null
-    """)
+
+async def stats(conn: Connection, jobs: Sequence[int] | None = None) -> Stats:
+    """All of it; tasks only of these jobs, if they are given."""
+    live = await live_tasks(conn, jobs)
+    hour = [
+        (TaskState(outcome), again, as_counts(counts))
+        for outcome, again, *counts in await conn.fetch(_LAST_HOUR, [ALL_JOBS] if jobs is None else jobs)
+    ]
     agents = [agent for agent in await registry.listing(conn) if agent.status in ("active", "draining")]
     cluster = await cluster_views.summary(conn)
-    return {
-        "live": {TaskState(row["state"]).label: row["tasks"] for row in live},
-        "last_hour": {TaskState(row["state"]).label: row["tasks"] for row in done},
-        "lateness_ms": lateness and dict(zip(("p50", "p99", "max"), (round(ms, 3) for ms in lateness), strict=True)),
-        "blocked": dict(await conn.fetchrow(_BLOCKED)),
-        "servers": cluster.servers,
-        "leader": cluster.leader,
-        "agents": [{"name": a.name, "session": a.session, "slots": a.slots, "holds": a.holds} for a in agents],
-        "waiting": await _waiting(conn),
-        "maintenance": await chore_log.listing(conn),
-        "tables": [table._asdict() for table in await vacuum.tables(conn)],
-    }
+    return Stats(
+        live=live.by_state,
+        due=live.due,
+        oldest_due=live.oldest_due,
+        is_estimated=live.is_estimated,
+        counted_at=live.counted_at,
+        arrivals=await queues.arrivals(conn) if jobs is None else None,
+        last_hour={state.label: counts.attempts for state, again, counts in hour if not again},
+        retried=sum(counts.attempts for _, again, counts in hour if again),
+        timeouts=sum(counts.attempts for state, _, counts in hour if state is TaskState.TIMED_OUT),
+        lateness_ms=_lateness([counts for _, _, counts in hour]),
+        agents_total=len(agents),
+        agents_idle=sum(agent.holds == 0 for agent in agents),
+        blocked=BlockedView(*await conn.fetchrow(_BLOCKED)),
+        servers=cluster.servers,
+        leader=cluster.leader,
+        agents=[AgentLoad(a.name, a.session, a.slots, a.holds) for a in agents],
+        waiting=await _waiting(conn, jobs),
+        maintenance=await chore_log.listing(conn),
+        tables=await vacuum.tables(conn),
+    )
 
 
-async def _waiting(conn: Connection) -> list[dict[str, Any]]:
-    """Due tasks that no agent takes, and why."""
+async def live_tasks(conn: Connection, jobs: Sequence[int] | None = None) -> Live:
+    """The live tasks of these jobs, or of all."""
+    blocks = await queues.blocks(conn)
+    last = await queues.last(conn) if blocks > FEW else None
+    if last is not None and last.age < FRESH:
+        return _live(await queues.counted(conn, jobs), last.is_estimated, last.counted_at)
+    count = await queues.count(conn, FEW / max(FEW, blocks))  # few, or no leader counts them
+    found = [queue for queue in count.queues if jobs is None or queue.job in jobs]
+    return _live(found, count.is_estimated, await conn.fetchval("select mainspring.now()"))
+
+
+def _live(found: Sequence[Queue], is_estimated: bool, counted_at: datetime) -> Live:
+    due = [queue for queue in found if queue.state is PENDING and queue.due]
+    return Live(
+        by_state={state.label: tasks for state, tasks in queues.live(found).items()},
+        due=sum(queue.due for queue in due),
+        oldest_due=min((queue.oldest for queue in due), default=None),
+        is_estimated=is_estimated,
+        counted_at=counted_at,
+    )
+
+
+def _lateness(hour: Sequence[Counts]) -> LatenessView | None:
+    most = max((max(counts.planned_max, counts.due_max) for counts in hour), default=0.0)
+    histograms = [histogram for counts in hour for histogram in (counts.planned, counts.due)]
+    found = spread(LATENESS, added(histograms, LATENESS), most, 1000.0)
+    return None if found is None else LatenessView(*(round(ms, 3) for ms in (found.p50, found.p99, found.max)))
+
+
+async def _waiting(conn: Connection, jobs: Sequence[int] | None) -> list[WaitingView]:
     there = await registry.loaded(conn)
     return [
-        {"jobs": waiting.jobs, "tasks": waiting.tasks, "code": wait.code, "reason": wait.reason}
-        for waiting in await waiting_pools(conn)
+        WaitingView(waiting.jobs, waiting.tasks, wait.code, wait.reason)
+        for waiting in await waiting_pools(conn, jobs=jobs)
         if (wait := why(waiting.requirements, there)) is not None
     ]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mainspring.model.placement.placement import Requirements, decode
 from mainspring.model.placement.segments import SEGMENTS
+from mainspring.model.tasks.jobs import PRIORITY_LEVELS
 from mainspring.model.tasks.pools import DAEMON, IS_DAEMON, IS_NOT_DAEMON, IS_PARKED
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import ASSIGNED, PENDING
@@ -103,6 +104,8 @@ class WaitingPool(NamedTuple):
     jobs: list[str]
 
 
+# By priority: then the index leads to the due tasks of a pool, however many others wait there for their time.
+_LEVELS = f"unnest(array[{', '.join(map(str, PRIORITY_LEVELS))}]::smallint[]) as level(priority)"
 _WAITING_POOLS = f"""
     select p.id, p.requirements, found.tasks, found.jobs
       from mainspring.pool p
@@ -110,8 +113,13 @@ _WAITING_POOLS = f"""
          select count(*)::integer as tasks,
                 array(select j.name from mainspring.job j
                        where j.id = any (array_agg(t.job_id)) order by j.name limit 5) as jobs
-           from (select job_id from mainspring.task
-                  where pool = p.id and state = {PENDING:d} and run_at <= (select mainspring.now())
+           from (select due.job_id from {_LEVELS}
+                  cross join lateral (
+                      select job_id from mainspring.task
+                       where pool = p.id and priority = level.priority and state = {PENDING:d}
+                         and run_at <= (select mainspring.now()) and ($2::integer[] is null or job_id = any ($2))
+                       order by run_at, id
+                       limit {COUNTED}) due
                   limit {COUNTED}) t
      ) found
      where p.target is null and found.tasks > 0 and ($1::integer[] is null or p.id = any ($1))
@@ -119,7 +127,9 @@ _WAITING_POOLS = f"""
 """
 
 
-async def waiting_pools(conn: Connection, pools: Sequence[int] | None = None) -> list[WaitingPool]:
-    """Pools with due tasks that no agent has claimed, all or these."""
-    rows = await conn.fetch(_WAITING_POOLS, pools)
+async def waiting_pools(
+    conn: Connection, pools: Sequence[int] | None = None, jobs: Sequence[int] | None = None
+) -> list[WaitingPool]:
+    """Pools with due tasks that no agent has claimed, all or these; of these jobs, if they are given."""
+    rows = await conn.fetch(_WAITING_POOLS, pools, jobs)
     return [WaitingPool(row["id"], decode(row["requirements"]), row["tasks"], row["jobs"]) for row in rows]

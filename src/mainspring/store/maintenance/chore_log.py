@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
 
 from mainspring.store.postgres.database import Connection
 
@@ -48,6 +51,19 @@ _LIST = """
 """
 
 
-async def listing(conn: Connection) -> list[dict[str, Any]]:
+class ChoreView(msgspec.Struct, frozen=True):
+    """Since the schema was made, and in its last run."""
+
+    name: str
+    runs: int
+    rows: int
+    failures: int
+    last_at: datetime
+    last_seconds: float
+    last_rows: int
+    last_error: str | None
+
+
+async def listing(conn: Connection) -> list[ChoreView]:
     """All chores, by name."""
-    return [dict(row) for row in await conn.fetch(_LIST)]
+    return [ChoreView(*row) for row in await conn.fetch(_LIST)]

@@ -12,6 +12,9 @@ from mainspring.model.tasks.states import ASSIGNED, RUNNING
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import affected
 
+KEEP_MINUTES = timedelta(days=2)  # of figures
+KEEP_HOURS = timedelta(days=90)
+
 _PAST = "(select mainspring.now()) - $2::interval"  # the instant before which a row has expired
 
 
@@ -55,6 +58,17 @@ RULES = {
             and not exists (select from mainspring.segment g where g.owner = r.id)""",
     ),
     "moves": Rule("segment_move", f"r.at < {_PAST}", keep=timedelta(days=30), oldest_first="at"),
+    # The janitor adds them up by the hour first.
+    "minutes": Rule(
+        "figure",
+        f"""r.minute < {_PAST}
+            and exists (select from mainspring.figure_hour h
+                         where h.job_id = 0 and h.hour = date_trunc('hour', r.minute, 'UTC'))""",
+        keep=KEEP_MINUTES,
+        oldest_first="minute",
+    ),
+    "hours": Rule("figure_hour", f"r.hour < {_PAST}", keep=KEEP_HOURS, oldest_first="hour"),
+    "queues": Rule("queue_minute", f"r.minute < {_PAST}", keep=KEEP_MINUTES, oldest_first="minute"),
     # A rate that was not used for a minute is as good as new.
     "rates": Rule("throttle", f"r.wake_at is null and r.until < {_PAST}", keep=timedelta(minutes=1)),
 }

@@ -8,12 +8,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+import msgspec
+
 from mainspring.store.postgres.database import Connection
 
 HOT = (
     "task", "claim", "agent", "server", "segment", "task_key", "dependency", "schedule", "stop_order", "chore",
     "submission",
-    "agent_process",
+    "agent_process", "figure", "queue_figure",
 )  # fmt: skip
 
 # More than a tenth of the rows and a thousand have changed since the last analyze, an hour ago or more.
@@ -34,7 +36,7 @@ async def analyze(conn: Connection, limit: int) -> int:
     return len(stale)
 
 
-class Table(NamedTuple):
+class TableView(msgspec.Struct, frozen=True):
     """PostgreSQL's counters of a table."""
 
     table: str
@@ -56,9 +58,9 @@ _TABLES = """
 """
 
 
-async def tables(conn: Connection) -> list[Table]:
+async def tables(conn: Connection) -> list[TableView]:
     """The hot tables."""
-    return [Table(*row) for row in await conn.fetch(_TABLES, list(HOT))]
+    return [TableView(*row) for row in await conn.fetch(_TABLES, list(HOT))]
 
 
 class Blocker(NamedTuple):

@@ -320,7 +320,7 @@ class _PooledConnection(_Wrapped):
 
 
 class _ProducerConnection(_Wrapped):
-    """Reads the views `own_…` (0001_schema.sql, 14) in place of the tables. What is not in them is denied."""
+    """Reads the views `own_…` (0001_schema.sql, 15) in place of the tables. What is not in them is denied."""
 
     __slots__ = ()
     reads_own_tasks = True

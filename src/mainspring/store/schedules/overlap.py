@@ -32,7 +32,7 @@ from mainspring.store.cluster.segments import holds, owned
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import into_history
+from mainspring.store.tasks.transitions import into_history, noted
 
 WAITING_OF_A_GROUP = 100  # read in one step
 
@@ -131,7 +131,7 @@ _SKIP = f"""
           from gone
          where f.schedule_id = gone.schedule_id and f.plan_time = gone.plan_time and f.scope = gone.scope
            and f.task_id = gone.id
-    )
+    ), {noted("gone", f"{SKIP.target:d}")}
     {into_history("gone", SKIP, "overlap", "'the task before it was still there at its instant'")}
 """
 
@@ -156,7 +156,7 @@ _END = f"""
         delete from mainspring.task t using unnest($1::bigint[]) as given(id)
          where t.id = any (array[given.id]) and t.state = {PENDING:d}
         returning t.*
-    )
+    ), {noted("gone", f"{CANCEL.target:d}")}
     {into_history("gone", CANCEL, "cancelled", "'the next task of its schedule took its place'")}
 """
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from mainspring.model.tasks.states import ASSIGNED, CANCEL, IS_WAITING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import asking_agents, into_history
+from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 
 
 class Recalled(NamedTuple):
@@ -34,7 +34,7 @@ _SINCE = "coalesce(gone.cancel_at, (select s.since from mainspring.schedule s wh
 # What follows for the withdrawn tasks (`gone`), in the same statement. Their schedule may be deleted.
 # A plan time counts as a run while any of its scopes has a task.
 _UNDECIDE = f"""
-    , kept as (
+    , {noted("gone", f"{CANCEL.target:d}")}, kept as (
         {into_history("gone", CANCEL, "recalled", "'its schedule was changed before it started'")}
     ), undecided as (
         delete from mainspring.fire f using gone

@@ -41,7 +41,7 @@ from mainspring.store.postgres.rows import readable, views
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.claims import BATCH_TOKENS
 from mainspring.store.tasks.tasks import labelled
-from mainspring.store.tasks.transitions import into_history
+from mainspring.store.tasks.transitions import into_history, noted
 
 CHILDREN_OF_A_BATCH = 1000  # fewer than there are tokens: the parent takes the first
 FAILED_NAMED = 20  # agents that the result of a broadcast names
@@ -226,6 +226,11 @@ async def children(conn: Connection, task: int) -> list[ChildView]:
 # ── ends ────────────────────────────────────────────────────────────────────────────────────────
 
 
+_OUTCOME = f"""
+    case when cardinality(failed_on) = 0 then {TaskState.SUCCEEDED:d}
+         when cancel_at is not null then {TaskState.CANCELLED:d} else {TaskState.FAILED:d} end
+"""
+
 # A child is in `task` or, from the same commit on, in the history: once none is live, the history has all of them. A
 # broadcast that was retried by hand has older children too, created before its start. A child started with its first
 # attempt.
@@ -249,14 +254,13 @@ _END = f"""
                               '{{}}') as failed_on,
                      min(child.start) as first_start, max(child.start) as last_start
                 from child where child.parent = gone.id) total
-    )
+    ), {noted("summed", _OUTCOME)}
     insert into mainspring.task_history
         (id, run_at, created_at, started_at, finished_at, recorded_at, token, job_id, pool, state, priority, attempt,
          crashes, args, result, error_code, error, key, schedule_id, plan_time, scope, origin, submitted_by)
     select id, run_at, created_at, first_start, (select mainspring.now()), (select mainspring.now()), token, job_id,
            pool,
-           case when cardinality(failed_on) = 0 then {TaskState.SUCCEEDED:d}
-                when cancel_at is not null then {TaskState.CANCELLED:d} else {TaskState.FAILED:d} end,
+           {_OUTCOME},
            priority, attempt, crashes, args,
            jsonb_build_object(
                'agents', agents, 'succeeded', succeeded_on, 'failed', to_jsonb(failed_on[1:{FAILED_NAMED}]),
@@ -286,7 +290,7 @@ _WITHOUT_AGENTS = f"""
          where t.id = any (array[given.id]) and t.{FAIL_UNSENT.leaves} and t.parent_id is null
            and t.run_at <= (select mainspring.now())
         returning t.*
-    )
+    ), {noted("gone", f"{FAIL_UNSENT.target:d}")}
     {into_history("gone", FAIL_UNSENT, "no_agents", "'no agent that matches was there at its instant'")}
     returning id
 """
@@ -303,7 +307,7 @@ _CANCEL_WAITING = f"""
         delete from mainspring.task t using mainspring.task p
          where t.parent_id is not null and t.state = {PENDING:d} and p.id = t.parent_id and p.cancel_at is not null
         returning t.*
-    )
+    ), {noted("gone", f"{CANCEL.target:d}")}
     {into_history("gone", CANCEL, "cancelled", "'its broadcast was cancelled before it ran again'")}
 """
 
@@ -327,7 +331,7 @@ def _gone(move: Move, has_run: bool, error: str) -> str:
                                   and a.lease_until > (select mainspring.now()) - make_interval(secs => $1))
                and {"" if has_run else "not"} exists (select from mainspring.attempt a where a.task_id = t.id)
             returning t.*
-        )
+        ), {noted("gone", f"{move.target:d}")}
         {into_history("gone", move, "agent_gone", error)}
     """
 

@@ -14,7 +14,7 @@ from mainspring.model.tasks.states import BLOCKED, PENDING, SKIP, UNBLOCK, TaskS
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import into_history
+from mainspring.store.tasks.transitions import into_history, noted
 
 _UNBLOCK = f"""
     with met as (
@@ -57,7 +57,7 @@ _SKIP = f"""
         returning t.*
     ), cleared as (
         delete from mainspring.dependency d where d.child in (select id from doomed)
-    )
+    ), {noted("skipped", f"{SKIP.target:d}")}
     {into_history("skipped", SKIP, "dependency", _CAUSE)}
 """
 

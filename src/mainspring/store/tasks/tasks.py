@@ -23,7 +23,7 @@ from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
 from mainspring.store.tasks import partitions
-from mainspring.store.tasks.transitions import asking_agents, into_history
+from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 
 WINDOW = 2_000  # ids that a listing searches at first; more while that is fast
 FAST = 0.05  # seconds
@@ -218,7 +218,7 @@ _CANCEL_WAITING = f"""
         delete from mainspring.task t where t.id = $1 and t.{IS_WAITING} returning t.*
     ), edges as (
         delete from mainspring.dependency d using ended where d.child = ended.id
-    )
+    ), {noted("ended", f"{CANCEL.target:d}")}
     {into_history("ended", CANCEL, "cancelled", "'cancelled before it started'")}
     returning id
 """

@@ -22,14 +22,13 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.model.messages import Chunk, Ending, Note, Start
+from mainspring.model.messages import Ending, Start
 from mainspring.model.tasks.pools import IS_NOT_DAEMON, unblocked
-from mainspring.model.tasks.states import FAIL, IS_ACTIVE, RETRY, RUNS_AGAIN, START, CancelMode, Move, TaskState
+from mainspring.model.tasks.states import FAIL, RETRY, RUNS_AGAIN, START, CancelMode, Move, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.connection import SEARCH_PATH
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import affected
 
 V = TypeVar("V")
 
@@ -186,6 +185,19 @@ def into_history(source: str, move: Move, code: str, error: str) -> str:
     """
 
 
+def noted(source: str, outcome: object) -> str:
+    """SQL that notes the deleted rows of `source` for the figures: no recorder counts what no attempt has ended.
+
+    `outcome` is a final state, or an SQL expression over a row of `source`. store/figures/rollups.py takes the notes.
+    """
+    return f"""
+        noted_ends as (
+            insert into mainspring.figure_note (job_id, outcome, count)
+            select job_id, {outcome}, count(*) from {source} group by 1, 2
+        )
+    """
+
+
 def asking_agents(update: str) -> str:
     """SQL that updates requests in the rows of tasks `t`, and wakes the gateways that send them to the agents."""
     return f"""
@@ -337,67 +349,3 @@ async def add_results(conn: Connection, endings: list[Ending]) -> list[Ending]:
         [e.state is TaskState.SUCCEEDED for e in endings],
     )
     return [replace(e, state=TaskState.SUCCEEDED) for e in among(endings, rows)]
-
-
-_NOTE = f"""
-    with given as (
-        select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::boolean[])
-                   as given(id, token, progress, checkpoint, healthy)
-    )
-    update mainspring.task t
-       set progress = coalesce(given.progress::jsonb, t.progress),
-           checkpoint = coalesce(given.checkpoint::jsonb, t.checkpoint),
-           healthy = coalesce(given.healthy, t.healthy)
-      from given
-     where t.id = any (array[given.id]) and t.token = given.token and t.{IS_ACTIVE}
-"""
-
-
-async def note(conn: Connection, notes: Sequence[Note]) -> None:
-    """Record progress, checkpoints and health of attempts that still own their task."""
-    await conn.execute(
-        _NOTE,
-        [n.task for n in notes],
-        [n.token for n in notes],
-        [n.progress for n in notes],
-        [n.checkpoint for n in notes],
-        [n.healthy for n in notes],
-    )
-
-
-_OUTPUT = """
-    insert into mainspring.output (task_id, token, number, stream, at, recorded_at, data)
-    select given.id, given.token, given.number, given.stream, to_timestamp(given.at), (select mainspring.now()),
-           given.data
-      from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::smallint[], $5::float8[], $6::bytea[])
-        as given(id, token, number, stream, at, data)
-     where not exists (select from mainspring.output o
-                        where o.task_id = given.id and o.token = given.token and o.number = given.number)
-"""
-
-
-async def output(conn: Connection, chunks: Sequence[Chunk]) -> int:
-    """Record chunks of output, each once. Returns how many were new."""
-    tag = await conn.execute(
-        _OUTPUT,
-        [c.task for c in chunks],
-        [c.token for c in chunks],
-        [c.number for c in chunks],
-        [c.stream for c in chunks],
-        [c.at for c in chunks],
-        [c.data for c in chunks],
-    )
-    return affected(tag)
-
-
-_OUTPUT_SIZES = """
-    select given.token, (select sum(octet_length(o.data)) from mainspring.output o
-                          where o.task_id = given.id and o.token = given.token)::bigint as size
-      from unnest($1::bigint[], $2::bigint[]) as given(id, token)
-"""
-
-
-async def output_sizes(conn: Connection, attempts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """By token, the bytes of output that are stored of these attempts, given as (task, token)."""
-    rows = await conn.fetch(_OUTPUT_SIZES, [task for task, _ in attempts], [token for _, token in attempts])
-    return [(row["token"], row["size"] or 0) for row in rows]

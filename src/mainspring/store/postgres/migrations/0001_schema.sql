@@ -1,7 +1,8 @@
 -- The schema of Mainspring, in reading order:
 --    1 clock and installation      2 jobs and pools     3 tasks       4 history     5 keys and dependencies
 --    6 limits                      7 submission         8 schedules   9 daemons    10 agents and claims
---   11 servers, segments, leader  12 access            13 settings and maintenance       14 what a producer sees
+--   11 servers, segments, leader  12 access            13 settings and maintenance       14 figures
+--   15 what a producer sees
 --
 -- SQL has no names for numbers. These numbers are part of the schema and do not change:
 --   state         live (mainspring.task): 0 blocked, 1 pending, 2 assigned, 3 running
@@ -1432,7 +1433,97 @@ create table mainspring.work_lock (name text primary key);
 insert into mainspring.work_lock values ('partitions'), ('replicas');
 
 
--- 14 What a producer sees -------------------------------------------------------------------------------------------
+-- 14 Figures --------------------------------------------------------------------------------------------------------
+-- What answers "how many, how late, how long" without reading a task or the history. Lists of counts are histograms with
+-- the buckets of model/figures/buckets.py; null: no value. Decision 39 says who counts what, and when.
+
+-- Attempts by the minute of their recording. A writer is one run of a server's recorder: only it writes its rows, and
+-- always whole, so what was written before the answer was lost is written again without harm.
+create table mainspring.figure (
+    minute       timestamptz      not null,
+    writer       uuid             not null,
+    duration_sum double precision not null default 0,   -- seconds
+    planned_sum  double precision not null default 0,
+    due_sum      double precision not null default 0,
+    job_id       integer          not null,             -- 0: of all jobs together; -1: of jobs that are not known
+    count        integer          not null,
+    duration_max real             not null default 0,
+    planned_max  real             not null default 0,
+    due_max      real             not null default 0,
+    outcome      smallint         not null,             -- a final state
+    again        boolean          not null,             -- the attempt did not end its task, which ran again
+    durations    integer[],
+    planned      integer[],                             -- lateness of first attempts that a schedule planned
+    due          integer[],                             -- lateness of other first attempts
+    primary key (job_id, minute, writer, outcome, again)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_threshold = 5000);
+create index figure_minute on mainspring.figure (minute);
+
+-- The same by the hour, of all writers together. The janitor makes it of the minutes of each hour that is over.
+create table mainspring.figure_hour (
+    hour         timestamptz      not null,
+    duration_sum double precision not null,
+    planned_sum  double precision not null,
+    due_sum      double precision not null,
+    job_id       integer          not null,
+    count        bigint           not null,
+    duration_max real             not null,
+    planned_max  real             not null,
+    due_max      real             not null,
+    outcome      smallint         not null,
+    again        boolean          not null,
+    durations    bigint[],
+    planned      bigint[],
+    due          bigint[],
+    primary key (job_id, hour, outcome, again)
+);
+create index figure_hour_hour on mainspring.figure_hour (hour);
+
+-- Tasks that ended without an attempt, such as those that were cancelled while they waited. Whatever ends them notes it
+-- here in the same statement; the leader moves the notes into mainspring.figure. No key: writers never meet.
+create table mainspring.figure_note (
+    at      timestamptz not null default mainspring.now(),
+    job_id  integer     not null,
+    count   integer     not null,
+    outcome smallint    not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The live tasks by job and state, as the leader has last counted them. Jobs without live tasks have no row.
+create table mainspring.queue_figure (
+    oldest timestamptz not null,                         -- the first run_at among them
+    tasks  bigint      not null,
+    due    bigint      not null,                         -- those whose run_at had come
+    job_id integer     not null,
+    state  smallint    not null,
+    primary key (job_id, state)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- When they were counted, and how.
+create table mainspring.queue_count (
+    counted_at   timestamptz not null,
+    created      bigint      not null,                   -- the last value of the sequence task_id
+    seconds      real        not null,                   -- what counting took
+    is_estimated boolean     not null,                   -- from a sample
+    the_one      boolean     not null default true primary key check (the_one)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- The first count of each minute, for those jobs that have most tasks.
+create table mainspring.queue_minute (
+    minute       timestamptz not null,
+    counted_at   timestamptz not null,
+    oldest       timestamptz,                            -- run_at of the pending task that was due longest
+    created      bigint      not null,
+    waiting      bigint      not null,                   -- blocked or pending
+    due          bigint      not null,                   -- pending, and their time had come
+    active       bigint      not null,                   -- assigned or running
+    job_id       integer     not null,                   -- 0: of all jobs together
+    is_estimated boolean     not null,
+    primary key (job_id, minute)
+);
+create index queue_minute_minute on mainspring.queue_minute (minute);
+
+
+-- 15 What a producer sees -------------------------------------------------------------------------------------------
 -- The roles producer, viewer and server are sets of privileges that `mainspring grant` gives: store/postgres/roles.py
 -- has them. A producer reads the tasks that it submitted and what belongs to them, through these views, which have
 -- the columns of their tables that `task show` needs. They run with the rights of their owner; security_barrier: no

@@ -1,0 +1,57 @@
+"""QueueCounter: the leader counts the live tasks by job and state, in bounded time.
+
+Exact while they are not many; else from a sample of the table's blocks, and then it says so. A whole count that takes
+too long is given up for a minute. Tasks that ended without an attempt are added to the figures here as well.
+Writes  store.figures.queues     (the counts)
+        store.figures.rollups    (what was noted)
+Next:   store/figures/queues.py
+"""
+
+from __future__ import annotations
+
+import asyncpg
+
+from mainspring.store.figures import queues, rollups
+from mainspring.store.figures.queues import Count
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.wire.clock import boottime
+
+COUNT_EVERY = 5.0  # seconds
+EXACT = 200_000  # live tasks, up to which all are counted
+SAMPLE = 2_000  # blocks of a sample; a block has some 20 tasks
+EXACT_WITHIN = 0.15  # seconds
+SAMPLE_WITHIN = 0.05
+SAMPLED_FOR = 60.0  # seconds after a whole count that took too long
+
+
+class QueueCounter:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._tasks = 0  # at the last count
+        self._sampled_until = 0.0  # boot time
+
+    async def step(self) -> int:
+        began = boottime()
+        async with self._database.acquire() as conn:
+            await rollups.fold_notes(conn)
+            count = await self._count(conn)
+            if count is not None:
+                self._tasks = count.tasks
+                await queues.write(conn, count, boottime() - began)
+        return 0
+
+    async def _count(self, conn: Connection) -> Count | None:
+        """None: PostgreSQL is too busy even for a sample."""
+        if self._tasks <= EXACT and boottime() >= self._sampled_until:
+            count = await _within(conn, 1.0, EXACT_WITHIN)
+            if count is not None:
+                return count
+            self._sampled_until = boottime() + SAMPLED_FOR
+        return await _within(conn, SAMPLE / max(SAMPLE, await queues.blocks(conn)), SAMPLE_WITHIN)
+
+
+async def _within(conn: Connection, share: float, seconds: float) -> Count | None:
+    try:
+        return await queues.count_within(conn, share, seconds)
+    except asyncpg.QueryCanceledError:
+        return None

@@ -1,0 +1,238 @@
+"""Queues: the live tasks by job and state, counted by the leader; what they were minute by minute.
+
+A count reads whole blocks of mainspring.task: all of them, or a sample. It holds no lock that another statement waits
+for, and PostgreSQL ends it after the time that it is given.
+Writes  mainspring.queue_figure, mainspring.queue_count, mainspring.queue_minute
+Next:   store/figures/stats.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from mainspring.model.tasks.states import ACTIVE, LIVE, PENDING, TaskState, among
+from mainspring.store.figures.rollups import ALL_JOBS
+from mainspring.store.postgres.database import Connection
+
+BUSIEST = 200  # jobs with a row for each minute
+
+
+class Queue(NamedTuple):
+    """The live tasks of one job in one state."""
+
+    job: int
+    state: TaskState
+    tasks: int
+    due: int  # those whose instant has come
+    oldest: datetime  # the first instant among them; in a sample, of those that were seen
+
+
+class Count(NamedTuple):
+    queues: list[Queue]
+    is_estimated: bool
+
+    @property
+    def tasks(self) -> int:
+        return sum(queue.tasks for queue in self.queues)
+
+
+async def blocks(conn: Connection) -> int:
+    """The size of the table of live tasks, dead rows included: what a whole count costs."""
+    size: int = await conn.fetchval(
+        "select pg_relation_size('mainspring.task') / current_setting('block_size')::integer"
+    )
+    return size
+
+
+# A sample scan reads the table's blocks whatever indexes there are, and whatever the connection has turned off.
+_COUNT = """
+    select job_id, state, count(*) as tasks, count(*) filter (where run_at <= (select mainspring.now())) as due,
+           least(greatest(min(run_at), '1970-01-01Z'), '2200-01-01Z') as oldest   -- anybody with SQL can write others
+      from mainspring.task tablesample system ($1)
+     group by job_id, state
+"""
+
+
+async def count_within(conn: Connection, share: float, seconds: float) -> Count:
+    """The same, in a transaction of its own. QueryCanceledError if it takes longer."""
+    async with conn.transaction():
+        await conn.execute(f"set local statement_timeout = {max(1, round(seconds * 1000))}")
+        return await count(conn, share)
+
+
+async def count(conn: Connection, share: float) -> Count:
+    """Count the live tasks, from a share of the blocks if that is below 1."""
+    share = min(1.0, share)
+    rows = await conn.fetch(_COUNT, share * 100)
+    return Count(
+        [
+            Queue(job, TaskState(state), round(tasks / share), round(due / share), oldest)
+            for job, state, tasks, due, oldest in rows
+        ],
+        share < 1.0,
+    )
+
+
+# The rows of jobs and states without live tasks are deleted. Sorted: two leaders at once take their locks in one order.
+_WRITE = """
+    with given as (
+        select * from unnest($1::integer[], $2::smallint[], $3::bigint[], $4::bigint[], $5::timestamptz[])
+                   as given(job_id, state, tasks, due, oldest)
+    ), gone as (
+        delete from mainspring.queue_figure q
+         where not exists (select from given where given.job_id = q.job_id and given.state = q.state)
+    ), noted as (
+        insert into mainspring.queue_count (counted_at, created, seconds, is_estimated)
+        select mainspring.now(), case when is_called then last_value else 0 end, $7, $6 from mainspring.task_id
+        on conflict (the_one) do update
+           set counted_at = excluded.counted_at, created = excluded.created, seconds = excluded.seconds,
+               is_estimated = excluded.is_estimated
+    )
+    insert into mainspring.queue_figure as q (job_id, state, tasks, due, oldest)
+    select job_id, state, tasks, due, oldest from given order by job_id, state
+    on conflict (job_id, state) do update
+       set tasks = excluded.tasks, due = excluded.due, oldest = excluded.oldest
+     where (q.tasks, q.due, q.oldest) is distinct from (excluded.tasks, excluded.due, excluded.oldest)
+"""
+
+# Once a minute; the next counts of that minute find its row of all jobs.
+_KEEP_MINUTE = f"""
+    with of_job as (
+        select job_id, sum(tasks) filter (where state not in {among(ACTIVE)}) as waiting,
+               sum(tasks) filter (where state in {among(ACTIVE)}) as active,
+               sum(due) filter (where state = {PENDING:d}) as due,
+               min(oldest) filter (where state = {PENDING:d} and due > 0) as oldest, sum(tasks) as tasks
+          from mainspring.queue_figure group by job_id
+    ), kept as (
+        (select job_id, waiting, due, active, oldest from of_job order by tasks desc, job_id limit {BUSIEST})
+         union all
+        select {ALL_JOBS}, sum(waiting), sum(due), sum(active), min(oldest) from of_job
+    )
+    insert into mainspring.queue_minute
+        (minute, job_id, counted_at, created, waiting, due, active, oldest, is_estimated)
+    select date_trunc('minute', counted_at, 'UTC'), job_id, counted_at, created, coalesce(waiting, 0), coalesce(due, 0),
+           coalesce(active, 0), oldest, is_estimated
+      from mainspring.queue_count cross join kept
+     where not exists (select from mainspring.queue_minute m
+                        where m.job_id = {ALL_JOBS} and m.minute = date_trunc('minute', counted_at, 'UTC'))
+    on conflict (job_id, minute) do nothing
+"""
+
+
+async def write(conn: Connection, count: Count, seconds: float) -> None:
+    """Replace what was counted before; the first count of a minute is kept."""
+    queues = sorted(count.queues)
+    async with conn.transaction():
+        await conn.execute(
+            _WRITE,
+            [queue.job for queue in queues],
+            [queue.state for queue in queues],
+            [queue.tasks for queue in queues],
+            [queue.due for queue in queues],
+            [queue.oldest for queue in queues],
+            count.is_estimated,
+            seconds,
+        )
+        await conn.execute(_KEEP_MINUTE)
+
+
+class LastCount(NamedTuple):
+    counted_at: datetime
+    is_estimated: bool
+    age: float  # seconds
+
+
+async def last(conn: Connection) -> LastCount | None:
+    row = await conn.fetchrow("""
+        select counted_at, is_estimated, date_part('epoch', mainspring.now() - counted_at) from mainspring.queue_count
+    """)
+    return None if row is None else LastCount(*row)
+
+
+_COUNTED = """
+    select job_id, state, tasks, due, oldest from mainspring.queue_figure
+     where $1::integer[] is null or job_id = any($1)
+"""
+
+
+async def counted(conn: Connection, jobs: Sequence[int] | None) -> list[Queue]:
+    """What was counted last, of these jobs or of all."""
+    rows = await conn.fetch(_COUNTED, jobs)
+    return [Queue(job, TaskState(state), tasks, due, oldest) for job, state, tasks, due, oldest in rows]
+
+
+# The sequence grows by one for each task, whoever submits it. The time between the two looks is at least 30 seconds.
+_ARRIVALS = f"""
+    select greatest(0, now.created - before.created)
+           / date_part('epoch', now.counted_at - before.counted_at)
+      from mainspring.queue_count now
+      join lateral (select created, counted_at from mainspring.queue_minute
+                     where job_id = {ALL_JOBS} and counted_at <= now.counted_at - interval '30 seconds'
+                       and minute > now.counted_at - interval '5 minutes'
+                     order by minute desc limit 1) before on true
+"""
+
+
+async def arrivals(conn: Connection) -> float | None:
+    """Tasks that were submitted per second within the last minute or two; None: not known yet."""
+    rate: float | None = await conn.fetchval(_ARRIVALS)
+    return rate
+
+
+def live(queues: Sequence[Queue]) -> dict[TaskState, int]:
+    """How many tasks are in each state."""
+    counts = {state: sum(queue.tasks for queue in queues if queue.state is state) for state in sorted(LIVE)}
+    return {state: tasks for state, tasks in counts.items() if tasks}
+
+
+# ── by job ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    """One job."""
+
+    job: str
+    waiting: int  # tasks that no agent holds
+    due: int  # those whose time has come
+    active: int  # tasks that an agent holds
+    oldest_due: datetime | None  # the first instant among those that are due
+    finished_per_second: float  # tasks, within the last minute or two
+
+
+class Queues(msgspec.Struct, frozen=True):
+    items: list[QueueView]
+    counted_at: datetime | None  # None: not yet
+    is_estimated: bool
+
+
+_BY_JOB = f"""
+    with queue as (
+        select job_id, sum(tasks) filter (where state not in {among(ACTIVE)}) as waiting,
+               sum(tasks) filter (where state in {among(ACTIVE)}) as active,
+               sum(due) filter (where state = {PENDING:d}) as due,
+               min(oldest) filter (where state = {PENDING:d} and due > 0) as oldest
+          from mainspring.queue_figure group by job_id
+    ), since as materialized (
+        select date_trunc('minute', mainspring.now(), 'UTC') - interval '1 minute' as at
+    ), done as (
+        select job_id, sum(count) / (select date_part('epoch', mainspring.now() - at) from since) as per_second
+          from mainspring.figure
+         where minute >= (select at from since) and job_id > {ALL_JOBS} and not again
+         group by job_id
+    )
+    select j.name, coalesce(waiting, 0)::bigint, coalesce(queue.due, 0)::bigint, coalesce(active, 0)::bigint, oldest,
+           coalesce(per_second, 0)
+      from queue full join done using (job_id) join mainspring.job j on j.id = job_id
+     order by coalesce(waiting, 0) + coalesce(active, 0) desc, j.name
+"""
+
+
+async def by_job(conn: Connection) -> Queues:
+    """The jobs that have live tasks, or have ended some within the last minute or two."""
+    counted = await last(conn)
+    items = [QueueView(*row) for row in await conn.fetch(_BY_JOB)]
+    return Queues(items, counted and counted.counted_at, counted is not None and counted.is_estimated)

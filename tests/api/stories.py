@@ -18,6 +18,7 @@ from mainspring import App
 from mainspring.api.metrics import Source, process, render
 from mainspring.api.tallies import HttpTally, LoopLag, build
 from mainspring.compose.local import Settings, identity_of, load, make_server
+from mainspring.loops import run_every
 from mainspring.model.messages import PROTOCOL, Ending, Hello, Refused
 from mainspring.model.metrics.metrics import METRICS, Metric
 from mainspring.model.tasks.claim_floors import BOTTOM
@@ -160,7 +161,10 @@ async def engine(stage: Stage, moves: Sequence[Move]) -> None:
             "update mainspring.schedule set next_plan_at = now() - interval '1 h', look_at = now() - interval '1 h'"
         )
         server.planner.wake.set()
+        counting = asyncio.create_task(run_every(0.2, server.queue_counter.step))  # and not only every five seconds
         await stage.moved(moves)
+        counting.cancel()
+        await asyncio.wait([counting])
         go_on.set()
         await cluster.close()
 

@@ -76,6 +76,10 @@ class ClusterMetrics:
         yield family(metrics.CLUSTER_SLOTS, {"busy": found.busy, "free": found.slots - found.busy})
         yield family(metrics.CLUSTER_WAITING, found.waiting)
         yield family(metrics.DEAD_ROWS, found.dead_rows)
+        if found.tasks is not None:
+            yield family(metrics.CLUSTER_TASKS, found.tasks)
+        yield family(metrics.CLUSTER_QUEUE_TASKS, {queue.job: queue.due for queue in found.queues})
+        yield family(metrics.CLUSTER_QUEUE_OLDEST, {queue.job: queue.age for queue in found.queues})
 
     async def close(self) -> None:
         if self._reading is not None:

@@ -150,6 +150,9 @@ DEAD_ROWS = _gauge("dead_rows", "Rows that vacuum has not removed yet, as Postgr
 
 # ── the cluster, told alike by every server: read it with max() ─────────────────────────────────
 
+CLUSTER_TASKS = _gauge("cluster_tasks", "Live tasks, as the leader counted them last.", "state")
+CLUSTER_QUEUE_TASKS = _gauge("cluster_queue_tasks", "Due tasks that no agent holds, counted likewise.", "job")
+CLUSTER_QUEUE_OLDEST = _gauge("cluster_queue_oldest_seconds", "How long the oldest of them has been due.", "job")
 CLUSTER_WAITING = _gauge(
     "cluster_waiting_tasks",
     "Due tasks that no agent holds, by the code of what they wait for; limit: a limit of their job; "

@@ -15,6 +15,7 @@ import asyncpg
 from prometheus_client.parser import text_string_to_metric_families
 
 from mainspring import App
+from mainspring.api.cluster_metrics import ClusterMetrics
 from mainspring.api.metrics import Source, process, render
 from mainspring.api.tallies import HttpTally, LoopLag, build
 from mainspring.compose.local import Settings, identity_of, load, make_server
@@ -25,7 +26,6 @@ from mainspring.model.tasks.claim_floors import BOTTOM
 from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.retry import Retry
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations.metrics import ClusterMetrics
 from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
 from mainspring.store.postgres.database import Connection, Database

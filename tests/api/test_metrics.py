@@ -11,12 +11,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from mainspring.api import cluster_metrics
 from mainspring.api.metrics import OPENMETRICS, TEXT, process, render, render_in_parts
 from mainspring.api.tallies import HttpTally, build
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.histogram import Histogram
 from mainspring.model.metrics.metrics import METRICS, Family
-from mainspring.operations import metrics as operations_metrics
 from mainspring.store.postgres.database import Connection, Database
 from tests.api import stories
 from tests.api.stories import Move, Stage, move
@@ -122,7 +122,7 @@ def test_there_is_a_story_for_every_metric() -> None:
 async def test_metrics_move_when_what_they_count_happens(
     story: Story, dsn: str, database: Database, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations_metrics, "FRESH", 0.0)
+    monkeypatch.setattr(cluster_metrics, "FRESH", 0.0)
     await story(Stage(dsn, database, conn), MOVES[story])
 
 

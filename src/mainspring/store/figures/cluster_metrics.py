@@ -1,6 +1,6 @@
 """Cluster metrics: what belongs to the whole cluster, in a few statements that cost the same whatever is stored.
 
-Next: operations/metrics.py
+Next: api/cluster_metrics.py
 """
 
 from __future__ import annotations

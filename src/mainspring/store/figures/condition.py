@@ -1,7 +1,6 @@
 """Condition: the facts about servers, leader, segments, agents and maintenance that health is judged by.
 
 A few statements over small tables; none reads tasks or the history.
-Next: operations/health.py
 """
 
 from __future__ import annotations

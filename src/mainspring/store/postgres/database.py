@@ -16,6 +16,7 @@ from types import TracebackType
 import asyncpg
 
 from mainspring.errors import AccessDenied, EmbeddedUnavailable, StoreUnavailable
+from mainspring.model.metrics.statements import Observer
 from mainspring.model.metrics.tallies import StoreTally
 from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
@@ -27,7 +28,6 @@ from mainspring.store.postgres.errors import (
     translating,
 )
 from mainspring.store.postgres.reconnect import CircuitBreaker
-from mainspring.store.postgres.statements import Observer
 from mainspring.store.postgres.timelines import Timelines
 
 __all__ = ["Connection", "Database", "DedicatedConnection", "close", "translate"]

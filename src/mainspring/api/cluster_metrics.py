@@ -1,6 +1,6 @@
-"""The metrics of the whole cluster, as every server tells them: read at most every few seconds, then from memory.
+"""ClusterMetrics: what every server tells of the whole cluster, read at most every few seconds, then from memory.
 
-Next: store/figures/cluster_metrics.py
+Reads store.figures.cluster_metrics
 """
 
 from __future__ import annotations
@@ -12,24 +12,17 @@ from contextlib import suppress
 from uuid import UUID
 
 from mainspring.errors import StoreUnavailable
-from mainspring.model.access.actors import Actor
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.metrics import Family, family, single
 from mainspring.operations import Connections
 from mainspring.store.figures import cluster_metrics
 from mainspring.store.figures.cluster_metrics import ClusterFigures
-from mainspring.store.postgres.connection import Connection
 
 log = logging.getLogger("mainspring")
 
 FRESH = 5.0  # seconds for which they are told without another query
 STALE = 60.0  # seconds after which they are left out: PostgreSQL does not answer
 WITHIN = 2.0  # seconds that a scrape waits for them
-
-
-async def cluster(conn: Connection, actor: Actor) -> ClusterFigures:
-    """Tasks, slots and segments of the cluster, for machines."""
-    return await cluster_metrics.read(conn)
 
 
 class ClusterMetrics:

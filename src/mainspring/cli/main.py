@@ -24,6 +24,7 @@ from mainspring.cli.fleet.tokens import token
 from mainspring.cli.jobs.jobs import job
 from mainspring.cli.processes.backup import backup, db, restore
 from mainspring.cli.processes.demo import demo
+from mainspring.cli.processes.doctor import doctor
 from mainspring.cli.processes.run import up, worker
 from mainspring.cli.processes.serve import agent, server
 from mainspring.cli.processes.status import migrate, stats
@@ -50,7 +51,7 @@ def cli() -> None:
 
 for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task):
     cli.add_command(command)
-for command in (agents, servers, segments, token, grant, revoke, stats, backup, restore, db):
+for command in (agents, servers, segments, token, grant, revoke, stats, doctor, backup, restore, db):
     cli.add_command(command)
 
 

@@ -78,10 +78,11 @@ class Server:
         providers: Mapping[str, Provider] | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        self.database = database
         self.clock = Clock(wall=wall)
         self.server_lease = server_lease = ServerLease(newcomer.id)
         self._poll = poll
-        self._lease = lease
+        self.lease = lease
         self.clock_loop = ClockLoop(database, self.clock, skew_limit)
         self.catalogue = Catalogue(database, placement)
         self.recorder = Recorder(database, self.catalogue)
@@ -230,7 +231,7 @@ class Server:
             run_every(broadcaster.LOOK_EVERY, self.broadcaster.arm_claimed, self.broadcaster.armed_wake),
             run_every(daemons.LOOK_EVERY, self.daemons.step, self.daemons.wake),
             run_every(daemons.TRIM_EVERY, self.daemons.trim),
-            run_every(self._lease / 6, self.gateway.renew),
+            run_every(self.lease / 6, self.gateway.renew),
             run_every(1.0, self.gateway.compact),
             run_every(1.0, self.gateway.cancel, self.gateway.cancel_wake),
             run_every(1.0, self.recorder.flush, self.recorder.wake),

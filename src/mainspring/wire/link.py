@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import inf
 from typing import Generic
@@ -75,6 +75,8 @@ class Link(Generic[Out, In]):
         self.reliability = 1.0  # share of frames that arrived without a resend, smoothed
         self.bytes_in_flight = 0  # by the sizes that senders give
         self.on_arrival: Callable[[int, float], None] | None = None  # takes size and seconds of each frame that arrived
+        self.on_acknowledged: Callable[[list[Out], float], None] | None = None  # takes the messages, and the seconds
+        self.on_resent: Callable[[list[Out]], None] | None = None
 
     def expect(self, ack_time: float, reliability: float) -> None:
         """Begin with what is known from earlier links to the same peer."""
@@ -224,6 +226,8 @@ class Link(Generic[Out, In]):
             self.bytes_in_flight -= last.size
             if self.on_arrival is not None:
                 self.on_arrival(last.size, now - last.first_sent)
+            if self.on_acknowledged is not None:
+                self.on_acknowledged(last.frame.messages, now - last.first_sent)
         # Of a frame that was resent it is unknown which copy arrived. The timeout then stays as it has grown: on a slow
         # line every frame would be resent in vain until it is long enough.
         if last.resent == 0:
@@ -274,6 +278,8 @@ class Link(Generic[Out, In]):
         for item in lost:
             item.resent += 1
             item.sent = boottime()
+            if self.on_resent is not None:
+                self.on_resent(item.frame.messages)
             await self._transmit(item.frame)
         return len(lost)
 
@@ -281,6 +287,10 @@ class Link(Generic[Out, In]):
     def in_flight(self) -> int:
         """Frames that are not known to have arrived."""
         return len(self._in_flight)
+
+    def messages_in_flight(self) -> Iterator[Out]:
+        """The messages of these frames."""
+        return (message for item in self._in_flight for message in item.frame.messages)
 
     @property
     def stalled_since(self) -> float:

@@ -14,6 +14,7 @@ from mainspring.model.tasks.jobs import Definition
 from mainspring.model.tasks.states import TaskState
 
 MAX_CRASHES = 3
+QUARANTINED = "quarantined"  # the code of a task that failed because its agents died
 LOST = "lost"  # the label, for retry_on and abort_on, of an attempt whose agent died or could not renew its lease
 
 
@@ -89,7 +90,7 @@ def after_crash(
         return replace(
             ending,
             state=TaskState.FAILED,
-            code="quarantined",
+            code=QUARANTINED,
             error=f"its agent died {MAX_CRASHES} times while it ran; retry it by hand once the cause is fixed. "
             f"The last time: {ending.error}",
         )

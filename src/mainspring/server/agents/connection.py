@@ -22,6 +22,7 @@ from mainspring.model.messages import (
     Heartbeat,
     Hello,
     Keep,
+    Refused,
     ServerMessage,
     Submit,
     Welcome,
@@ -155,6 +156,7 @@ class AgentConnections:
         now, error = self._clock.reading()
         await link.send([Welcome(session.id, self._lease, now, kept, accepted.credential, accepted.database, error)])
         self._log_joined(session, len(kept))
+        self._gateway.tally.connections["resumed" if hello.session is not None else "accepted"] += 1
         self._gateway.join(session, accepted.tasks)  # after Welcome, which must be the first message that it gets
         self._gateway.on_joined.send()
         return session
@@ -210,7 +212,9 @@ class AgentConnections:
                     case _:
                         own, earlier = await self._filter.admit(session, message)
                         reports += [report for report in (own, earlier) if report is not None]
-                        if isinstance(own, Finished):
+                        if isinstance(own, Refused):
+                            self._gateway.tally.dispatches["refused"] += len(own.attempts)
+                        elif isinstance(own, Finished):
                             session.ended(own.endings)
                             self._gateway.announce_room()
             # Also a frame without reports: its acknowledgement covers all frames before it, which must be committed.
@@ -221,6 +225,7 @@ class AgentConnections:
 
     async def _answer(self, session: AgentSession, beat: Heartbeat) -> None:
         session.hear(beat)
+        self._gateway.tally.heartbeats["ok"] += 1
         self._check_clock(session)
         left = self._lease - (boottime() - session.renewed_at)
         now, error = self._clock.reading()

@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 from mainspring.errors import StoreUnavailable
 from mainspring.loops import Signal
-from mainspring.model.messages import Armed, AttemptId, Cancel, Drain, Ending
+from mainspring.model.messages import Armed, AttemptId, Cancel, Dispatch, Drain, Ending, ServerMessage
+from mainspring.model.metrics.tallies import GatewayTally
 from mainspring.model.placement.lead import Lead
 from mainspring.model.placement.placement import Requirements, fits
 from mainspring.server.agents.session import AgentSession, stop_message
@@ -91,6 +92,7 @@ class Gateway:
         self._holders: dict[int, AgentSession] = {}  # by task
         self.drained: frozenset[str] = frozenset()  # names of agents that take nothing new, kept by agents/registry.py
         self.in_flight = InFlight()
+        self.tally = GatewayTally()
         self._closing: set[asyncio.Task[None]] = set()
         self.counting = asyncio.Lock()  # held from reading free amounts until the claims on them are armed
         self._watches: list[set[int]] = []  # tokens released since, for each `watching_releases`
@@ -105,14 +107,24 @@ class Gateway:
     def join(self, session: AgentSession, tasks: list[Armed]) -> None:
         """Add a session; `tasks` are what its agent kept from the session before."""
         self._sessions[session.id] = session
+        session.link.on_acknowledged = self._acknowledged
+        session.link.on_resent = self._resent
         self._hold(session, tasks)
 
     def leave(self, session: AgentSession) -> None:
         """Remove a session whose connection or lease is over."""
-        self._sessions.pop(session.id, None)
+        if self._sessions.pop(session.id, None) is not None:
+            self.tally.dispatches["expired"] += _attempts(session.link.messages_in_flight())
         for task in session.held:
             if self._holders.get(task) is session:  # else the agent has reconnected and kept it
                 del self._holders[task]
+
+    def _acknowledged(self, messages: list[ServerMessage], seconds: float) -> None:
+        if attempts := _attempts(messages):
+            self.tally.acknowledged(attempts, seconds)
+
+    def _resent(self, messages: list[ServerMessage]) -> None:
+        self.tally.dispatches["resent"] += _attempts(messages)
 
     def _hold(self, session: AgentSession, tasks: list[Armed]) -> None:
         for armed in tasks:
@@ -200,6 +212,7 @@ class Gateway:
             self._hold(session, tasks)
             for dispatch in session.dispatches(self._catalogue, tasks):
                 session.link.post([dispatch])
+            self.tally.queued(tasks, self._clock.now())
         return unsent
 
     def claiming(self) -> AbstractContextManager[None]:
@@ -255,6 +268,8 @@ class Gateway:
             is_over = boottime() - session.renewed_at > self._lease
             if is_over or (id in asked and id not in living):
                 self.leave(session)
+                self.tally.heartbeats["expired"] += 1
+                self.tally.connections["expired"] += 1
                 log.warning("session %d of agent %s is over here: its lease was not renewed", id, session.name)
                 self._close(session)
         return 0
@@ -354,3 +369,8 @@ class Gateway:
             self._close(session)
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def _attempts(messages: Iterable[ServerMessage]) -> int:
+    """How many attempts these messages arm."""
+    return sum(len(message.tasks) for message in messages if isinstance(message, Dispatch))

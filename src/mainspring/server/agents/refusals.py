@@ -24,11 +24,13 @@ class Refusals:
 
     def __init__(self) -> None:
         self._count = 0
+        self.total = 0  # since the start
 
     def add(self, reason: str) -> None:
         if self._count == 0:
             asyncio.get_running_loop().call_later(WINDOW, self._close)
         self._count += 1
+        self.total += 1
         if self._count <= FIRST:
             log.warning("an agent was refused: %.300s", reason)
 

@@ -63,7 +63,8 @@ class Coordinator:
                 for segment in found
                 if segment.id in new
             ]
-            moved = await segments.move(conn, self._server_lease.id, term, moves) if moves else 0
+            moved = await segments.move(conn, self._server_lease.id, term, moves) if moves else None
         if moved:
-            log.info("%d segments moved; %d servers share all of them", moved, len(slots))
+            self._server_lease.cluster_tally.moves.update(moved)
+            log.info("%d segments moved; %d servers share all of them", moved.total(), len(slots))
         return 0

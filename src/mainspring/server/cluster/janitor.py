@@ -17,6 +17,7 @@ from typing import NamedTuple
 import asyncpg
 
 from mainspring.errors import StoreUnavailable
+from mainspring.model.metrics.tallies import ChoreTally
 from mainspring.store.access import audit
 from mainspring.store.figures import rollups
 from mainspring.store.maintenance import chore_log, retention, vacuum
@@ -61,6 +62,7 @@ class Janitor:
             Chore("analyze", lambda conn: vacuum.analyze(conn, ANALYZES), most=ANALYZES),
             Chore("watch vacuum", self._watch_vacuum),
         ]
+        self.tallies = {chore.name: ChoreTally() for chore in self._chores}
         self._unlogged: dict[str, Done] = {}  # by name, not yet in the chore log
         self._logged_at: dict[str, float] = {}
         self._blocker: vacuum.Blocker | None = None  # as last reported
@@ -103,6 +105,11 @@ class Janitor:
     # ── the chore log ───────────────────────────────────────────────────────────────────────────
 
     def _add(self, done: Done) -> None:
+        tally = self.tallies.setdefault(done.name, ChoreTally())
+        tally.runs += done.runs
+        tally.rows += done.rows
+        tally.failures += done.failures
+        tally.seconds += done.seconds
         before = self._unlogged.get(done.name)
         if before is not None:
             done = done._replace(

@@ -102,6 +102,7 @@ class Leader:
                 self._alarm.set(UNLOCKED_AFTER)
             return
         self._term, self._trusted_until, self._elected_at = term, asked_at + self._lease, asked_at
+        self._server_lease.cluster_tally.elections += 1
         log.info("this server leads, in term %d", term)
         self.on_elected.send()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from mainspring.model.metrics.tallies import ClusterTally
 from mainspring.watchdog import Blockages
 from mainspring.wire.clock import boottime
 
@@ -39,6 +40,7 @@ class ServerLease:
     trusted_until: float = 0.0
     is_draining: bool = False
     tally: Tally = field(default_factory=Tally)
+    cluster_tally: ClusterTally = field(default_factory=ClusterTally)  # of membership, leader and coordinator
 
     @property
     def may_act(self) -> bool:

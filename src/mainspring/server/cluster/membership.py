@@ -78,14 +78,24 @@ class Membership:
     async def beat(self) -> int:
         """Renew the lease. A server that was marked dead joins again and is assigned new segments."""
         asked_at = boottime()
+        try:
+            is_renewed = await self._beat(asked_at)
+        except StoreUnavailable:
+            self._server_lease.cluster_tally.heartbeats["failed"] += 1
+            raise
+        self._server_lease.cluster_tally.heartbeats["ok" if is_renewed else "expired"] += 1
+        return 0
+
+    async def _beat(self, asked_at: float) -> bool:
         async with self._dedicated as conn:
             if self._server_lease.is_draining and not self._is_drained:
                 await self._drain(conn)  # else the renewed lease would keep segments that no server works on
             if await servers.beat(conn, self._server.id, self._incarnation, self._lease, self._pulse()):
                 self._trust(asked_at)
-            elif not self._server_lease.is_draining:
+                return True
+            if not self._server_lease.is_draining:
                 await self._rejoin(conn)
-        return 0
+        return False
 
     async def _rejoin(self, conn: Connection) -> None:
         self._server_lease.trusted_until = 0.0
@@ -122,7 +132,8 @@ class Membership:
                 await self._drain(conn)
 
     async def _drain(self, conn: Connection) -> None:
-        await servers.drain(conn, self._server.id, self._incarnation)
+        released = await servers.drain(conn, self._server.id, self._incarnation)
+        self._server_lease.cluster_tally.moves["released"] += released
         self._is_drained = True
 
     async def close(self) -> None:

@@ -14,7 +14,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from itertools import cycle, islice
 from typing import NamedTuple
 
+from mainspring.errors import StoreUnavailable
 from mainspring.loops import Alarm
+from mainspring.model.metrics.tallies import DispatchTally
 from mainspring.model.placement.placement import Requirements
 from mainspring.model.tasks.claim_floors import Floor, Floors, Released
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS
@@ -91,6 +93,7 @@ class Dispatcher:
             database, server_lease, catalogue, gateway, self._placement, self._arming, clock, self.is_contended
         )
         self._clock = clock
+        self.tally = DispatchTally()
         self._floors: dict[int, Floors] = {}
         self._flowing: dict[int, bool] = defaultdict(bool)  # by pool: more tasks are due than the last claim took
         self._gathers_since: dict[int, float] = {}  # by pool in full flow: when it first had room again
@@ -318,17 +321,23 @@ class Dispatcher:
         places = [] if is_sticky else self._placement.places(pool, requirements, room, limit)
         promised = {} if ahead > 0 else Counter(islice(cycle(places), limit)) if places else room
         with self._gateway.claiming():
-            with self._gateway.promising(promised):
-                async with self._dedicated as conn:
-                    if contest is not None:
-                        claim = await sticky.claim(
-                            conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead
-                        )
-                    else:
-                        claim = await claims.claim(
-                            conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead
-                        )
-                        self._placement.placed(pool, places, claim.size)
+            began = boottime()
+            try:
+                with self._gateway.promising(promised):
+                    async with self._dedicated as conn:
+                        if contest is not None:
+                            claim = await sticky.claim(
+                                conn, self._server_lease.id, pool, contest, limit, floors, ahead=ahead
+                            )
+                        else:
+                            claim = await claims.claim(
+                                conn, self._server_lease.id, pool, places, limit, floors, ahead=ahead
+                            )
+                            self._placement.placed(pool, places, claim.size)
+            except StoreUnavailable:
+                self.tally.claims["failed"] += 1
+                raise
+            self.tally.claimed(claim.size, boottime() - began)
             await self._arming.arm(claim, self._dedicated)
         self._server_lease.tally.dispatched += claim.size
         await self._arming.let_start(claim)

@@ -25,6 +25,7 @@ class OverlapLoop:
         self._dedicated = database.dedicated("planning")
         self._server_lease = server_lease
         self._longest_lead = longest_lead
+        self.skipped = 0
         self._any = False  # a task was waiting at the last step
         self.wake = asyncio.Event()
         self._alarm = Alarm(self.wake)  # for the next task that comes due: its policy is applied at its instant
@@ -58,6 +59,7 @@ class OverlapLoop:
             stop[True] += verdicts.kill
             release[group.overlap == "allow"] += verdicts.release
         moved = await overlap.skip(conn, skip) if skip else 0
+        self.skipped += moved
         stopping = 0
         released: list[Released] = []
         for kill, tasks in stop.items():

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 
 from mainspring.errors import MainspringError, ValidationError
 from mainspring.loops import Signal
+from mainspring.model.metrics.tallies import PlannerTally
 from mainspring.model.schedules.planning import LOOK_WITHIN, Decision, arguments, decide, look_early, run_at
 from mainspring.server.cluster.lease import ServerLease
 from mainspring.server.planning.scopes import TIMEOUT, Provider, Providers
@@ -62,6 +63,7 @@ class Planner:
         self._asking: dict[int, asyncio.Task[None]] = {}  # by schedule: a slow provider delays no other
         self._skipped: dict[int, Counter[str]] = {}  # by schedule: reasons, logged when it has caught up
         self._behind = 0  # due schedules that other servers had locked at the last step: start after them
+        self.tally = PlannerTally()
         self.wake = asyncio.Event()
         self.provider_wake = asyncio.Event()
         self.on_planned: Signal[[]] = Signal()  # tasks that are due soon; polling finds the others in time
@@ -97,9 +99,16 @@ class Planner:
                     await asyncio.sleep(0)
                     resumed = boottime()
             moved = await self._write(conn, decisions, fires)
-        self._server_lease.tally.scan(len(found), began, boottime())
+        self._scanned(found, began)
         self._behind = self._behind + BATCH if len(found) == BATCH and not moved else 0
         return moved or self._behind
+
+    def _scanned(self, found: list[DueSchedule], began: float) -> None:
+        ended = boottime()
+        self._server_lease.tally.scan(len(found), began, ended)
+        self.tally.scans.add(ended - began)
+        behind = max(((due.now - due.cursor).total_seconds() for due in found), default=0.0)
+        self.tally.lag.add(behind, ended)
 
     async def _decide(self, conn: Connection, due: DueSchedule, scopes: int) -> Decision | None:
         """None if it cannot be computed; the reason is stored for people to see."""
@@ -117,10 +126,15 @@ class Planner:
             Advance(due.id, due.number, due.cursor, made.cursor, made.look_at, due.epoch) for due, made in decisions
         ]
         moved = await plans.plan(conn, self._server_lease.id, advances, fires) if advances else set()
+        loads = Counter[int]()  # by segment
         for due, decision in decisions:
             if due.id in moved:  # else another server decided, and logs
                 self._server_lease.tally.planned += len(decision.plan_times)
+                self.tally.fires.update(one.reason or "planned" for one in decision.plan_times)
+                loads[due.segment] += len(decision.plan_times)
                 self._log_skips(due, decision)
+        if moved:
+            self.tally.load.add(loads, boottime())
         if moved and self._is_soon(decisions[0][0].now, fires):
             self.on_planned.send()
         return len(moved)

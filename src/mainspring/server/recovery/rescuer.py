@@ -84,6 +84,7 @@ class Rescuer:
         self._unwritable: dict[int, _Unwritable] = {}  # by task
         self._skipped: dict[int, float] = {}  # sessions with nothing but unwritable tasks, until when (boot time)
         self._rescued: Counter[int] = Counter()  # tasks by session, until the session has none left
+        self.recalled = 0  # tasks whose plan times are planned again, since the start
         self._searched_at = 0.0  # for deadlines, in boot time
         self._last_session = 0  # that was searched
 
@@ -112,6 +113,7 @@ class Rescuer:
         holder = (await rescue.holders(conn, [session])).get(session)
         found, moved = await self._move(conn, partial(self._held, session), partial(self._after_crash, holder))
         self._rescued[session] += replanned + moved
+        self.recalled += replanned
         if found < BATCH:
             await rescue.forget(conn, session)
             self._log_rescued(session, holder)

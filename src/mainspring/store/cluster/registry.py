@@ -30,7 +30,7 @@ _IS_DISCONNECTED = """
 """
 
 _LIVING = f"""
-    select a.session, a.name, a.slots, a.labels, a.offers, d.name is not null as draining, a.lead,
+    select a.session, a.name, a.slots, a.labels, a.offers, d.name is not null as draining, a.lead, a.running,
            coalesce({_IS_DISCONNECTED}, false) as disconnected
       from mainspring.agent a left join mainspring.draining d on d.name = a.name
       left join mainspring.server s on s.id = a.server
@@ -99,6 +99,12 @@ async def armed(conn: Connection, name: str, limit: int) -> list[Any]:
     if not await conn.fetchval("select exists (select from mainspring.agent where name = $1)", name):
         raise _no_agent(name)
     return await conn.fetch(_ARMED, name, limit)
+
+
+async def heard(conn: Connection) -> list[Known]:
+    """The same with the load that their last heartbeats told: cheap, however much they hold."""
+    rows = [row for row in await conn.fetch(_LIVING) if not row["disconnected"]]
+    return views(Known, ({**row, "due": row["running"] or 0} for row in rows), json=("labels", "offers"))
 
 
 # ── draining ────────────────────────────────────────────────────────────────────────────────────

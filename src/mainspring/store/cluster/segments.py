@@ -5,6 +5,7 @@ A schedule has its segment in its row; the segment of a task is its id modulo 10
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
@@ -113,14 +114,17 @@ _MOVE = f"""
     ), notified as (
         select pg_notify('mainspring', 'segment') from moved limit 1
     )
-    select (select count(*) from moved) as moved from (select count(*) from notified) as notified
+    select reason, count(*) as segments from moved
+     where (select count(*) from notified) >= 0        -- always true; it forces the CTE to run
+     group by reason
 """
 
 
-async def move(conn: Connection, leader: UUID, term: int, moves: Sequence[Transfer]) -> int:
-    """Give segments to new owners and notify the servers; returns how many moved."""
+async def move(conn: Connection, leader: UUID, term: int, moves: Sequence[Transfer]) -> Counter[str]:
+    """Give segments to new owners and notify the servers; returns how many moved, by reason."""
     ids, epochs, olds, news, reasons = zip(*moves, strict=True)
-    return int(await conn.fetchval(_MOVE, leader, term, ids, epochs, olds, news, reasons))
+    rows = await conn.fetch(_MOVE, leader, term, ids, epochs, olds, news, reasons)
+    return Counter({row["reason"]: row["segments"] for row in rows})
 
 
 _DECLARE_DEAD = f"""

@@ -114,13 +114,15 @@ _LEAVE = """
     )
     insert into mainspring.segment_move (term, old_owner, reason, segments)
     select 0, $1, 'released', array_agg(id order by id) from released having count(*) > 0
+    returning cardinality(segments)
 """
 
 
-async def drain(conn: Connection, id: UUID, incarnation: int) -> None:
-    """active → draining: it claims nothing new and releases its segments."""
-    await conn.execute(_LEAVE, id, incarnation, "draining")
+async def drain(conn: Connection, id: UUID, incarnation: int) -> int:
+    """active → draining: it claims nothing new and releases its segments; returns how many."""
+    released = await conn.fetchval(_LEAVE, id, incarnation, "draining")
     await notify_leader(conn)
+    return released or 0
 
 
 async def stop(conn: Connection, id: UUID, incarnation: int) -> None:

@@ -24,15 +24,19 @@ class Done(NamedTuple):
 
 
 _ADD = """
-    insert into mainspring.chore as c (name, runs, rows, failures, last_at, last_seconds, last_rows, last_error)
-    select name, runs, rows, failures, (select mainspring.now()), seconds, last_rows, error
+    insert into mainspring.chore as c (
+        name, runs, rows, failures, last_at, last_seconds, last_rows, last_error, failing_since)
+    select name, runs, rows, failures, (select mainspring.now()), seconds, last_rows, error,
+           case when error is not null then (select mainspring.now()) end
       from unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::float8[], $6::bigint[], $7::text[])
         as given(name, runs, rows, failures, seconds, last_rows, error)
      order by name                                  -- one order of locks for concurrent callers
     on conflict (name) do update
        set runs = c.runs + excluded.runs, rows = c.rows + excluded.rows, failures = c.failures + excluded.failures,
            last_at = excluded.last_at, last_seconds = excluded.last_seconds, last_rows = excluded.last_rows,
-           last_error = excluded.last_error
+           last_error = excluded.last_error,
+           failing_since = case when excluded.last_error is not null
+                                then coalesce(c.failing_since, excluded.last_at) end
 """
 
 

@@ -16,6 +16,8 @@ from types import TracebackType
 import asyncpg
 
 from mainspring.errors import AccessDenied, Busy, EmbeddedUnavailable, StoreUnavailable
+from mainspring.model.metrics.statements import Observer
+from mainspring.model.metrics.tallies import StoreTally
 from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.errors import (
@@ -114,6 +116,7 @@ class Database:
         self._pinned = True
         self._session = _SESSION
         self._was_admitted = False  # PostgreSQL has accepted a connection
+        self._observer = Observer()
 
     def for_handlers(self) -> Database:
         """The same database with a second pool, for handlers, which may hold a connection as long as they like."""
@@ -182,8 +185,18 @@ class Database:
                 raise
             # It was accepted before. While passwords or pg_hba.conf change, a running server waits.
             raise StoreUnavailable(error.message) from error
+        except StoreUnavailable:
+            self.tally.failed("connect")
+            raise
         self._was_admitted = True
+        if self._pinned:  # else its statements are the user's
+            conn.add_query_logger(self._observer)
         return conn
+
+    @property
+    def tally(self) -> StoreTally:
+        """The statements of its connections, and what failed."""
+        return self._observer.tally
 
     @property
     def behind_pooler(self) -> bool:

@@ -84,6 +84,11 @@ async def plan(database: Database, folder: Traversable = FOLDER) -> list[Migrati
             raise await _not_allowed(conn, error) from error
 
 
+async def missing(conn: Connection) -> list[Migration]:
+    """The same on this connection. SchemaMismatch if this program cannot run on the schema."""
+    return await _missing(conn, FOLDER)
+
+
 async def migrate(database: Database, folder: Traversable = FOLDER) -> list[Migration]:
     """Bring the schema up to date; returns what was applied. Any number of callers at once.
 

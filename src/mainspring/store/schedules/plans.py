@@ -43,6 +43,7 @@ class DueSchedule(NamedTuple):
     now: datetime
     epoch: int | None  # of its segment; None: planned by any process of its application
     problem: str | None = None  # why it cannot be read: a newer version may have written it
+    segment: int = 0
 
 
 # The epoch is read by one probe per row: a join might sort all that is due.
@@ -51,7 +52,7 @@ _DUE = f"""
     select s.id, s.version, s.name, s.kind, s.expression, s.timezone, s.policies, s.next_plan_at, s.since, s.runs,
            (select mainspring.now()) as now,
            case when $1::text[] is null then (select g.epoch from mainspring.segment g where g.id = s.segment) end
-               as epoch
+               as epoch, s.segment
       from mainspring.schedule s
      where s.look_at <= (select mainspring.now() + $5::interval) and s.next_plan_at is not null and s.enabled
        and case when $1::text[] is null then s.provider_app is null and {holds("s.segment")}
@@ -78,14 +79,14 @@ async def due(
 
 
 def _due(row: Any) -> DueSchedule:
-    id, number, name, kind, expression, timezone, text, cursor, since, runs, now, epoch = row
+    id, number, name, kind, expression, timezone, text, cursor, since, runs, now, epoch, segment = row
     its, problem = Policies(), None
     try:
         its = policies(text)
     except ValidationError as error:
         problem = error.message
     schedule = Schedule(name, "", kind, expression, timezone, its)
-    return DueSchedule(id, number, schedule, cursor, since, runs, now, epoch, problem)
+    return DueSchedule(id, number, schedule, cursor, since, runs, now, epoch, problem, segment)
 
 
 def policies(text: str) -> Policies:

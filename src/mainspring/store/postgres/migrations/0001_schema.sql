@@ -1483,7 +1483,8 @@ create table mainspring.chore (
     last_at      timestamptz not null,
     last_seconds real        not null,
     last_rows    bigint      not null,
-    last_error   text                              -- of the last run; null: it succeeded
+    last_error   text,                             -- of the last run; null: it succeeded
+    failing_since timestamptz                      -- since when every run has failed; null: the last one succeeded
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- Statistics of a table, unless it is locked.

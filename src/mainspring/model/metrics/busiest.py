@@ -1,0 +1,46 @@
+"""Busiest: a label of its own for each of the busiest jobs, one for all others; no counter ever decreases.
+
+A job may come among the busiest, and leave them. Its own counter then goes on from where it was, and that of the others
+takes what the job adds while it is one of them: each addition is counted under one label, once.
+Next: server/metrics.py
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from mainspring.model.metrics.metrics import JOBS, OTHER
+
+Numbers = Sequence[float]  # that only grow
+
+
+class Busiest:
+    """The numbers of each job and of a second label, as they were told last. The first of them says how busy it is."""
+
+    def __init__(self, most: int = JOBS) -> None:
+        self._most = most
+        self._seen: dict[tuple[str, str], Numbers] = {}
+        self._told: dict[tuple[str, str], list[float]] = {}
+        self._named: set[str] = set()
+
+    def tell(self, counted: Mapping[tuple[str, str], Numbers]) -> dict[tuple[str, str], list[float]]:
+        """What a scrape tells of all that was counted since the start, by job and second label."""
+        self._choose(counted)
+        for (job, second), numbers in counted.items():
+            before = self._seen.get((job, second)) or [0.0] * len(numbers)
+            label = job if job in self._named else OTHER, second
+            told = self._told.setdefault(label, [0] * len(numbers))
+            for place, (now, then) in enumerate(zip(numbers, before, strict=True)):
+                told[place] += now - then
+            self._seen[job, second] = list(numbers)
+        return {label: told for label, told in self._told.items() if label[0] in self._named or label[0] == OTHER}
+
+    def _choose(self, counted: Mapping[tuple[str, str], Numbers]) -> None:
+        totals: dict[str, float] = {}
+        for (job, _), numbers in counted.items():
+            totals[job] = totals.get(job, 0.0) + numbers[0]
+        if len(totals) <= self._most:
+            self._named = set(totals)
+        else:
+            self._named = set(heapq.nlargest(self._most, totals, key=lambda job: (totals[job], job)))

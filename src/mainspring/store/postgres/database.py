@@ -15,7 +15,7 @@ from types import TracebackType
 
 import asyncpg
 
-from mainspring.errors import AccessDenied, EmbeddedUnavailable, StoreUnavailable
+from mainspring.errors import AccessDenied, Busy, EmbeddedUnavailable, StoreUnavailable
 from mainspring.store.postgres.connect import PrimaryConnector
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.errors import (
@@ -35,6 +35,11 @@ STATEMENT_TIMEOUT = 30.0
 LEASE_TIMEOUT = 4.0  # where leases are renewed: a silent PostgreSQL is noticed before they expire
 CLOSE_TIMEOUT = 2.0
 POOL_SIZE = 8
+# For the HTTP API: few connections and short statements, so that it can starve neither leases nor dispatch.
+API_POOL_SIZE = 4
+API_STATEMENT_TIMEOUT = 5.0
+API_WAIT = 1.0  # seconds for one of its connections to be free
+API_CONNECT_TIMEOUT = 3.0
 
 # Plans must not depend on fresh statistics: with these, an empty or stale table still gives the index scan.
 # The pool goes without them: it must also work through PgBouncer, which refuses such settings.
@@ -99,6 +104,8 @@ class Database:
         self._closed = False
         self._idle: list[Connection] = []
         self._pool_places = asyncio.Semaphore(POOL_SIZE)
+        self._pool_wait: float | None = None  # seconds for a place; None: as long as it takes
+        self._connect_timeout: float | None = None  # of the pool, in place of that of connect.py
         self._dedicated: dict[str | DedicatedConnection, DedicatedConnection] = {}  # by name, or by itself
         self._breaker = CircuitBreaker()
         self._connector = PrimaryConnector(dsn, Timelines(timeline_file))
@@ -112,6 +119,25 @@ class Database:
         other._breaker, other._connector = self._breaker, self._connector  # one knowledge of what is up
         other._pinned = False  # their statements find the tables of the application by the search path of their role
         other._session = {}
+        return other
+
+    def for_api(self) -> Database:
+        """The same database with a small pool for the HTTP API. `acquire` raises Busy if none is free soon."""
+        other = Database(
+            self.dsn,
+            application="mainspring api",
+            command_timeout=API_STATEMENT_TIMEOUT + 1,  # PostgreSQL ends the statement first
+            revive=self._revive,
+        )
+        other._breaker, other._connector = self._breaker, self._connector
+        other._was_admitted = self._was_admitted
+        other._session = _SESSION | {
+            "statement_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",
+            "idle_in_transaction_session_timeout": f"{API_STATEMENT_TIMEOUT:.0f}s",
+        }
+        other._pool_places = asyncio.Semaphore(API_POOL_SIZE)
+        other._pool_wait = API_WAIT
+        other._connect_timeout = API_CONNECT_TIMEOUT
         return other
 
     def for_thread(self) -> Database:
@@ -183,7 +209,8 @@ class Database:
 
         With `translated=False` errors are raised as they are: handlers see their own.
         """
-        async with self._pool_places:
+        await self._take_place()
+        try:
             conn = await self._idle_or_new()
             try:
                 with translating(translate_for_clients) if translated else nullcontext():
@@ -194,13 +221,31 @@ class Database:
                 raise
             finally:
                 self._give_back(conn)
+        finally:
+            self._pool_places.release()
+
+    async def _take_place(self) -> None:
+        if self._pool_wait is None:
+            await self._pool_places.acquire()
+            return
+        try:
+            async with asyncio.timeout(self._pool_wait):
+                await self._pool_places.acquire()
+        except TimeoutError:
+            raise Busy(f"no connection to PostgreSQL was free within {self._pool_wait:g} s; try again") from None
 
     async def _idle_or_new(self) -> Connection:
         while self._idle:
             conn = self._idle.pop()
             if not conn.is_closed():
                 return conn
-        return await self._connect({}, direct=False)
+        if self._connect_timeout is None:
+            return await self._connect({}, direct=False)
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await self._connect({}, direct=False)
+        except TimeoutError:
+            raise StoreUnavailable(f"PostgreSQL does not answer within {self._connect_timeout:g} s") from None
 
     def _give_back(self, conn: Connection) -> None:
         if conn.is_closed() or conn.is_in_transaction() or self._closed:

@@ -19,6 +19,7 @@ PROCESSES = (
     "cli/schedules/test_story.py",
     "cli/test_main.py",
     "cli/test_terminal.py",
+    "compose/test_imports.py",
     "journey",
     "sdk/test_commands.py",
     "sdk/test_pgbouncer.py",
@@ -32,6 +33,7 @@ PROCESSES = (
     "typing",
 )
 LEASES = (
+    "front/test_http.py",
     "sdk/test_cancel.py",
     "sdk/test_daemons.py",
     "sdk/test_outcomes.py",

@@ -25,10 +25,13 @@ from mainspring.model.placement.define_placement import check_amounts, check_str
 from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.words.durations import seconds
+from mainspring.model.words.locations import address, check_web
 from mainspring.model.words.names import check_name, check_text
 from mainspring.model.words.skew import DEFAULT_LIMIT
 
 log = logging.getLogger("mainspring")
+
+DEFAULT_LISTEN = "127.0.0.1:7070"
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +58,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: float = 15.0
     block_limit: float = 300.0  # a process whose event loop is blocked for longer ends
     server_name: str = ""  # of a server, in `mainspring servers`; the name of the host
-    listen: str = "127.0.0.1:7070"  # where a server accepts agents
+    listen: str = DEFAULT_LISTEN  # where a server accepts agents, and serves its API
+    api: bool = True  # a server serves the HTTP API; on or off
+    api_listen: str | None = None  # an address for the API alone; the agents' port then has none
+    public_url: str | None = None  # how clients reach the API through a proxy, with the path if there is one
+    allowed_hosts: tuple[str, ...] = ()  # names in the Host header beside the address, loopback and public_url
+    cors_origins: tuple[str, ...] = ()  # sites whose pages may call the API with a token: https://intranet.example
+    trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-* headers are believed: 10.0.0.0/8
+    degraded_after: float = 60.0  # a due task that waits for longer makes the cluster's health degraded
     tls_cert: str | None = None  # of a server, with tls_key
     tls_key: str | None = None
     tls_ca: str | None = None  # authorities that an agent trusts, in place of the system's
@@ -81,9 +91,14 @@ _DURATIONS = {
         "stop_patience",
         "keep_succeeded",
         "keep_failed",
+        "degraded_after",
     ),
 }
-_LISTS = {"http_allow", "run_as", "allow_commands", "allow_env"}
+_LISTS = {
+    *("http_allow", "run_as", "allow_commands", "allow_env"),
+    *("allowed_hosts", "cors_origins", "trusted_proxies"),
+}
+_SWITCHES = {"api"}
 # Variables of ours that are no settings: read where they are used, or set for the commands that an agent runs.
 _OTHER_VARIABLES = {
     *("CONFIG", "DEBUG", "START_PIPE", "TEST_DSN", "URL", "WARM"),
@@ -107,6 +122,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "clock_offset": (-_YEARS, _YEARS),
     "keep_succeeded": (86400.0, _YEARS),
     "keep_failed": (86400.0, _YEARS),
+    "degraded_after": (1.0, 86400.0),
 }
 
 
@@ -163,6 +179,8 @@ def _convert(given: dict[str, Any]) -> Settings:
         raise ValidationError(f"{unknown[0]}: no such setting; {known}", field=unknown[0])
     for name in _DURATIONS & given.keys():
         given[name] = seconds(given[name], field=name)
+    for name in _SWITCHES & given.keys():
+        given[name] = _switch(given[name], name)
     if isinstance(given.get("labels"), str):
         given["labels"] = _pairs(given["labels"], "labels", "gpu=a100,zone=b")
     if not isinstance(given.get("labels", {}), Mapping):
@@ -191,6 +209,9 @@ def _convert(given: dict[str, Any]) -> Settings:
     _check_names(settings)
     check_strategy(settings.placement, field="placement")
     Allowed(settings.http_allow)  # refuses what is neither a network nor a host
+    if settings.api_listen is not None:
+        address(settings.api_listen, "api_listen")
+    check_web(settings.public_url, settings.allowed_hosts, settings.cors_origins, settings.trusted_proxies)
     for name, (least, most) in _BOUNDS.items():
         value = getattr(settings, name)
         if not least <= value <= most:  # NaN is not
@@ -216,6 +237,16 @@ def _check_names(settings: Settings) -> None:
             check_name(name, field=field)
     for label in (*settings.labels, *settings.labels.values()):
         check_name(label, field="labels")
+
+
+def _switch(value: object, field: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"on": True, "true": True, "1": True, "off": False, "false": False, "0": False}
+    found = words.get(value.strip().lower()) if isinstance(value, str) else None
+    if found is None:
+        raise ValidationError(f"{field}: {shown(value)}; write on or off", field=field)
+    return found
 
 
 def _pairs(text: str, field: str, example: str) -> dict[str, str]:

@@ -89,7 +89,7 @@ class Watchdog:
         find_blocker: Callable[[asyncio.Task[Any] | None], Blocker | None] = lambda task: None,
         why_end: Callable[[float], str | None] = lambda ahead: None,
     ) -> None:
-        self._keepers = keepers
+        self._keepers = list(keepers)
         self._lease = lease
         self._limit = limit
         self._blockages = blockages
@@ -106,6 +106,10 @@ class Watchdog:
         self._stack_at: dict[str | None, float] = {}  # when one was logged, by job
         self._under_way: dict[Keeper, asyncio.Task[None]] = {}
         self._to_relieve: set[Keeper] = set()
+
+    def add(self, keeper: Keeper) -> None:
+        """One more, which need not be prepared. Called on the loop that is watched, at any time."""
+        self._keepers.append(keeper)
 
     def start(self) -> None:
         """Watch the running loop."""

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.api.conftest import BASE, Caller, MakeCaller, over
-from tests.api.test_app import assert_problem, submitted
 
 from mainspring.api import guard as guards
 from mainspring.api.app import Api
@@ -17,6 +15,8 @@ from mainspring.errors import Forbidden, ValidationError
 from mainspring.model.access.actors import Access, Role
 from mainspring.store.access import sessions, tokens
 from mainspring.store.postgres.database import Connection, Database
+from tests.api.conftest import BASE, Caller, MakeCaller, over
+from tests.api.test_app import assert_problem, submitted
 
 SAME = {"Sec-Fetch-Site": "same-origin", "Origin": BASE}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.api.conftest import ACTOR, Caller, MakeCaller
 
 from mainspring.model.access.actors import Role
 from mainspring.operations import tasks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.enqueue import Submission
+from tests.api.conftest import ACTOR, Caller, MakeCaller
 
 
 async def submitted(conn: Connection, job: str) -> int:

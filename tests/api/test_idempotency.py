@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.api.conftest import Caller, MakeCaller
-from tests.api.test_app import assert_problem, submitted
 
 from mainspring.model.access.actors import Role
 from mainspring.store.access import idempotency
 from mainspring.store.postgres.database import Connection, Database
+from tests.api.conftest import Caller, MakeCaller
+from tests.api.test_app import assert_problem, submitted
 
 KEY = {"Idempotency-Key": "k-1"}
 

@@ -25,6 +25,12 @@ from tests.ledger import Line, read_ledger
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def any_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`up` listens: where it meets no other process of this machine."""
+    monkeypatch.setenv("MAINSPRING_LISTEN", "127.0.0.1:0")
+
+
 class Worker:
     """One worker process."""
 

@@ -26,7 +26,7 @@ from mainspring.cli.processes.backup import backup, db, restore
 from mainspring.cli.processes.demo import demo
 from mainspring.cli.processes.doctor import doctor
 from mainspring.cli.processes.run import up, worker
-from mainspring.cli.processes.serve import agent, server
+from mainspring.cli.processes.serve import agent, api, server
 from mainspring.cli.processes.status import migrate, stats
 from mainspring.cli.schedules.schedules import schedule
 from mainspring.cli.tasks.tasks import task
@@ -49,7 +49,7 @@ def cli() -> None:
     """Mainspring, a distributed job scheduler on PostgreSQL."""
 
 
-for command in (up, server, agent, worker, demo, migrate, job, schedule, daemon, task):
+for command in (up, server, agent, worker, api, demo, migrate, job, schedule, daemon, task):
     cli.add_command(command)
 for command in (agents, servers, segments, token, grant, revoke, stats, doctor, backup, restore, db):
     cli.add_command(command)

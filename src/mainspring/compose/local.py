@@ -254,11 +254,12 @@ class Engine:
         self._identity = identity_of(settings)
         self.server = make_server(settings, database, self._identity, labels.get("app"), providers)
         self._settings = settings
+        self.lease = settings.lease
         self._executors = Executors(settings, database, handlers)
         self._agent_identity = agent_identity_of(settings)
         self.agent = make_agent(settings, self._agent_identity, labels, self._executors, self._dial, self.server.clock)
         self.server.server_lease.tally.blockages = self.agent.blockages  # one loop
-        self._watchdog = Watchdog(
+        self.watchdog = Watchdog(
             [
                 LeaseKeeper(
                     database.for_thread(),
@@ -282,7 +283,7 @@ class Engine:
         """Run both until the block ends; then drain, stop and record. A bug in them ends the block."""
         try:
             await self.server.start()
-            self._watchdog.start()
+            self.watchdog.start()
             self._sessions = asyncio.create_task(self._run_agent(), name="mainspring agent")
             while not (self.agent.welcomed.is_set() or self._sessions.done()):
                 await asyncio.sleep(0.002)
@@ -333,7 +334,7 @@ class Engine:
             self._sessions.cancel()  # it has ended by now, unless a handler does not stop
             await asyncio.wait([self._sessions])
         await self._executors.close()
-        await self._watchdog.stop()
+        await self.watchdog.stop()
         self._agent_identity.close()
         self._identity.close()
 

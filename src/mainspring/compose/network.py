@@ -1,12 +1,11 @@
-"""Network: build a server with an endpoint for agents, or an agent that connects to servers, from settings.
+"""Network: build a server that listens, the API alone, or an agent that connects to servers, from settings.
 
-Next: server/agents/endpoint.py
+Next: compose/listening.py
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import ssl
 import sys
@@ -18,7 +17,9 @@ from urllib.parse import urlsplit
 from mainspring.agent.connection.connector import Connector, server_urls
 from mainspring.agent.connection.session_keeper import SessionKeeper
 from mainspring.agent.executors.python import Handler
+from mainspring.compose.listening import Listening, Urls, server_tls
 from mainspring.compose.local import (
+    Engine,
     Executors,
     Settings,
     agent_identity_of,
@@ -28,13 +29,14 @@ from mainspring.compose.local import (
     make_server,
     without_database,
 )
-from mainspring.errors import ValidationError, shown
-from mainspring.server.agents.endpoint import Endpoint
-from mainspring.server.agents.keep import BlockedEndpoint
+from mainspring.errors import ValidationError
+from mainspring.model.words.locations import address, is_loopback
 from mainspring.server.agents.lease_keeper import LeaseKeeper
 from mainspring.server.planning.scopes import Provider
 from mainspring.store.postgres.database import Database
 from mainspring.watchdog import Watchdog
+
+__all__ = ["RemoteAgent", "address", "is_loopback", "running_server", "server_tls", "serving", "serving_api"]
 
 LONGEST_TOKEN_LINE = 1000
 _TOKEN = re.compile(r"[!-~]{1,500}")
@@ -44,34 +46,33 @@ _TOKEN = re.compile(r"[!-~]{1,500}")
 async def serving(
     settings: Settings, database: Database, app: str | None, providers: Mapping[str, Provider], *, without_tls: bool
 ) -> AsyncIterator[str]:
-    """Run a server with an endpoint; yields its URL. A bug in it ends the block.
+    """`running_server`, for who needs only the URL for agents."""
+    async with running_server(settings, database, app, providers, without_tls=without_tls) as urls:
+        assert urls.agents is not None
+        yield urls.agents
+
+
+@asynccontextmanager
+async def running_server(
+    settings: Settings, database: Database, app: str | None, providers: Mapping[str, Provider], *, without_tls: bool
+) -> AsyncIterator[Urls]:
+    """Run a server that listens for agents and serves the API; yields where. A bug in it ends the block.
 
     `providers` are those of the application `app`.
     """
-    host, port = address(settings.listen)
-    tls = server_tls(settings)
-    if tls is None and not without_tls and not is_loopback(host):
-        raise ValidationError(
-            f"listen: {host} is not this machine alone, and tokens would pass in plain text; "
-            "give --tls-cert and --tls-key, or --without-tls if the network is yours",
-            field="listen",
-        )
+    listening = Listening(settings, without_tls=without_tls)  # before it joins: one that cannot listen owns no segments
     with closing(identity_of(settings)) as identity:
         server = make_server(settings, database, identity, app, providers)
-        endpoint = Endpoint(
-            database,
-            server.agent_connections,
-            host=host,
-            port=port,
-            tls=tls,
-            why_not_ready=lambda: server.server_lease.why_not,
-        )
-        await endpoint.bind()  # before it joins: a server that cannot listen must not own segments
-        await server.start()
+        try:
+            await listening.prepare(database, server)
+            await server.start()
+        except BaseException:
+            await listening.close()
+            raise
         in_thread = database.for_thread()
         watchdog = Watchdog(
             [
-                BlockedEndpoint(endpoint, in_thread, server.clock, settings.lease),
+                listening.keeper(in_thread, server.clock, settings.lease),
                 LeaseKeeper(in_thread, server.membership, server.gateway, settings.lease),
             ],
             lease=lambda: settings.lease,
@@ -81,15 +82,44 @@ async def serving(
         watchdog.start()
         try:
             assert server.loops is not None
-            url = await endpoint.open()
-            await server.membership.announce(url)
+            urls = await listening.open()
+            if urls.agents is not None:
+                await server.membership.announce(urls.agents)
             async with ended_by(server.loops):
-                yield url
+                yield urls
         finally:
             await server.leave()  # before its agents reconnect elsewhere
-            await endpoint.close()
+            await listening.close()
             await server.stop(patience=settings.stop_patience)
             await watchdog.stop()
+
+
+@asynccontextmanager
+async def serving_api(settings: Settings, database: Database, *, without_tls: bool) -> AsyncIterator[str]:
+    """Serve the API and nothing else; yields its URL."""
+    listening = Listening(settings, without_tls=without_tls, without_agents=True)
+    try:
+        await listening.prepare(database)
+        urls = await listening.open()
+        assert urls.api is not None
+        yield urls.api
+    finally:
+        await listening.close()
+
+
+@asynccontextmanager
+async def listening_for(engine: Engine, database: Database, listening: Listening) -> AsyncIterator[Urls]:
+    """Let the server of an engine accept agents and requests; yields where."""
+    try:
+        await listening.prepare(database, engine.server)
+        engine.watchdog.add(listening.keeper(database.for_thread(), engine.server.clock, engine.lease))
+        urls = await listening.open()
+        if urls.agents is not None:
+            await engine.server.membership.announce(urls.agents)
+        yield urls
+    finally:
+        await engine.server.leave()  # before its agents reconnect elsewhere
+        await listening.close()
 
 
 class RemoteAgent:
@@ -198,40 +228,6 @@ def _read_token(file: str) -> str:
     except (OSError, ValueError) as error:  # also a NUL in its name, or what is not UTF-8
         reason = getattr(error, "strerror", None) or error
         raise ValidationError(f"token_file: {file!r} cannot be read: {reason}", field="token_file") from None
-
-
-def address(text: str) -> tuple[str, int]:
-    """HOST:PORT; the host may be an IPv6 address in brackets."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    is_number = port.isascii() and port.isdecimal()
-    if is_number and (len(port) > 5 or int(port) > 65535):
-        raise ValidationError(f"listen: there is no port {port}; 0 to 65535", field="listen")
-    if not colon or not host or not is_number:
-        raise ValidationError(f"listen: {shown(text)}; write HOST:PORT, such as 127.0.0.1:7070", field="listen")
-    return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def server_tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.tls_cert is None and settings.tls_key is None:
-        return None
-    if settings.tls_cert is None or settings.tls_key is None:
-        raise ValidationError("tls_cert, tls_key: give both, or none", field="tls_cert")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ValidationError(
-            f"tls_cert: {settings.tls_cert} with its key cannot be used: {error}", field="tls_cert"
-        ) from None
-    return context
 
 
 def agent_tls(settings: Settings) -> ssl.SSLContext:

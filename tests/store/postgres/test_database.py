@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import asyncpg
 import pytest
 
-from mainspring.errors import JobNotFound, MainspringError, StoreUnavailable, ValidationError
+from mainspring.errors import Busy, JobNotFound, MainspringError, StoreUnavailable, ValidationError
 from mainspring.store.postgres.database import HANDSHAKES, Connection, Database, translate
 
 
@@ -325,3 +325,39 @@ async def test_statements_on_the_connection_for_leases_end_in_time_for_a_renewal
     with pytest.raises(StoreUnavailable):
         await holding
     await dedicated.close()
+
+
+# ── the pool of the HTTP API ────────────────────────────────────────────────────────────────────
+
+
+async def test_the_fifth_request_of_the_api_is_told_busy_and_the_rest_of_the_process_is_not(
+    database: Database,
+) -> None:
+    api = database.for_api()
+    api._pool_wait = 0.05
+    async with api.acquire(), api.acquire(), api.acquire(), api.acquire():
+        with pytest.raises(Busy, match="no connection to PostgreSQL was free within 0.05 s"):
+            async with api.acquire():
+                pass
+        async with database.acquire() as conn:
+            assert await conn.fetchval("select 1") == 1
+    async with api.acquire() as conn:
+        assert await conn.fetchval("show statement_timeout") == "5s"
+    await api.close()
+
+
+async def test_a_postgresql_that_is_silent_holds_a_request_of_the_api_no_longer_than_it_may() -> None:
+    async def silence(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        silent.append(writer)
+
+    silent: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(silence, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    api = Database(f"postgresql://127.0.0.1:{port}/x").for_api()
+    api._connect_timeout = 0.05
+    with pytest.raises(StoreUnavailable, match="does not answer within 0.05 s"):
+        async with api.acquire():
+            pass
+    for writer in silent:
+        writer.transport.abort()
+    server.close()

@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,12 @@ from mainspring.cli.parse import Whole
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
+    from mainspring.compose.listening import Listening
     from mainspring.config import Settings
     from mainspring.sdk.app import App
+    from mainspring.store.postgres.database import Database
 
+LAST_PORT = 7079  # that `up` tries, from that of the setting on
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
 
@@ -51,22 +55,34 @@ agent_options = with_options(
 )
 
 
+tls_options = with_options(
+    click.option("--tls-cert", metavar="FILE", help="Certificate to show to agents and clients."),
+    click.option("--tls-key", metavar="FILE", help="Its key."),
+    click.option("--without-tls", is_flag=True, help="Listen on other addresses than loopback in plain text."),
+)
+
+
 @command(
     "up",
     "mainspring up                      commands only",
     "mainspring up shop:app             and the handlers of `app` in shop.py",
     "mainspring up --data ./mainspring  with the data in a directory of your own",
+    "mainspring up --open               and the console in the browser",
     short_help="PostgreSQL, a server and an agent in one process.",
 )
 @click.argument("app", required=False)
+@click.option("--listen", metavar="HOST:PORT", help="For API and agents; the first free of 127.0.0.1:7070 to 7079.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the console in the browser.")
+@tls_options
 @agent_options
-def up(app: str | None, **given: Any) -> None:
+def up(app: str | None, open_browser: bool, without_tls: bool, **given: Any) -> None:
     """Run everything in one process: PostgreSQL, a server and an agent.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Ctrl-C stops,
     once running tasks have ended; Ctrl-C again stops them too.
     """
-    run_process(app, given, partial(_work, name=app))
+    how = partial(_work, name=app, listens=True, without_tls=without_tls, open_browser=open_browser)
+    run_process(app, given, how)
 
 
 @command(
@@ -77,8 +93,10 @@ def up(app: str | None, **given: Any) -> None:
 )
 @click.argument("app")
 @click.option("--reload", is_flag=True, help="Start again when a .py file of the application has changed.")
+@click.option("--listen", metavar="HOST:PORT", help="Serve the HTTP API, and agents, there; without it, nowhere.")
+@tls_options
 @agent_options
-def worker(app: str, reload: bool, **given: Any) -> int:
+def worker(app: str, reload: bool, without_tls: bool, **given: Any) -> int:
     """Run the jobs of a Python application.
 
     APP is MODULE:ATTRIBUTE of a mainspring.App, imported from the working directory. Start as many
@@ -89,7 +107,8 @@ def worker(app: str, reload: bool, **given: Any) -> int:
 
         keep_private(shared().overrides())
         return reload_worker(app, sys.argv[1:])
-    run_process(app, given, partial(_work, name=app))
+    listens = given["listen"] is not None
+    run_process(app, given, partial(_work, name=app, listens=listens, without_tls=without_tls))
     return 0
 
 
@@ -121,24 +140,68 @@ def keep_private(overrides: dict[str, Any]) -> None:
     forbid_dumps()
 
 
-async def _work(loaded: App | None, overrides: dict[str, Any], *, name: str | None) -> None:
+async def _work(
+    loaded: App | None,
+    overrides: dict[str, Any],
+    *,
+    name: str | None,
+    listens: bool,
+    without_tls: bool,
+    open_browser: bool = False,
+) -> None:
     """Run until a signal, then drain."""
     from mainspring.cli.runtime import StopSignals, settle_memory
+    from mainspring.compose.network import listening_for
     from mainspring.sdk.app import App
 
     app = loaded or App("mainspring up")
     signals = StopSignals()
     settings = app.settings(**overrides)
-    async with app.running(**overrides):
+    async with AsyncExitStack() as stack:
+        listening = _listening(settings, overrides, without_tls=without_tls) if listens else None
+        if listening is not None:
+            stack.push_async_callback(listening.close)
+            listening.preload()
+        await stack.enter_async_context(app.running(**overrides))
         engine = app.engine
         assert engine is not None
         signals.hurry = lambda: engine.agent.runner.stop_all("shutdown")
+        url = None
+        if listening is not None:
+            url = (await stack.enter_async_context(listening_for(engine, app.database, listening))).api
+        link = None if url is None else await console_link(app.database, url)
         settle_memory()
-        _announce(settings, engine.agent.name, app, name, overrides)
+        _announce(settings, engine.agent.name, app, name, overrides, url, link)
+        if open_browser and link is not None:
+            _open(link)
         await signals.asked.wait()  # a bug in the engine cancels this
         running = engine.agent.runner.running
         note(f"stopping; {_still(running, settings.stop_patience)}" if running else "stopping")
     note("stopped")
+
+
+def _listening(settings: Settings, overrides: dict[str, Any], *, without_tls: bool) -> Listening | None:
+    """Where this process listens. Unless an address is given, on the first free one of a few ports."""
+    from mainspring.compose.listening import Listening
+    from mainspring.config import DEFAULT_LISTEN
+
+    is_given = "listen" in overrides or settings.listen != DEFAULT_LISTEN
+    if not is_given and not settings.api:
+        return None
+    return Listening(settings, without_tls=without_tls, last_port=None if is_given else LAST_PORT)
+
+
+async def console_link(database: Database, url: str) -> str:
+    """The link that opens the console."""
+    return url
+
+
+def _open(link: str) -> None:
+    """Open it in the browser, in a thread: a browser in a terminal does not return before it is closed."""
+    import threading
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(link,), daemon=True).start()
 
 
 def _still(running: int, patience: float) -> str:
@@ -155,9 +218,19 @@ def place_of(settings: Settings) -> dict[str, str]:
     return {"data": settings.data_directory or str(default_directory())}
 
 
-def _announce(settings: Settings, agent: str, app: App, name: str | None, overrides: dict[str, Any]) -> None:
+def _announce(
+    settings: Settings,
+    agent: str,
+    app: App,
+    name: str | None,
+    overrides: dict[str, Any],
+    url: str | None,
+    link: str | None,
+) -> None:
     place = place_of(settings)
-    print_if_json({"agent": agent, "slots": settings.slots, "jobs": list(app.jobs), **place})
+    served = {} if url is None else {"url": url}
+    print_if_json({"agent": agent, "slots": settings.slots, "jobs": list(app.jobs), **served, **place})
+    console = "" if link is None else f"\n  console   {link}"
     database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
     runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
     where = _where(overrides)
@@ -165,7 +238,7 @@ def _announce(settings: Settings, agent: str, app: App, name: str | None, overri
         f"""
 Mainspring {__version__} is up.
   database  {database}
-  agent     {agent}, {settings.slots} slots, runs {runs}
+  agent     {agent}, {settings.slots} slots, runs {runs}{console}
 
 Submit a first task from another terminal:
   mainspring job create hello{where} -- echo hello

@@ -1,4 +1,4 @@
-"""`mainspring server` and `mainspring agent`: processes on different machines
+"""`mainspring server`, `mainspring agent` and `mainspring api`: processes on different machines
 
 Next: compose/network.py
 """
@@ -13,7 +13,7 @@ import click
 
 from mainspring import __version__
 from mainspring.cli.base import command
-from mainspring.cli.processes.run import agent_options, place_of, run_process
+from mainspring.cli.processes.run import agent_options, place_of, run_process, tls_options
 from mainspring.cli.render import note, print_if_json
 
 if TYPE_CHECKING:
@@ -26,18 +26,34 @@ if TYPE_CHECKING:
     "mainspring server --app shop:app   and what `app` in shop.py defines",
     "mainspring server --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where agents connect to; 127.0.0.1:7070. Port 0: any.")
+@click.option("--listen", metavar="HOST:PORT", help="For agents and the HTTP API; 127.0.0.1:7070. Port 0: any.")
 @click.option("--name", "server_name", metavar="NAME", help="Name of this server; the name of the host.")
 @click.option("--app", metavar="MODULE:APP", help="Application whose jobs and schedules are registered.")
-@click.option("--tls-cert", metavar="FILE", help="Certificate to show to agents.")
-@click.option("--tls-key", metavar="FILE", help="Its key.")
-@click.option("--without-tls", is_flag=True, help="Listen on other addresses than loopback in plain text.")
+@tls_options
 def server(app: str | None, without_tls: bool, **given: Any) -> None:
     """Plan, dispatch and record for agents on any machine.
 
     Start as many servers as you like over one PostgreSQL. Agents need a token: `mainspring token create`.
     """
     run_process(app, given, partial(_serve, without_tls=without_tls))
+
+
+@command(
+    "api",
+    "mainspring api --dsn postgresql://scheduler@db/shop",
+    "mainspring api --listen 0.0.0.0:7070 --tls-cert server.pem --tls-key server.key",
+    short_help="The HTTP API alone.",
+)
+@click.option("--listen", metavar="HOST:PORT", help="Where it is served; 127.0.0.1:7070. Port 0: any.")
+@tls_options
+def api(without_tls: bool, **given: Any) -> None:
+    """Serve the HTTP API without a server, from PostgreSQL alone.
+
+    Servers have it too; with the setting `api = off` they do not, and their event loops are theirs alone.
+    """
+    if given["listen"] is not None:
+        given["api_listen"] = given["listen"]  # it is the API's, whatever the settings say for servers
+    run_process(None, given, partial(_serve_api, without_tls=without_tls))
 
 
 @command(
@@ -68,7 +84,7 @@ async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: boo
     """Run until a signal; then agents connect to another server."""
     from mainspring.cli.runtime import StopSignals, settle_memory
     from mainspring.compose.local import load, open_database, register
-    from mainspring.compose.network import serving
+    from mainspring.compose.network import running_server
 
     signals = StopSignals()
     settings = load(overrides) if app is None else app.settings(**overrides)
@@ -76,22 +92,45 @@ async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: boo
         if app is not None:
             await register(database, app.definitions, app.name, app.version, app.schedules)
         name, providers = (None, {}) if app is None else (app.name, app.schedules.providers)
-        async with serving(settings, database, name, providers, without_tls=without_tls) as url:
+        async with running_server(settings, database, name, providers, without_tls=without_tls) as urls:
             settle_memory()
             where = place_of(settings)
+            url = urls.agents or ""
             flag = " --without-tls" if without_tls and url.startswith("ws:") else ""
-            print_if_json({"url": url, **where})
+            print_if_json({"url": url, "api_url": urls.api, **where})
+            api = "" if urls.api is None else f"\n  api       {urls.api}"
             note(
                 f"""
 Mainspring {__version__}, server.
   database  {where.get("dsn") or f"embedded PostgreSQL in {where['data']}"}
-  agents    mainspring agent --server {url}{flag} --token-file …   (`mainspring token create NAME` makes one)
+  agents    mainspring agent --server {url}{flag} --token-file …   (`mainspring token create NAME` makes one){api}
 
 Ctrl-C stops; agents and what they run go on with another server.
 """
             )
             await signals.asked.wait()
             note("stopping")
+    note("stopped")
+
+
+async def _serve_api(_app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
+    """Run until a signal. A shared PostgreSQL is left as it is: servers and `mainspring migrate` change its schema."""
+    from mainspring.cli.runtime import StopSignals, settle_memory
+    from mainspring.compose.local import load, open_database
+    from mainspring.compose.network import serving_api
+
+    signals = StopSignals()
+    settings = load(overrides)
+    async with (
+        open_database(settings, prepare=settings.dsn is None) as database,
+        serving_api(settings, database, without_tls=without_tls) as url,
+    ):
+        settle_memory()
+        where = place_of(settings)
+        print_if_json({"url": url, **where})
+        note(f"the HTTP API is at {url}; Ctrl-C stops")
+        await signals.asked.wait()
+        note("stopping")
     note("stopped")
 
 

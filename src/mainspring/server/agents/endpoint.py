@@ -1,19 +1,21 @@
 """Endpoint: the WebSocket endpoint for agents on other machines; admits those with a valid token.
 
-Answers /healthz and /readyz without a token, for load balancers.
+Hands connections that are not for agents to an HTTP server, if it has one. Without one it answers /healthz and /readyz,
+for load balancers, and nothing else.
 Reads   store.access.tokens
 Next:   server/agents/connection.py
 """
 
 from __future__ import annotations
 
+import asyncio
 import http
-import json
 import logging
 import os
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -26,11 +28,11 @@ from mainspring.server.agents.refusals import Refusals
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Database
 from mainspring.wire.channel import Channel
+from mainspring.wire.health import HEALTH, READINESS, health
 from mainspring.wire.websocket import KEEP, MAX_FRAME, MAX_QUEUE, PATH, WebSocketChannel
 
 log = logging.getLogger("mainspring")
 
-HEALTH, READINESS = "/healthz", "/readyz"
 TRY_AGAIN_LATER = 1013
 GOING_AWAY = 1001
 FRAME_ITEMS = 8 * ITEMS  # a frame has at most one message of each of five kinds, or four that are resent
@@ -47,6 +49,19 @@ class Connections(Protocol):
         """Serve one connection until it closes."""
 
 
+class Http(Protocol):
+    """Serves what is asked for on the same port and is not for agents."""
+
+    def multiplex(self, path: str, other: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        """A protocol for a new connection, which becomes `other()` if its first request is for `path`."""
+
+    def beside(self, why_not_ready: str) -> Http:
+        """Another one, for another event loop, that answers every request with the reason."""
+
+    async def stop(self) -> None:
+        """Close all connections, once requests that are under way have ended."""
+
+
 class Endpoint:
     """`why_not_ready` returns why the server may not act, or None if it may. `keeps_only`: it takes no hello."""
 
@@ -60,6 +75,7 @@ class Endpoint:
         tls: ssl.SSLContext | None = None,
         why_not_ready: Callable[[], str | None] = lambda: None,
         keeps_only: bool = False,
+        http_server: Http | None = None,
     ) -> None:
         self._handshakes = database.for_handshakes()
         self._connections = connections
@@ -68,6 +84,7 @@ class Endpoint:
         self._tls = tls
         self._why_not_ready = why_not_ready
         self._keeps_only = keeps_only
+        self._http_server = http_server
         # Tokens of admitted connections until `_talk`. Weak: if the WebSocket handshake fails, `_talk` is never called.
         self._admitted = WeakKeyDictionary[ServerConnection, int]()
         self._servers: list[Server] = []
@@ -82,6 +99,7 @@ class Endpoint:
             tls=self._tls,
             why_not_ready=lambda: why_not_ready,
             keeps_only=True,
+            http_server=None if self._http_server is None else self._http_server.beside(why_not_ready),
         )
 
     async def bind(self, sockets: Sequence[socket.socket] = ()) -> None:
@@ -98,6 +116,8 @@ class Endpoint:
             ) from None
 
     async def _listen(self, **place: Any) -> Server:
+        if self._http_server is not None:
+            place["create_connection"] = self._connect
         return await serve(
             self._talk,
             **place,
@@ -114,6 +134,11 @@ class Endpoint:
             close_timeout=2,
             server_header=None,
         )
+
+    def _connect(self, *protocol: Any, **limits: Any) -> asyncio.Protocol:
+        """In place of the class of connections: whether this one is for agents, its first line will say."""
+        assert self._http_server is not None
+        return self._http_server.multiplex(PATH, partial(ServerConnection, *protocol, **limits))
 
     @property
     def listening(self) -> list[int]:
@@ -154,13 +179,7 @@ class Endpoint:
 
     def _health(self, connection: ServerConnection, path: str) -> Response:
         """Queries nothing: the answer must come while PostgreSQL is down."""
-        reason = self._why_not_ready()
-        good, bad = ("healthy", "degraded") if path == HEALTH else ("ready", "not_ready")
-        body = {"status": good} if reason is None else {"status": bad, "reason": reason}
-        # /healthz stays 200 in an outage: a restart of the server would not end it.
-        is_refused = reason is not None and path == READINESS
-        status = http.HTTPStatus.SERVICE_UNAVAILABLE if is_refused else http.HTTPStatus.OK
-        response = connection.respond(status, json.dumps(body) + "\n")
+        response = connection.respond(*health(path, self._why_not_ready()))
         del response.headers["Content-Type"]  # assignment adds a second header
         response.headers["Content-Type"] = "application/json"
         response.headers["Cache-Control"] = "no-store"
@@ -179,4 +198,8 @@ class Endpoint:
         """Accept no connection and close all: agents reconnect to another server."""
         for server in self._servers:
             server.close(code=GOING_AWAY, reason="the server stops")
+        if self._servers and self._http_server is not None:
+            await asyncio.sleep(0)  # the servers stop listening
+            await self._http_server.stop()
+        for server in self._servers:
             await server.wait_closed()

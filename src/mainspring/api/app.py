@@ -29,10 +29,13 @@ from mainspring.api.guard import COMMON_RATE, Guard
 from mainspring.api.origins import Origins
 from mainspring.api.problems import MEDIA_TYPE, Internal, Malformed, encoded, retry_after, status_of
 from mainspring.api.routing import Router
+from mainspring.api.scrape import Scrape
 from mainspring.api.table import BASE, Row
 from mainspring.errors import Forbidden, MainspringError, StoreUnavailable, Unauthorized, ValidationError, shown
 from mainspring.model.access.actors import Role
+from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections, tasks
+from mainspring.operations.health import DEGRADED_AFTER
 from mainspring.operations.waiting import Waiting
 from mainspring.store.access import audit
 
@@ -60,8 +63,9 @@ class Api:
         guard: Guard,
         origins: Origins,
         handlers: Mapping[str, Handler],
+        scrape: Scrape,
         why_not_ready: Callable[[], str | None] = lambda: None,
-        observe: Callable[[str, int, float], None] = lambda operation, status, seconds: None,
+        health_limits: tuple[float, float] = (DEGRADED_AFTER, DEFAULT_LIMIT),
     ) -> None:
         self.connections = connections
         self.guard = guard
@@ -72,7 +76,8 @@ class Api:
         self._handlers = handlers
         self._rates = Buckets(COMMON_RATE, 2 * COMMON_RATE)
         self._refusals = Buckets(REFUSALS_PER_MINUTE / 60, REFUSALS_PER_MINUTE)
-        self._observe = observe
+        self.scrape = scrape
+        self.health_limits = health_limits  # see operations/health.py
         self.why_not_ready = why_not_ready
         self.described: bytes | None = None  # /openapi.json, once it was asked for
         self.stopping = asyncio.Event()  # streams end when it is set
@@ -89,9 +94,11 @@ class Api:
         """End the streams and those who wait."""
         self.stopping.set()
         await self.waiting.close()
+        await self.scrape.close()
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         began_at = monotonic()
+        self.scrape.start()
         headers = _headers(scope)
         request_id = _request_id(headers)
         watched = _Watched(send)
@@ -113,7 +120,7 @@ class Api:
             name = call.row.name if call.row is not NO_ROW else name
         if given is not None and not watched.status:
             await self._send(call, given)
-        self._observe(name, watched.status or 0, monotonic() - began_at)
+        self.scrape.http.add(name, watched.status, monotonic() - began_at)
 
     async def _carry_out(self, call: Call) -> Answer | None:
         route = self._router.find(call.method, _path_within(call.scope, call.base))

@@ -47,9 +47,19 @@ class Caller(NamedTuple):
 
 
 class Guard:
-    """`authorize` replaces tokens and sessions where the API is mounted in another application."""
+    """`authorize` replaces tokens and sessions where the API is mounted in another application.
 
-    def __init__(self, connections: Connections, origins: Origins, *, authorize: Authorize | None = None) -> None:
+    `count` is told why a request had no valid access, for the metrics.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        origins: Origins,
+        *,
+        authorize: Authorize | None = None,
+        count: Callable[[str], None] = lambda reason: None,
+    ) -> None:
         self._connections = connections
         self._origins = origins
         self._authorize = authorize
@@ -58,7 +68,7 @@ class Guard:
         self._used: dict[int, None] = {}
         self._noted_at = monotonic()
         self._noting: asyncio.Task[None] | None = None
-        self.failed: dict[str, int] = {}  # reason → times, for the metrics
+        self._count = count
 
     async def caller(self, scope: Any, headers: Mapping[str, str], origin: Origin, request_id: str) -> Caller:
         """Raises Unauthorized for nobody that we know, RateLimited for an address that guesses."""
@@ -149,9 +159,6 @@ class Guard:
     def forget(self, identity: str) -> None:
         """What was believed of a caller is void: it logged out."""
         self._known = {key: found for key, found in self._known.items() if found[1].identity != identity}
-
-    def _count(self, reason: str) -> None:
-        self.failed[reason] = self.failed.get(reason, 0) + 1
 
     # ── when a token was used last ──────────────────────────────────────────────────────────────
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mainspring.api import public, session
+from mainspring.api import public, scrape, session
 from mainspring.api.app import Api, Handler
 from mainspring.api.guard import Authorize, Guard
 from mainspring.api.origins import Origins
 from mainspring.api.rows import ROWS
+from mainspring.api.scrape import Scrape
+from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
+from mainspring.operations.health import DEGRADED_AFTER
 
 HANDLERS: Mapping[str, Handler] = {
     "session.show": session.handle_show,
     "session.login": session.handle_login,
     "session.logout": session.handle_logout,
+    "scrape.metrics": scrape.handle_metrics,
+    "scrape.health": scrape.handle_health,
     "public.health": public.handle_health,
     "public.openapi": public.handle_openapi,
 }
@@ -26,7 +31,19 @@ def make_api(
     origins: Origins | None = None,
     authorize: Authorize | None = None,
     why_not_ready: Callable[[], str | None] = lambda: None,
+    scrape: Scrape | None = None,
+    degraded_after: float = DEGRADED_AFTER,
+    skew_limit: float = DEFAULT_LIMIT,
 ) -> Api:
-    origins = origins or Origins()
-    guard = Guard(connections, origins, authorize=authorize)
-    return Api(connections, ROWS, guard=guard, origins=origins, handlers=HANDLERS, why_not_ready=why_not_ready)
+    """`scrape` counts for the metrics of the process; without one, the API counts for itself alone."""
+    origins, scrape = origins or Origins(), scrape or Scrape(connections)
+    return Api(
+        connections,
+        ROWS,
+        guard=Guard(connections, origins, authorize=authorize, count=scrape.http.refuse),
+        origins=origins,
+        handlers=HANDLERS,
+        scrape=scrape,
+        why_not_ready=why_not_ready,
+        health_limits=(degraded_after, skew_limit),
+    )

@@ -6,10 +6,11 @@ Next: operations/tasks.py
 from __future__ import annotations
 
 from mainspring import errors
-from mainspring.api import public, session
-from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SUBMITS, Row
+from mainspring.api import public, scrape, session
+from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
 from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, settings, tasks, timeline
 
+_RANGE = (("start", "from"), ("end", "to"))  # `from` is a word of Python
 _OF_A_TASK = (errors.TaskNotFound,)
 _MOVES_A_TASK = (errors.TaskNotFound, errors.InvalidTransition)
 _OF_A_JOB = (errors.JobNotFound,)
@@ -34,9 +35,13 @@ FLEET = (
     Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound,)),
     Row(cluster.segments, "GET", "/segments", READS),
     Row(cluster.moves, "GET", "/segments/moves", READS),
+    Row(scrape.health, "GET", "/health", SCRAPES, handler="scrape.health"),
+    Row(cluster.stats, "GET", "/stats", READS),
+    Row(cluster.figures, "GET", "/figures", READS, names=_RANGE),
+    Row(cluster.queues, "GET", "/queues", READS),
     Row(settings.show, "GET", "/settings", READS),
     Row(settings.edit, "PATCH", "/settings", ADMIN, errors=(errors.StaleVersion,)),
-    Row(timeline.show, "GET", "/timeline", READS, names=(("start", "from"), ("end", "to")), errors=_OF_A_SCHEDULE),
+    Row(timeline.show, "GET", "/timeline", READS, names=_RANGE, errors=_OF_A_SCHEDULE),
 )
 ACCESS = (
     Row(session.show, "GET", "/session", ANY, handler="session.show"),
@@ -51,6 +56,7 @@ ACCESS = (
     Row(access.list_audit, "GET", "/audit", ADMIN, errors=(errors.BadCursor,)),
 )
 PUBLIC = (
+    Row(scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler="scrape.metrics", media_type="text/plain"),
     Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler="public.health"),
     Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health"),
     Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),

@@ -1,17 +1,24 @@
 """API: the ASGI application of a process, from its settings, its database and its server, if it is one.
 
-Next: front/http_server.py
+Next: api/app.py
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
+from mainspring.api import tallies
+from mainspring.api.make import make_api as make_application
+from mainspring.api.metrics import Source
+from mainspring.api.origins import Origins
+from mainspring.api.scrape import Scrape
 from mainspring.config import Settings
 from mainspring.errors import MainspringError
-from mainspring.front.asgi import App, health_only
+from mainspring.front.asgi import App
+from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
 from mainspring.store.postgres.database import Database
 
@@ -29,15 +36,43 @@ class Api(NamedTuple):
 def make_api(settings: Settings, database: Database, server: Server | None = None) -> Api:
     """Without a `server` it needs only PostgreSQL. It has a pool of its own."""
     pool = database.for_api()
+    reachability = Reachability(pool) if server is None else None
+    scrape = Scrape(pool, _sources(pool, server), server_id=lambda: None if server is None else server.server_lease.id)
+    made = make_application(
+        pool,
+        origins=Origins(
+            public_url=settings.public_url,
+            hosts=settings.allowed_hosts,
+            trusted=settings.trusted_proxies,
+            cors=settings.cors_origins,
+        ),
+        why_not_ready=_why_not(server) if reachability is None else lambda: reachability.why_not,
+        scrape=scrape,
+        degraded_after=settings.degraded_after,
+        skew_limit=settings.skew_limit,
+    )
     if server is not None:
-        return Api(health_only(lambda: server.server_lease.why_not), lambda: None, pool.close)
-    reachability = Reachability(pool)
+        server.recorder.on_ended.connect(lambda endings: made.waiting.hint(ending.task for ending in endings))
 
     async def close() -> None:
-        await reachability.close()
+        if reachability is not None:
+            await reachability.close()
+        await made.close()
         await pool.close()
 
-    return Api(health_only(lambda: reachability.why_not), lambda: None, close)
+    return Api(made, made.stopping.set, close)
+
+
+def _why_not(server: Server | None) -> Callable[[], str | None]:
+    assert server is not None
+    return lambda: server.server_lease.why_not
+
+
+def _sources(pool: Database, server: Server | None) -> list[Source]:
+    """What a scrape of this process tells, beside what the API itself counts."""
+    if server is None:
+        return [partial(tallies.store, pool.tally)]
+    return [ServerMetrics(server).families]
 
 
 class Reachability:

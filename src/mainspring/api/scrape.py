@@ -1,0 +1,86 @@
+"""Scrape: /metrics and /health, with what they need of the process that serves them.
+
+Next: api/metrics.py, operations/health.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from mainspring.api import tallies
+from mainspring.api.answers import Answer, answer
+from mainspring.api.call import Call
+from mainspring.api.cluster_metrics import ClusterMetrics
+from mainspring.api.metrics import Source, render_in_parts
+from mainspring.api.tallies import HttpTally, LoopLag
+from mainspring.errors import MainspringError
+from mainspring.model.access.actors import Actor
+from mainspring.operations import Connections
+from mainspring.operations import health as healths
+from mainspring.operations.health import Health, Status
+from mainspring.store.postgres.connection import Connection
+
+
+class Scrape:
+    """`sources` are those of the process; `server_id` returns the id of its server, if it is one."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        sources: Sequence[Source] = (),
+        *,
+        server_id: Callable[[], UUID | None] = lambda: None,
+    ) -> None:
+        self.http = HttpTally()
+        self._lag = LoopLag()
+        self._sampling: asyncio.Task[None] | None = None
+        self._cluster = ClusterMetrics(connections, server_id)
+        self._sources = [
+            *sources,
+            self._cluster.families,
+            self.http.families,
+            self._lag.families,
+            tallies.build,
+        ]
+
+    def start(self) -> None:
+        """Sample the event loop from now on. Called with the first request."""
+        if self._sampling is None:
+            self._sampling = asyncio.create_task(self._lag.run(), name="mainspring loop lag")
+
+    async def render(self, accept: str) -> tuple[str, bytes]:
+        await self._cluster.refresh()
+        return await render_in_parts(self._sources, accept)
+
+    async def close(self) -> None:
+        await self._cluster.close()
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.wait([self._sampling])
+
+
+async def metrics(conn: Connection, actor: Actor) -> str:
+    """What this process has counted, for Prometheus: text 0.0.4, or OpenMetrics by Accept."""
+    raise NotImplementedError  # its handler asks the database only now and then
+
+
+async def handle_metrics(call: Call) -> Answer:
+    content_type, body = await call.api.scrape.render(call.headers.get("accept", ""))
+    return Answer(200, body, [("Content-Type", content_type)])
+
+
+async def health(conn: Connection, actor: Actor) -> Health:
+    """The health of the cluster: healthy, degraded or unhealthy (503), with a reason for each check."""
+    return await healths.health(conn, actor)
+
+
+async def handle_health(call: Call) -> Answer:
+    limits = call.api.health_limits
+    try:
+        async with call.api.connections.acquire() as conn:
+            found = await healths.health(conn, call.actor, *limits)
+    except MainspringError as error:
+        found = healths.unavailable(error)
+    return await answer(found, 503 if found.status is Status.UNHEALTHY else 200)

@@ -32,6 +32,8 @@ async def answer(view: Any, status: int, *, headers: list[tuple[str, str]] | Non
 
 
 async def encode(view: Any) -> bytes:
+    if isinstance(view, list):
+        view = Page(view)
     if isinstance(view, Page) and len(view.items) > CHUNK:
         return await _encode_page(view)
     return msgspec.json.encode(view)

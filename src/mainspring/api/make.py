@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mainspring.api import public, scrape, session
+from mainspring.api import public, scrape, session, site
 from mainspring.api.app import Api, Handler
 from mainspring.api.guard import Authorize, Guard
 from mainspring.api.origins import Origins
@@ -22,6 +22,7 @@ HANDLERS: Mapping[str, Handler] = {
     "scrape.health": scrape.handle_health,
     "public.health": public.handle_health,
     "public.openapi": public.handle_openapi,
+    "site.page": site.handle_page,
 }
 
 

@@ -31,7 +31,7 @@ def document(rows: Sequence[Row]) -> dict[str, Any]:
     known = dict(zip((str(kind) for kind in kinds), schemas, strict=True))
     components["Problem"] = _problem()
     paths: dict[str, Any] = {}
-    for row in rows:
+    for row in (row for row in rows if row.handler != "site.page"):
         paths.setdefault(row.full_path, {})[row.method.lower()] = _operation(row, known)
     return {
         "openapi": "3.1.0",

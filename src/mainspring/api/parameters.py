@@ -22,6 +22,7 @@ import msgspec
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.words.durations import Duration, seconds
+from mainspring.operations.pages import Page
 
 MOST = 2**53 - 1  # of a whole number: beyond it, other languages lose digits
 Place = Literal["path", "query", "body", "header"]
@@ -52,7 +53,7 @@ class Shape(NamedTuple):
     parameters: tuple[Parameter, ...]
     body: Any  # the type of the body; None: there is none
     whole_body: str | None  # the parameter that is the whole body; None: each member is a parameter
-    answer: Any  # the type of the answer
+    answer: Any  # the type of the answer; a list goes as a page, which is the last
 
 
 @cache
@@ -74,7 +75,10 @@ def shape_of(
             place = "header"
         required = given.default is inspect.Parameter.empty
         parameters.append(Parameter(name, wire, place, _without_none(hints[name]), required))
-    return Shape(tuple(parameters), _body_type(operation, parameters, whole_body), whole_body, hints.get("return"))
+    answer = hints.get("return")
+    if get_origin(answer) is list:
+        answer = Page[get_args(answer)[0]]  # type: ignore[misc]
+    return Shape(tuple(parameters), _body_type(operation, parameters, whole_body), whole_body, answer)
 
 
 def _without_none(hint: Any) -> Any:

@@ -6,7 +6,7 @@ Next: operations/tasks.py
 from __future__ import annotations
 
 from mainspring import errors
-from mainspring.api import public, scrape, session
+from mainspring.api import public, scrape, session, site
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
 from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, settings, tasks, timeline
 
@@ -61,6 +61,7 @@ PUBLIC = (
     Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health"),
     Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),
 )
+SITE = tuple(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES)
 
-ROWS = (*TASKS, *FLEET, *ACCESS, *PUBLIC)
+ROWS = (*TASKS, *FLEET, *ACCESS, *PUBLIC, *SITE)
 _LATER = (calendars, daemons, jobs, schedules)

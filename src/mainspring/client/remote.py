@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache, partial
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -241,7 +241,9 @@ def _decoded(row: Row, body: bytes) -> Any:
     if row.shape.answer in (None, type(None)):
         return None
     try:
-        return msgspec.json.decode(body, type=row.shape.answer)
+        answer = msgspec.json.decode(body, type=row.shape.answer)
+        returns_list = get_origin(get_type_hints(row.operation)["return"]) is list
+        return answer.items if returns_list else answer
     except msgspec.MsgspecError as error:
         raise ServerUnavailable(
             f"the server's answer cannot be read ({error}); is it another version than this one, {VERSION}?"

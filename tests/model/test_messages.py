@@ -107,3 +107,12 @@ def test_a_message_of_a_newer_version_with_more_fields_is_still_read() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(later), type=AgentMessage) == Hello("a", 1, {})
     longer = [1, 2, 3.0, "new"]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(longer), type=Start) == Start(1, 2, 3.0)
+
+
+def test_the_ending_of_an_older_agent_has_no_instant() -> None:
+    """It sends fewer members; an older server ignores those that it does not know."""
+    ending = Ending(1, 2, 3, 1, TaskState.SUCCEEDED, 1.0, 2.0, armed_ahead=4.5, fire_at=0.5, planned=True)
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(ending))
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(sent[:-3]), type=Ending)
+    assert (old.armed_ahead, old.fire_at, old.planned, old.finished_at) == (None, 0.0, False, 2.0)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode([*sent, "more"]), type=Ending) == ending

@@ -84,3 +84,10 @@ def test_a_reason_that_cannot_be_stored_either_is_made_plain() -> None:
 @pytest.mark.parametrize("report", GOOD, ids=lambda report: type(report).__name__)
 def test_a_report_can_be_cut_down_to_some_of_its_items(report: Report) -> None:
     assert items(about(report, items(report)[:1])) == items(report)[:1]
+
+
+@pytest.mark.parametrize("number", [-1e12, 1e12, float("inf"), float("-inf"), float("nan")])
+def test_an_instant_that_cannot_be_is_not_known_and_costs_the_attempt_nothing(number: float) -> None:
+    for bad in ({"armed_ahead": number}, {"fire_at": number}):
+        [ending] = items(checked(Finished([replace(ENDING, **bad)])))
+        assert ending == replace(ENDING, armed_ahead=None, fire_at=0.0)

@@ -75,7 +75,8 @@ def _is_good(ending: Ending) -> bool:
         and ending.snooze is None
         and ending.retry_after is None
         and not ending.labels
-        and _has_instant(ending)
+        and 0 <= ending.fire_at < LATEST
+        and (ending.armed_ahead is None or -FAR < ending.armed_ahead < FAR)
         and (ending.result is None or ending.result == "null" or why_not(ending.result) is None)
     )
 
@@ -84,15 +85,11 @@ def _checked_ending(ending: Ending) -> Ending:
     reason = _wrong(ending)
     if reason is not None:
         return bad_report(ending, reason)
-    if not _has_instant(ending):
+    ahead = ending.armed_ahead
+    if not (_is_time(ending.fire_at) and (ahead is None or -FAR < ahead < FAR)):
         ending = replace(ending, armed_ahead=None, fire_at=0.0)
     too_long = ending.error is not None and len(ending.error) > LONGEST_ERROR
     return replace(ending, error=cut(ending.error or "")) if too_long else ending
-
-
-def _has_instant(ending: Ending) -> bool:
-    ahead = ending.armed_ahead
-    return 0 <= ending.fire_at < LATEST and (ahead is None or -FAR < ahead < FAR)
 
 
 def _wrong(ending: Ending) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 from tests.cluster import OWNER, server_lease
 
 from mainspring.errors import Conflict, InvalidTransition, ScheduleNotFound, ValidationError
+from mainspring.model.messages import Ending
 from mainspring.model.schedules.define_schedule import define_schedule
 from mainspring.model.schedules.story import Story, as_lines, last_before, waited
 from mainspring.model.schedules.timing import timing
@@ -22,7 +23,7 @@ from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import backfill, calendars, explain, fires, missed, schedules
 from mainspring.store.schedules import overlap as schedules_overlap
 from mainspring.store.schedules.missed import Checked
-from mainspring.store.tasks import jobs, partitions, tasks
+from mainspring.store.tasks import jobs, partitions, tasks, transitions
 
 NOON = datetime(2026, 6, 10, 12, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -114,6 +115,26 @@ async def test_a_planned_run_is_told_from_its_plan_to_its_end(conn: Connection, 
     assert ", 0.250 ms late, on a1 | it runs, 1 attempt so far" in text(told)
     assert told.fires[0].lateness_ms == 0.25
     assert told.fires[0].state == "running"
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"), [(4.9981, ", armed 4.998 s ahead"), (-0.25, ", armed 0.25 s after its instant"), (None, "")]
+)
+async def test_a_run_tells_how_far_ahead_its_agent_had_it(
+    conn: Connection, planner: Planner, ahead: float | None, said: str
+) -> None:
+    await make(conn, every="10m")
+    at = NOON + 10 * MINUTE
+    await set_clock(conn, at - timedelta(seconds=3))
+    await plan(planner)
+    await conn.execute("insert into mainspring.agent (session, name, slots, lease_until) values (7, 'a1', 1, now())")
+    await conn.execute("update mainspring.task set state = 2, token = 1, session = 7, attempt = 1")
+    task, job, due = await conn.fetchrow("select id, job_id, date_part('epoch', run_at) from mainspring.task")
+    over = Ending(task, 1, job, 1, TaskState.SUCCEEDED, due + 0.00025, due + 1.0, armed_ahead=ahead)
+    await partitions.write(conn, lambda: transitions.finish(conn, [over]))
+    told = await story(conn, at)
+    assert f", 0.250 ms late, on a1{said} | succeeded" in text(told)
+    assert told.fires[0].armed_ahead == (None if ahead is None else pytest.approx(ahead))
 
 
 async def test_a_run_that_fails_and_is_tried_again_tells_its_last_error(conn: Connection, planner: Planner) -> None:

@@ -132,6 +132,8 @@ async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **on
 @click.argument("id", type=task_id, metavar="ID")
 async def show(client: Client, id: int) -> None:
     """Show one task with its attempts; a broadcast with its runs."""
+    from mainspring.model.schedules.story import armed
+
     found = await client.call(operations.tasks.show, id)
     view, wait = found.task, found.wait
     if print_if_json(_as_json(view, wait) | {"attempts": found.attempts, "children": found.children}):
@@ -147,6 +149,7 @@ async def show(client: Client, id: int) -> None:
             "started": view.started_at,
             "ended": view.finished_at,
             "late": None if view.lateness_ms is None else f"{view.lateness_ms:.1f} ms",
+            "armed": None if view.armed_ahead is None else armed(view.armed_ahead).removeprefix("armed "),
             "waits for": view.waiting_for or None,
             "waits": wait and wait.reason,
             **pick(view, "args", "progress", "checkpoint", "result", "error"),

@@ -35,6 +35,7 @@ class FireStory(Struct, frozen=True):
     started_at: datetime | None
     finished_at: datetime | None
     lateness_ms: float | None  # of the first attempt
+    armed_ahead: float | None  # seconds before its instant that its agent had the first attempt; negative: after it
     attempts: int
     said: list[str]  # one fact each
 
@@ -224,6 +225,12 @@ def lateness(milliseconds: float) -> str:
     if milliseconds < 120_000:
         return f"{milliseconds / 1000:.1f} s late"
     return f"{span(timedelta(milliseconds=milliseconds))} late"
+
+
+def armed(seconds: float) -> str:
+    """When an attempt reached its agent."""
+    distance = span(timedelta(seconds=round(abs(seconds), 3)))
+    return f"armed {distance} ahead" if seconds >= 0 else f"armed {distance} after its instant"
 
 
 def span(length: timedelta) -> str:

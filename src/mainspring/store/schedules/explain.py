@@ -126,6 +126,7 @@ async def _fire(conn: Connection, stored: Stored, past: Past | None, row: FireRo
         started_at=None if first is None else first.started_at,
         finished_at=None if view is None else view.finished_at,
         lateness_ms=None if first is None else first.lateness_ms,
+        armed_ahead=None if first is None else first.armed_ahead,
         attempts=len(attempts),
         said=said,
     )
@@ -220,7 +221,8 @@ class _Teller(NamedTuple):
         if started is None or started.started_at is None:
             return "did not start"
         late = "" if started.lateness_ms is None else f", {story.lateness(started.lateness_ms)}"
-        return f"fired at {self.at(started.started_at)}{late}, on {started.agent or 'an agent that is gone'}"
+        ahead = "" if started.armed_ahead is None else f", {story.armed(started.armed_ahead)}"
+        return f"fired at {self.at(started.started_at)}{late}, on {started.agent or 'an agent that is gone'}{ahead}"
 
     def ended(self, view: TaskView, attempts: Sequence[AttemptView]) -> list[str]:
         count = f"{len(attempts)} attempts" if len(attempts) != 1 else "1 attempt"

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 import pytest
 
 from mainspring.cli.layout import Room, columns_of, fit, shortened, wrapped
+from mainspring.model.access.actors import Role
+from mainspring.store.access import sessions as console
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection, Database
 from tests.cli.conftest import Cli
@@ -52,6 +54,8 @@ COMMANDS = [
     ("segments", "--each"),
     ("segments", "--events"),
     ("token", "list"),
+    ("audit",),
+    ("sessions",),
     ("stats",),
 ]
 
@@ -61,6 +65,8 @@ async def _furnish(conn: Connection) -> None:
     servers = [await add_server(conn, name, host="a.example", url="ws://a.example:7070") for name in ("alpha", LONG)]
     await conn.execute("update mainspring.server set id = '3f2a91c0-0000-4000-8000-000000000000' where name = 'alpha'")
     await lead(conn, servers[1], term=7)
+    login, _ = await console.create_code(conn, f"token:{LONG}", role=Role.VIEWER, jobs=[LONG])
+    await console.exchange(conn, login, address="2001:db8:ffff:ffff:ffff:ffff:ffff:ffff")
     await own(conn, servers[1], [*range(0, 98, 2), 99])
     for number in range(3):
         await note_move(conn, [*range(number, 90, 4)], servers[1], None, "dead")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.operations.conftest import ACTOR, BAD_NAME, add_agent, echo
 
-from mainspring.errors import Conflict, JobNotFound, ValidationError
+from mainspring.errors import Conflict, Forbidden, JobNotFound, ValidationError
+from mainspring.model.access.actors import Actor, Role
+from mainspring.model.tasks.define_job import command, define
 from mainspring.operations import jobs, tasks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.enqueue import Submission
@@ -55,3 +57,23 @@ async def test_a_bad_name_is_refused(conn: Connection) -> None:
             await operation(conn, ACTOR, BAD_NAME)
     with pytest.raises(ValidationError):
         await jobs.create(conn, ACTOR, BAD_NAME, echo())
+
+
+async def test_secrets_are_masked_unless_an_admin_reveals_them(conn: Connection) -> None:
+    definition = define(command(["true"], env={"TOKEN": "hunter2", "REGION": "eu"}), {})
+    await jobs.create(conn, ACTOR, "hello", definition)
+    for view in (await jobs.show(conn, ACTOR, "hello"), *await jobs.listing(conn, ACTOR)):
+        assert view.definition.run.env == {"TOKEN": "***", "REGION": "eu"}  # type: ignore[union-attr]
+    assert (await jobs.show(conn, ACTOR, "hello", reveal=True)).definition == definition
+    for role in set(Role) - {Role.ADMIN}:
+        with pytest.raises(Forbidden, match="takes the role admin"):
+            await jobs.show(conn, Actor("token:x", role), "hello", reveal=True)
+
+
+async def test_a_definition_that_was_read_with_masks_is_not_written_back(conn: Connection) -> None:
+    definition = define(command(["true"], env={"TOKEN": "hunter2"}), {})
+    await jobs.create(conn, ACTOR, "hello", definition)
+    shown = (await jobs.show(conn, ACTOR, "hello")).definition
+    with pytest.raises(ValidationError, match="run.env.TOKEN"):
+        await jobs.create(conn, ACTOR, "hello", shown, replace=True)
+    assert (await jobs.show(conn, ACTOR, "hello", reveal=True)).definition == definition

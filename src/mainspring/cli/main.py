@@ -13,14 +13,16 @@ from contextlib import suppress
 import click
 
 from mainspring import __version__
+from mainspring.cli.access.audit import audit
+from mainspring.cli.access.roles import grant, revoke
+from mainspring.cli.access.sessions import login, sessions
+from mainspring.cli.access.tokens import token
 from mainspring.cli.base import Group, examples
 from mainspring.cli.errors import INTERRUPTED, USAGE, flush_output, report
 from mainspring.cli.fleet.agents import agents
 from mainspring.cli.fleet.daemons import daemon
-from mainspring.cli.fleet.roles import grant, revoke
 from mainspring.cli.fleet.segments import segments
 from mainspring.cli.fleet.servers import servers
-from mainspring.cli.fleet.tokens import token
 from mainspring.cli.jobs.jobs import job
 from mainspring.cli.processes.backup import backup, db, restore
 from mainspring.cli.processes.demo import demo
@@ -51,7 +53,9 @@ def cli() -> None:
 
 for command in (up, server, agent, worker, api, demo, migrate, job, schedule, daemon, task):
     cli.add_command(command)
-for command in (agents, servers, segments, token, grant, revoke, stats, doctor, backup, restore, db):
+for command in (agents, servers, segments, stats, doctor, login, sessions, token, audit):
+    cli.add_command(command)
+for command in (grant, revoke, backup, restore, db):
     cli.add_command(command)
 
 

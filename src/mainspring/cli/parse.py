@@ -147,6 +147,22 @@ def _instant(text: str, zone: ZoneInfo | None) -> datetime:
     return parse_instant(text, field="run_at", zone=zone)
 
 
+def since_when(text: str, *, field: str = "since") -> datetime:
+    """An instant, with its offset, or how long ago."""
+    from datetime import UTC
+
+    from mainspring.model.words.instants import parse_time
+
+    if "T" in text or text.count("-") == 2:
+        given = parse_time(text, field=field)
+        if given.tzinfo is None:
+            raise ValidationError(
+                f"{field}: {text[:100]!r} has no offset; write 2026-11-15T09:00:00+01:00 or …Z", field=field
+            )
+        return given
+    return datetime.now(UTC) - timedelta(seconds=seconds(text, field=field))
+
+
 def read_in(given: datetime, zone: ZoneInfo, *, field: str) -> datetime:
     """An instant. One without an offset is read in this timezone, and a note says so."""
     from mainspring.model.words.instants import in_zone

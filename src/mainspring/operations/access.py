@@ -286,6 +286,9 @@ async def list_audit(
 # ── roles of PostgreSQL ─────────────────────────────────────────────────────────────────────────
 
 
+_RIGHTS = "change what roles of PostgreSQL may do"
+
+
 class Change(msgspec.Struct, frozen=True):
     """What was run, or would be, for a role of PostgreSQL."""
 
@@ -297,18 +300,19 @@ class Change(msgspec.Struct, frozen=True):
 
 async def grant_role(conn: Connection, actor: Actor, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
     """Give a role of PostgreSQL the rights of a kind, and those alone. `dry_run`: only say how."""
+    _check_admin(actor, _RIGHTS)
     statements = await roles.grant_statements(conn, kind, role)
     return await _change(conn, actor, "role.grant", Change(role, kind, statements, not dry_run))
 
 
 async def revoke_role(conn: Connection, actor: Actor, kind: Kind, role: str, *, dry_run: bool = False) -> Change:
     """Take from a role of this kind all rights on the schema."""
+    _check_admin(actor, _RIGHTS)
     statements = await roles.revoke_statements(conn, kind, role)
     return await _change(conn, actor, "role.revoke", Change(role, kind, statements, not dry_run))
 
 
 async def _change(conn: Connection, actor: Actor, action: str, change: Change) -> Change:
-    _check_admin(actor, "change what roles of PostgreSQL may do")
     if change.done:
         async with conn.transaction():
             await roles.run(conn, change.statements)

@@ -1,1 +1,1 @@
-"""Agents, servers, segments, daemons, tokens: `mainspring agents | servers | segments | daemon | token`"""
+"""Agents, servers, segments, daemons: `mainspring agents | servers | segments | daemon`"""

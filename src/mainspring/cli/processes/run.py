@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mainspring.sdk.app import App
     from mainspring.store.postgres.database import Database
 
+CONSOLE_HINT = "            opens once, within 10 minutes; `mainspring login` makes another"
 LAST_PORT = 7079  # that `up` tries, from that of the setting on
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
@@ -169,7 +170,7 @@ async def _work(
         url = None
         if listening is not None:
             url = (await stack.enter_async_context(listening_for(engine, app.database, listening))).api
-        link = None if url is None else await console_link(app.database, url)
+        link = None if url is None else await console_link(app.database, url, settings)
         settle_memory()
         _announce(settings, engine.agent.name, app, name, overrides, url, link)
         if open_browser and link is not None:
@@ -191,9 +192,18 @@ def _listening(settings: Settings, overrides: dict[str, Any], *, without_tls: bo
     return Listening(settings, without_tls=without_tls, last_port=None if is_given else LAST_PORT)
 
 
-async def console_link(database: Database, url: str) -> str:
-    """The link that opens the console."""
-    return url
+async def console_link(database: Database, url: str, settings: Settings) -> str:
+    """The link that opens the console, once. In an embedded PostgreSQL's directory is a token for programs, too."""
+    from mainspring.compose.admin_token import ensure_admin_token
+    from mainspring.compose.local import data_directory
+    from mainspring.operations.access import create_login
+    from mainspring.operations.actors import this_user
+
+    if settings.dsn is None:
+        await ensure_admin_token(database, data_directory(settings))
+    async with database.acquire() as conn:
+        login = await create_login(conn, this_user())
+    return f"{url}/login#{login.code}"
 
 
 def _open(link: str) -> None:
@@ -228,9 +238,9 @@ def _announce(
     link: str | None,
 ) -> None:
     place = place_of(settings)
-    served = {} if url is None else {"url": url}
+    served = {} if url is None else {"url": url, "login_url": link}
     print_if_json({"agent": agent, "slots": settings.slots, "jobs": list(app.jobs), **served, **place})
-    console = "" if link is None else f"\n  console   {link}"
+    console = "" if link is None else f"\n  console   {link}\n{CONSOLE_HINT}"
     database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
     runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
     where = _where(overrides)

@@ -83,7 +83,8 @@ def agent(app: str | None, without_tls: bool, **given: Any) -> None:
 async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: bool) -> None:
     """Run until a signal; then agents connect to another server."""
     from mainspring.cli.runtime import StopSignals, settle_memory
-    from mainspring.compose.local import load, open_database, register
+    from mainspring.compose.admin_token import ensure_admin_token
+    from mainspring.compose.local import data_directory, load, open_database, register
     from mainspring.compose.network import running_server
 
     signals = StopSignals()
@@ -95,10 +96,16 @@ async def _serve(app: App | None, overrides: dict[str, Any], *, without_tls: boo
         async with running_server(settings, database, name, providers, without_tls=without_tls) as urls:
             settle_memory()
             where = place_of(settings)
+            if settings.dsn is None and urls.api is not None:
+                await ensure_admin_token(database, data_directory(settings))
             url = urls.agents or ""
             flag = " --without-tls" if without_tls and url.startswith("ws:") else ""
             print_if_json({"url": url, "api_url": urls.api, **where})
-            api = "" if urls.api is None else f"\n  api       {urls.api}"
+            api = (
+                ""
+                if urls.api is None
+                else f"\n  console   {urls.api}   (`mainspring login` makes a link that opens it)"
+            )
             note(
                 f"""
 Mainspring {__version__}, server.

@@ -245,3 +245,19 @@ async def listing(conn: Connection) -> list[Token]:
     """All but credentials, the oldest first."""
     rows = await readable(conn, f"select {_COLUMNS} from mainspring.token t where t.parent is null order by t.id")
     return views(Token, rows)
+
+
+async def hold_admin_token(conn: Connection) -> None:
+    """Let no other process make an admin token of its own until the caller's transaction ends."""
+    await conn.execute("select from mainspring.work_lock where name = 'admin token' for update")
+
+
+async def revoke_admin_tokens(conn: Connection, name: str) -> None:
+    """Revoke the admin tokens of this name."""
+    await conn.execute(
+        """
+        update mainspring.token set revoked_at = mainspring.now()
+         where name = $1 and role = 'admin' and revoked_at is null
+        """,
+        name,
+    )

@@ -1500,7 +1500,7 @@ $$;
 -- Locks that a transaction takes by `for update`. Rows, because any role that can connect may take an advisory lock, and
 -- keep it.
 create table mainspring.work_lock (name text primary key);
-insert into mainspring.work_lock values ('partitions'), ('replicas');
+insert into mainspring.work_lock values ('partitions'), ('replicas'), ('admin token');
 
 
 -- 14 Figures --------------------------------------------------------------------------------------------------------

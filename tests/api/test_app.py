@@ -8,13 +8,13 @@ import pytest
 
 from mainspring.model.access.actors import Role
 from mainspring.operations import tasks
+from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks.enqueue import Submission
 from tests.api.conftest import ACTOR, Caller, MakeCaller
 
 
 async def submitted(conn: Connection, job: str) -> int:
-    return await tasks.submit(conn, ACTOR, Submission(job, "{}"))
+    return (await tasks.submit(conn, ACTOR, NewTask(job=job))).id
 
 
 def assert_problem(answer: Any, status: int, code: str) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from mainspring.errors import (
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.define_job import command, define
 from mainspring.operations import cluster, jobs, settings, tasks
+from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks.enqueue import Submission
 
 ACTOR = Actor("test")
 
@@ -55,7 +55,7 @@ async def client(request: pytest.FixtureRequest, database: Database, remote: Cli
 @pytest.fixture
 async def task(conn: Connection) -> int:
     await jobs.create(conn, ACTOR, "hello", define(command(["echo", "hello"]), {}))
-    return await tasks.submit(conn, ACTOR, Submission("hello", "{}"))
+    return (await tasks.submit(conn, ACTOR, NewTask(job="hello"))).id
 
 
 async def test_a_task_is_shown_and_moved_alike(client: Operations, task: int, conn: Connection) -> None:

@@ -212,7 +212,14 @@ READS = {
     "output": {"has_output"},
     "schedules": {"listing", "show", "explain", "check"},
     "settings": {"show"},
-    "tasks": {"submit", "listing", "show", "status"},  # a task says itself who submitted it, and when
+    "tasks": {
+        "submit",
+        "submit_each",
+        "listing",
+        "count",
+        "show",
+        "status",
+    },  # a task says itself who submitted it, and when
     "timeline": {"show"},
     "waiting": {"wait"},
 }
@@ -227,7 +234,7 @@ AUDITED = {
     "settings": {"edit"},
     "jobs": {"create", "delete", "show"},
     "schedules": {"create", "edit", "enable", "disable", "delete", "run_now"},
-    "tasks": {"cancel", "pause", "resume", "restart", "retry"},
+    "tasks": {"cancel", "pause", "resume", "restart", "retry", "change", "act"},
 }
 
 

@@ -9,8 +9,8 @@ from mainspring.errors import Conflict, Forbidden, JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.tasks.define_job import command, define
 from mainspring.operations import jobs, tasks
+from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks.enqueue import Submission
 
 
 async def test_a_job_is_created_once_and_changed_only_on_demand(conn: Connection) -> None:
@@ -26,13 +26,13 @@ async def test_a_job_is_created_once_and_changed_only_on_demand(conn: Connection
 async def test_a_list_counts_live_tasks(conn: Connection) -> None:
     await jobs.create(conn, ACTOR, "b", echo())
     await jobs.create(conn, ACTOR, "a", echo())
-    await tasks.submit(conn, ACTOR, Submission("b", "{}"))
+    await tasks.submit(conn, ACTOR, NewTask(job="b"))
     assert [(view.name, view.live) for view in await jobs.listing(conn, ACTOR)] == [("a", 0), ("b", 1)]
 
 
 async def test_a_job_with_live_tasks_is_not_deleted(conn: Connection) -> None:
     await jobs.create(conn, ACTOR, "hello", echo())
-    task = await tasks.submit(conn, ACTOR, Submission("hello", "{}"))
+    task = (await tasks.submit(conn, ACTOR, NewTask(job="hello"))).id
     with pytest.raises(Conflict, match="has tasks that have not ended"):
         await jobs.delete(conn, ACTOR, "hello")
     await tasks.cancel(conn, ACTOR, task)

@@ -1,69 +1,212 @@
-"""Tasks: submit, list, show; cancel, pause, resume, restart, retry."""
+"""Tasks: submit, list, count, show; cancel, pause, resume, restart, retry, change; act on all that match."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import msgspec
 import pytest
 from tests.conftest import MakeTask
-from tests.operations.conftest import ACTOR, BAD_NAME, echo
+from tests.operations.conftest import ACTOR, BAD_NAME, add_agent, echo
 
-from mainspring.errors import InvalidTransition, JobNotFound, ScheduleNotFound, TaskNotFound, ValidationError
+from mainspring.errors import (
+    AgentNotFound,
+    BadCursor,
+    InvalidTransition,
+    JobNotFound,
+    ScheduleNotFound,
+    TaskNotFound,
+    ValidationError,
+)
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
-from mainspring.operations import jobs, tasks
+from mainspring.operations import jobs, output, tasks
+from mainspring.operations.pages import Page
+from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.operations.requests.task_filters import TaskFilter
+from mainspring.operations.tasks import TaskDetail, TaskStateView, TaskSummary
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks.enqueue import Submission
+from mainspring.store.search.search import Count
+
+NARROW = Actor("token:ci", jobs=("report-*",))
+Operation = Callable[[Connection, Actor, int], Awaitable[Any]]
+
+
+async def submit(conn: Connection, job: str = "hello", **options: Any) -> int:
+    return (await tasks.submit(conn, ACTOR, NewTask(job=job, **options))).id
+
+
+async def ids(conn: Connection, actor: Actor = ACTOR, **filters: Any) -> list[int]:
+    return [view.id for view in (await tasks.listing(conn, actor, **filters)).items]
+
+
+# ── look ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_task_is_listed_and_shown_with_what_it_waits_for(conn: Connection) -> None:
     await jobs.create(conn, ACTOR, "hello", echo())
-    id = await tasks.submit(conn, ACTOR, Submission("hello", '{"day": "mon"}'))
-    [listed] = (await tasks.listing(conn, ACTOR, job="hello")).items
-    assert (listed.task.id, listed.wait and listed.wait.code) == (id, "no_agents")
+    id = await submit(conn, args={"day": "mon"})
+    [listed] = (await tasks.listing(conn, ACTOR, job=["hello"])).items
+    assert (listed.id, listed.waits and listed.waits.code, listed.namespace) == (id, "no_agents", "default")
     found = await tasks.show(conn, ACTOR, id)
-    assert (found.task.args, found.wait, found.attempts, found.children) == ({"day": "mon"}, listed.wait, [], [])
-    assert await tasks.status(conn, ACTOR, id) == found.task
+    assert (found.args, found.waits, found.attempts, found.children) == ({"day": "mon"}, listed.waits, [], [])
+    assert [(phase.name, phase.late) for phase in found.phases] == [("created", None), ("due", None)]
 
 
-async def test_a_list_has_pages_and_filters(conn: Connection, make_task: MakeTask) -> None:
-    first, second = await make_task(), await make_task(TaskState.RUNNING)
-    assert [listed.task.id for listed in (await tasks.listing(conn, ACTOR)).items] == [second, first]
-    assert [listed.task.id for listed in (await tasks.listing(conn, ACTOR, limit=1)).items] == [second]
-    assert [listed.task.id for listed in (await tasks.listing(conn, ACTOR, before=second)).items] == [first]
-    assert [listed.task.id for listed in (await tasks.listing(conn, ACTOR, states=[TaskState.RUNNING])).items] == [
-        second
-    ]
+async def test_phases_say_when_a_task_came_how_far_and_how_late(conn: Connection, make_task: MakeTask) -> None:
+    due = datetime(2026, 11, 15, 9, tzinfo=UTC)
+    id = await make_task(TaskState.RUNNING, run_at=due, started_at=due + timedelta(milliseconds=250))
+    found = await tasks.show(conn, ACTOR, id)
+    assert [(phase.name, phase.late) for phase in found.phases] == [("created", None), ("due", None), ("started", 0.25)]
+    await tasks.cancel(conn, ACTOR, waits := await make_task())
+    ended = (await tasks.show(conn, ACTOR, waits)).phases
+    assert [phase.name for phase in ended] == ["created", "due", "finished", "recorded"]
+
+
+async def test_views_survive_json(conn: Connection, make_task: MakeTask) -> None:
+    id = await make_task()
+    for fields in ("summary", "all"):
+        page = await tasks.listing(conn, ACTOR, fields=fields)
+        assert msgspec.json.decode(msgspec.json.encode(page), type=Page[TaskSummary]) == page
+    detail = await tasks.show(conn, ACTOR, id)
+    assert msgspec.json.decode(msgspec.json.encode(detail), type=TaskDetail) == detail
+
+
+async def test_a_summary_has_no_arguments_unless_all_fields_are_wanted(conn: Connection, make_task: MakeTask) -> None:
+    await make_task(args='{"a": 1}')
+    [summary] = (await tasks.listing(conn, ACTOR)).items
+    [full] = (await tasks.listing(conn, ACTOR, fields="all")).items
+    assert (summary.args, full.args, full.result) == (msgspec.UNSET, {"a": 1}, None)
+    assert b'"args"' not in msgspec.json.encode(summary)
+    with pytest.raises(ValidationError, match="fields"):
+        await tasks.listing(conn, ACTOR, fields="some")  # type: ignore[arg-type]
+
+
+async def test_pages_follow_each_other_by_their_cursors(conn: Connection, make_task: MakeTask) -> None:
+    made = [await make_task() for _ in range(5)]
+    page = await tasks.listing(conn, ACTOR, limit=2, state=["pending"])
+    found = [view.id for view in page.items]
+    await make_task()  # a page that follows does not see what came meanwhile
+    while page.next is not None:
+        page = await tasks.listing(conn, ACTOR, limit=2, state=["pending"], cursor=page.next)
+        found += [view.id for view in page.items]
+    assert found == made[::-1]
+    assert await ids(conn, before=made[2]) == made[1::-1]
+
+
+async def test_a_cursor_belongs_to_its_filters(conn: Connection, make_task: MakeTask) -> None:
+    for _ in range(2):
+        await make_task()
+    page = await tasks.listing(conn, ACTOR, limit=1, state=["pending"])
+    for filters in ({}, {"state": ["failed"]}, {"state": ["pending"], "before": 7}):
+        with pytest.raises(BadCursor):
+            await tasks.listing(conn, ACTOR, cursor=page.next, **filters)
+    with pytest.raises(BadCursor):
+        await tasks.listing(conn, ACTOR, cursor="x" * 100)
+
+
+async def test_names_may_be_patterns(conn: Connection) -> None:
+    made = {}
+    for name in ("report-eu", "report-us", "a_b", "axb"):
+        await jobs.create(conn, ACTOR, name, echo())
+        made[name] = await submit(conn, name)
+    assert await ids(conn, job=["report-*"]) == [made["report-us"], made["report-eu"]]
+    assert await ids(conn, job=["*-eu", "axb"]) == [made["axb"], made["report-eu"]]
+    assert await ids(conn, job=["a_b"]) == [made["a_b"]], "only * is special"
+    assert await ids(conn, job=["none-*"]) == []
+    await add_agent(conn, "eve", 7)
+    await conn.execute(
+        "update mainspring.task set state = 3, session = 7, token = 1, attempt = 1 where id = $1", made["axb"]
+    )
+    assert await ids(conn, agent=["e*"]) == [made["axb"]]
 
 
 async def test_a_filter_that_names_nothing_is_an_error(conn: Connection) -> None:
-    with pytest.raises(JobNotFound):
-        await tasks.listing(conn, ACTOR, job="none")
-    with pytest.raises(ScheduleNotFound):
-        await tasks.listing(conn, ACTOR, schedule="none")
-    with pytest.raises(TaskNotFound):
-        await tasks.listing(conn, ACTOR, parent=9)
-    with pytest.raises(ValidationError):
-        await tasks.listing(conn, ACTOR, job=BAD_NAME)
+    for filters, error in (
+        ({"job": ["none"]}, JobNotFound),
+        ({"schedule": ["none"]}, ScheduleNotFound),
+        ({"agent": ["none"]}, AgentNotFound),
+        ({"parent": [9]}, TaskNotFound),
+    ):
+        with pytest.raises(error):
+            await tasks.listing(conn, ACTOR, **filters)
+        with pytest.raises(error):
+            await tasks.count(conn, ACTOR, **filters)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"job": [BAD_NAME]},
+        {"job": "hello"},
+        {"job": ["x"] * 101},
+        {"state": ["broken"]},
+        {"parent": [0]},
+        {"parent": [2**53]},
+        {"priority": ["urgent"]},
+        {"key": ["a\x00b"]},
+        {"scope": ["\udcff"]},
+        {"late_over": "soon"},
+        {"created_after": datetime(2026, 11, 15)},
+        {"finished_before": datetime(1812, 6, 24, tzinfo=UTC)},
+        {"args": {"a": [1]}},
+        {"args": {"a\x00": "1"}},
+        {"limit": 501},
+        {"before": 2**63},
+    ],
+)
+async def test_a_filter_that_makes_no_sense_is_refused(conn: Connection, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        await tasks.listing(conn, ACTOR, **wrong)
+    assert refused.value.field == next(iter(wrong))
+
+
+async def test_times_are_given_as_durations_and_instants(conn: Connection, make_task: MakeTask) -> None:
+    at = datetime(2026, 11, 15, tzinfo=UTC)
+    late = await make_task(TaskState.RUNNING, run_at=at, started_at=at + timedelta(minutes=11))
+    await make_task(TaskState.RUNNING, run_at=at, started_at=at)
+    assert await ids(conn, late_over="10m") == await ids(conn, late_over=600) == [late]
+    assert len(await ids(conn, run_after=at, run_before=at + timedelta(seconds=1))) == 2
+    assert await ids(conn, run_before=at) == []
+
+
+async def test_tasks_are_counted(conn: Connection, make_task: MakeTask) -> None:
+    await make_task(), await make_task(TaskState.RUNNING)
+    assert await tasks.count(conn, ACTOR) == Count(2, True)
+    assert await tasks.count(conn, ACTOR, state=["running"]) == Count(1, True)
+
+
+def test_every_filter_can_be_given_to_a_list_a_count_and_an_action() -> None:
+    filters = set(TaskFilter.__struct_fields__)
+    count = set(inspect.signature(tasks.count).parameters) - {"conn", "actor"}
+    listing = set(inspect.signature(tasks.listing).parameters) - {"conn", "actor"}
+    assert (count, listing) == (filters, filters | {"before", "fields", "cursor", "limit"})
+
+
+# ── act on one ──────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_pending_task_is_cancelled_at_once_and_can_be_retried(conn: Connection, make_task: MakeTask) -> None:
     id = await make_task()
-    assert await tasks.cancel(conn, ACTOR, id) is TaskState.CANCELLED
-    await tasks.retry(conn, ACTOR, id)
+    assert await tasks.cancel(conn, ACTOR, id) == TaskStateView(id, "cancelled")
+    assert await tasks.retry(conn, ACTOR, id) == TaskStateView(id, "pending")
     assert (await tasks.status(conn, ACTOR, id)).state == "pending"
 
 
-async def test_a_running_task_is_asked_to_stop(conn: Connection, make_task: MakeTask) -> None:
-    id = await make_task(TaskState.RUNNING)
-    assert await tasks.cancel(conn, ACTOR, id, kill=True) is TaskState.RUNNING
+@pytest.mark.parametrize("state", [TaskState.ASSIGNED, TaskState.RUNNING])
+async def test_a_held_task_is_asked_to_stop(conn: Connection, make_task: MakeTask, state: TaskState) -> None:
+    id = await make_task(state)
+    assert await tasks.cancel(conn, ACTOR, id, kill=True) == TaskStateView(id, state.label)
 
 
 async def test_a_running_command_is_paused_and_resumed(conn: Connection) -> None:
     await jobs.create(conn, ACTOR, "hello", echo())
-    id = await tasks.submit(conn, ACTOR, Submission("hello", "{}"))
+    id = await submit(conn)
     await conn.execute("update mainspring.task set state = 3, token = 1, session = 1, attempt = 1")
-    await tasks.pause(conn, ACTOR, id)
+    assert await tasks.pause(conn, ACTOR, id) == TaskStateView(id, "running")
     assert (await tasks.status(conn, ACTOR, id)).paused_at is not None
     await tasks.resume(conn, ACTOR, id)
     assert (await tasks.status(conn, ACTOR, id)).paused_at is None
@@ -71,10 +214,140 @@ async def test_a_running_command_is_paused_and_resumed(conn: Connection) -> None
 
 
 @pytest.mark.parametrize("operation", [tasks.pause, tasks.resume, tasks.restart, tasks.retry])
-async def test_a_pending_task_cannot_be(
-    conn: Connection, make_task: MakeTask, operation: Callable[[Connection, Actor, int], Awaitable[None]]
+async def test_a_pending_task_cannot_be(conn: Connection, make_task: MakeTask, operation: Operation) -> None:
+    id = await make_task()
+    with pytest.raises(InvalidTransition) as refused:
+        await operation(conn, ACTOR, id)
+    assert refused.value.details["state"] == "pending"
+    assert "pending" not in refused.value.details["allowed"]  # type: ignore[operator]
+    assert (await tasks.status(conn, ACTOR, id)).state == "pending"
+
+
+async def test_what_has_ended_cannot_be_cancelled_and_says_what_could(conn: Connection, make_task: MakeTask) -> None:
+    await tasks.cancel(conn, ACTOR, id := await make_task())
+    with pytest.raises(InvalidTransition) as refused:
+        await tasks.cancel(conn, ACTOR, id)
+    assert refused.value.details == {
+        "state": "cancelled",
+        "allowed": ["blocked", "pending", "assigned", "running"],
+    }
+
+
+# ── change ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_waiting_task_gets_another_priority_and_time(conn: Connection, make_task: MakeTask) -> None:
+    at = datetime(2199, 1, 1, tzinfo=UTC)
+    id = await make_task()
+    assert await tasks.change(conn, ACTOR, id, priority="high", run_at=at) == TaskStateView(id, "pending")
+    view = await tasks.status(conn, ACTOR, id)
+    assert (view.priority, view.run_at) == (7, at)
+    await tasks.change(conn, ACTOR, id, now=True)
+    assert (await tasks.status(conn, ACTOR, id)).run_at < at
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"priority": 10},
+        {"run_at": datetime(2026, 11, 15)},
+        {"run_at": datetime(2200, 1, 1, tzinfo=UTC)},
+        {"run_at": datetime(2026, 11, 15, tzinfo=UTC), "now": True},
+    ],
+)
+async def test_a_change_that_makes_no_sense_is_refused(
+    conn: Connection, make_task: MakeTask, wrong: dict[str, Any]
 ) -> None:
     id = await make_task()
-    with pytest.raises(InvalidTransition):
-        await operation(conn, ACTOR, id)
-    assert (await tasks.status(conn, ACTOR, id)).state == "pending"
+    with pytest.raises(ValidationError):
+        await tasks.change(conn, ACTOR, id, **wrong)
+
+
+# ── whom it reaches ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_actor_sees_and_touches_only_its_jobs(conn: Connection) -> None:
+    for name in ("report-eu", "secret"):
+        await jobs.create(conn, ACTOR, name, echo())
+    mine, other = await submit(conn, "report-eu"), await submit(conn, "secret")
+    assert await ids(conn, NARROW) == [mine]
+    assert await ids(conn, NARROW, job=["*"]) == [mine]
+    assert (await tasks.count(conn, NARROW)).count == 1
+    with pytest.raises(JobNotFound):
+        await tasks.listing(conn, NARROW, job=["secret"])
+    with pytest.raises(JobNotFound) as hidden:
+        await tasks.submit(conn, NARROW, NewTask(job="secret"))
+    with pytest.raises(JobNotFound) as missing:
+        await tasks.submit(conn, ACTOR, NewTask(job="sacred"))
+    assert hidden.value.message == missing.value.message.replace("sacred", "secret")
+    with pytest.raises(ValidationError, match="does not exist"):
+        await tasks.submit(conn, NARROW, NewTask(job="report-eu", after=[other]))
+    operations: list[Operation] = [tasks.show, tasks.status, tasks.cancel, tasks.pause, tasks.resume, tasks.restart]
+    operations += [tasks.retry, lambda *given: tasks.change(*given, now=True), output.has_output]
+    for operation in operations:
+        with pytest.raises(TaskNotFound) as denied:
+            await operation(conn, NARROW, other)
+        with pytest.raises(TaskNotFound) as absent:
+            await tasks.status(conn, ACTOR, 999)
+        assert denied.value.message == absent.value.message.replace("999", str(other))
+    with pytest.raises(TaskNotFound):
+        await tasks.listing(conn, NARROW, parent=[other])
+    assert (await tasks.act(conn, NARROW, "cancel", TaskFilter(state=["pending"]))).done == 1
+    assert (await tasks.status(conn, ACTOR, other)).state == "pending"
+
+
+# ── act on many ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_all_that_match_are_cancelled_and_retried(conn: Connection, make_task: MakeTask) -> None:
+    waiting = [await make_task() for _ in range(3)]
+    running = await make_task(TaskState.RUNNING)
+    keyed = await make_task(key="stays")
+    await conn.execute("update mainspring.task set priority = 9 where key = 'stays'")
+    step = await tasks.act(conn, ACTOR, "cancel", TaskFilter(priority=["normal"]))
+    assert (step.done, step.skipped, step.next) == (4, [], None)
+    assert (await tasks.status(conn, ACTOR, keyed)).state == "pending"
+    assert await conn.fetchval("select cancel_at is not null from mainspring.task where id = $1", running)
+    assert await ids(conn, state=["cancelled"]) == waiting[::-1]
+    step = await tasks.act(conn, ACTOR, "retry", TaskFilter(job=["job"]))
+    assert (step.done, step.skipped, step.next) == (3, [], None)
+    assert await ids(conn, state=["pending"]) == [keyed, *waiting[::-1]]
+
+
+async def test_an_action_goes_step_by_step_and_leaves_what_is_new(conn: Connection, make_task: MakeTask) -> None:
+    made = [await make_task() for _ in range(5)]
+    filter = TaskFilter(state=["pending"])
+    step = await tasks.act(conn, ACTOR, "cancel", filter, limit=2)
+    new = await make_task()
+    done = step.done
+    while step.next is not None:
+        step = await tasks.act(conn, ACTOR, "cancel", filter, limit=2, cursor=step.next)
+        done += step.done
+    assert done == 5
+    assert await ids(conn, state=["pending"]) == [new]
+    assert await ids(conn, state=["cancelled"]) == made[::-1]
+
+
+async def test_what_an_action_cannot_do_is_named(conn: Connection, make_task: MakeTask) -> None:
+    await tasks.cancel(conn, ACTOR, ended := await make_task())
+    waits = await make_task()
+    step = await tasks.act(conn, ACTOR, "kill", TaskFilter(state=["pending", "cancelled"]))
+    assert (step.done, step.skipped) == (1, [tasks.Skipped(ended, "invalid_transition")])
+    assert (await tasks.status(conn, ACTOR, waits)).state == "cancelled"
+
+
+async def test_an_action_needs_a_filter_and_its_own_cursor(conn: Connection, make_task: MakeTask) -> None:
+    for _ in range(2):
+        await make_task()
+    with pytest.raises(ValidationError, match="filter"):
+        await tasks.act(conn, ACTOR, "cancel", TaskFilter())
+    with pytest.raises(ValidationError, match="action"):
+        await tasks.act(conn, ACTOR, "pause", TaskFilter(state=["pending"]))  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="limit"):
+        await tasks.act(conn, ACTOR, "cancel", TaskFilter(state=["pending"]), limit=1001)
+    step = await tasks.act(conn, ACTOR, "cancel", TaskFilter(state=["pending"]), limit=1)
+    with pytest.raises(BadCursor):
+        await tasks.act(conn, ACTOR, "kill", TaskFilter(state=["pending"]), cursor=step.next)
+    with pytest.raises(BadCursor):
+        await tasks.act(conn, ACTOR, "cancel", TaskFilter(state=["assigned"]), cursor=step.next)

@@ -18,7 +18,7 @@ from psycopg.rows import dict_row
 
 from mainspring import App, Job, JobNotFound, ValidationError
 from mainspring.store.postgres.database import Connection
-from mainspring.store.tasks.tasks import TaskView
+from mainspring.store.search.task_views import TaskView
 
 
 class Undo(Exception):

@@ -39,8 +39,8 @@ async def test_few_functions_run_with_the_rights_of_their_owner_and_all_of_those
     assert set(definers) == {
         f"mainspring.{name}"
         for name in (
-            *("enqueue", "enqueue_many", "enqueue_each", "make_partition", "drop_partition", "analyze_table"),
-            "forget_audit",
+            *("enqueue", "enqueue_many", "enqueue_each", "is_new"),
+            *("make_partition", "drop_partition", "analyze_table", "forget_audit"),
         )
     }, "each of these is a door: think of what a caller can pass before you add one"
     assert all(f"search_path={SEARCH_PATH}" in settings for settings in definers.values())

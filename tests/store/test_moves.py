@@ -245,7 +245,14 @@ CASES = (
         a_task,
         lambda conn, task: transitions.retry(conn, [Again(_ending(task), 0.0, costs=True)]),
     ),
-    Case("tasks/tasks.py:_CANCEL_WAITING", states.CANCEL, a_task, _cancel, LIVE - states.ACTIVE),
+    Case("tasks/tasks.py:_cancel_waiting", states.CANCEL, a_task, _cancel, LIVE - states.ACTIVE),
+    Case(
+        "tasks/tasks.py:_cancel_waiting",
+        states.CANCEL,
+        a_task,
+        lambda conn, task: tasks.cancel_each(conn, [task]),
+        LIVE - states.ACTIVE,
+    ),
     Case(
         "tasks/dependencies.py:_UNBLOCK",
         states.UNBLOCK,

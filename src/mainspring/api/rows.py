@@ -11,13 +11,20 @@ from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, S
 from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, settings, tasks, timeline
 
 _RANGE = (("start", "from"), ("end", "to"))  # `from` is a word of Python
+_SUBMITS_A_TASK = (errors.JobNotFound, errors.TaskExists, errors.NoAgents)
+_FINDS_TASKS = (errors.JobNotFound, errors.ScheduleNotFound, errors.AgentNotFound, errors.BadCursor)
 _OF_A_TASK = (errors.TaskNotFound,)
 _MOVES_A_TASK = (errors.TaskNotFound, errors.InvalidTransition)
 _OF_A_JOB = (errors.JobNotFound,)
 _OF_A_SCHEDULE = (errors.ScheduleNotFound,)
 
 TASKS = (
+    Row(tasks.submit, "POST", "/tasks", SUBMITS, status=201, body="task", waits=True, errors=_SUBMITS_A_TASK),
+    Row(tasks.listing, "GET", "/tasks", READS_TASKS, errors=_FINDS_TASKS),
+    Row(tasks.count, "GET", "/tasks/count", READS_TASKS, errors=_FINDS_TASKS),
     Row(tasks.show, "GET", "/tasks/{id}", READS_TASKS, errors=_OF_A_TASK, waits=True),
+    Row(tasks.change, "PATCH", "/tasks/{id}", ACTS, errors=_MOVES_A_TASK),
+    Row(tasks.act, "POST", "/actions/tasks", ACTS, errors=_FINDS_TASKS),
     Row(tasks.cancel, "POST", "/tasks/{id}/cancel", SUBMITS, status=202, errors=_MOVES_A_TASK),
     Row(tasks.cancel, "DELETE", "/tasks/{id}", SUBMITS, status=202, errors=_MOVES_A_TASK),
     Row(tasks.retry, "POST", "/tasks/{id}/retry", ACTS, status=202, errors=_MOVES_A_TASK),

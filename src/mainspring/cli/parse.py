@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,9 +22,9 @@ from mainspring.model.words.names import check_name
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from mainspring.store.tasks.enqueue import Submission
+    from mainspring.operations.requests.new_tasks import NewTask
 
-MAX_ID = 2**63 - 1
+MAX_ID = 2**53 - 1
 STATE = click.Choice([state.label for state in TaskState])
 
 
@@ -51,7 +51,7 @@ class Whole(click.ParamType):  # type: ignore[type-arg]
 def task_id(text: str) -> int:
     """The number of a task: a positive bigint."""
     if not text.isascii() or not text.isdigit() or len(text) > 19 or not 1 <= int(text) <= MAX_ID:
-        raise ValidationError(f"task: {text[:100]!r} is not the number of a task; give 1 to 2^63−1", field="task")
+        raise ValidationError(f"task: {text[:100]!r} is not the number of a task; give 1 to 2^53−1", field="task")
     return int(text)
 
 
@@ -104,7 +104,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)  # NaN and Infinity are not JSON, so they are text
 
 
-def submission(
+def new_task(
     job: str,
     *,
     args: str,
@@ -115,25 +115,44 @@ def submission(
     key: str | None,
     concurrency_key: str | None,
     after: Sequence[int],
-) -> Submission:
-    from mainspring.model.limits.limits import check_concurrency_key
-    from mainspring.model.tasks.define_job import priority_level
+) -> NewTask:
+    """A task to submit, checked."""
+    from mainspring.model.tasks.payload import decode
+    from mainspring.operations.requests.new_tasks import NewTask, submission
+
+    task = NewTask(
+        job=job,
+        args=decode(args, "args"),
+        delay=delay,
+        run_at=due_at(run_at, tz),
+        priority=priority,
+        key=key,
+        concurrency_key=concurrency_key,
+        after=after,
+    )
+    submission(task)
+    return task
+
+
+def due_at(run_at: str | None, tz: str | None) -> datetime | None:
+    """--run-at, in --tz if it has no offset."""
     from mainspring.model.words.zones import check_zone
-    from mainspring.store.tasks.enqueue import Submission
 
     zone = None if tz is None else check_zone(tz)
-    if delay is not None and run_at is not None:
-        raise ValidationError("run_at, delay: give one of them, not both", field="run_at")
-    return Submission(
-        job=check_name(job, field="job"),
-        args=args,
-        priority=None if priority is None else str(priority_level(priority)),
-        run_at=None if run_at is None else _instant(run_at, zone),
-        delay=None if delay is None else timedelta(seconds=seconds(delay, field="delay")),
-        key=None if key is None else check_name(key, field="key"),
-        after=list(after) or None,
-        concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
-    )
+    return None if run_at is None else _instant(run_at, zone)
+
+
+def since(text: str | None, *, field: str) -> datetime | None:
+    """An instant with an offset, or so long ago: 2026-11-15T09:00Z, 1h30m."""
+    from mainspring.model.words.instants import parse_instant
+
+    if text is None:
+        return None
+    try:
+        ago = timedelta(seconds=seconds(text, field=field))
+    except ValidationError:
+        return parse_instant(text, field=field)
+    return datetime.now(UTC) - ago
 
 
 def _instant(text: str, zone: ZoneInfo | None) -> datetime:

@@ -32,6 +32,11 @@ class Namespace:
 
 
 class Tasks(Namespace):
+    submit = Named(tasks.submit)
+    list = Named(tasks.listing)
+    count = Named(tasks.count)
+    change = Named(tasks.change)
+    act = Named(tasks.act)
     show = Named(tasks.show)
     cancel = Named(tasks.cancel)
     retry = Named(tasks.retry)

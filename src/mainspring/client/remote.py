@@ -83,7 +83,7 @@ class Client:
             left = WAIT_AT_ONCE if deadline is None else min(WAIT_AT_ONCE, max(0.0, deadline - monotonic()))
             request = written(row.shape, row.full_path, {"id": id})
             body = await self.request("GET", request.path, [("wait", f"{left:.3f}")], {}, None, patience=left)
-            view = _decoded(row, body).task
+            view = _decoded(row, body)
             if TaskState.from_label(view.state) in TERMINAL and not view.result_due:
                 return
             if deadline is not None and monotonic() >= deadline:

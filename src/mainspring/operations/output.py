@@ -15,6 +15,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import Connections
+from mainspring.operations.requests.task_filters import check_reach
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import tasks
 from mainspring.store.tasks.tasks import Piece
@@ -38,6 +39,7 @@ Event = Piece | NewAttempt | Interrupted
 
 
 async def has_output(conn: Connection, actor: Actor, id: int) -> bool:
+    await check_reach(conn, actor, id)
     return bool(await tasks.output(conn, id))
 
 

@@ -1,125 +1,401 @@
-"""Tasks: submit, list, show; cancel, pause, resume, restart, retry.
+"""Tasks: submit, list, count, show; cancel, pause, resume, restart, retry, change; act on all that match.
 
-Next: store/tasks/enqueue.py
+A task of a job that the actor does not reach is not found, whatever is asked of it.
+Next: operations/requests/new_tasks.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from mainspring.errors import MainspringError, ValidationError, shown
 from mainspring.model.access.actors import Actor
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.tasks.define_job import priority_level
+from mainspring.model.tasks.states import LIVE, TaskState
 from mainspring.model.tasks.waits import Wait
-from mainspring.model.words.names import check_name
+from mainspring.model.words.durations import Duration
+from mainspring.model.words.instants import check_instant
+from mainspring.model.words.numbers import MAX_INTEGER, check_id
+from mainspring.operations import pages
+from mainspring.operations.pages import LIMIT, Page, check_limit
+from mainspring.operations.requests import new_tasks
+from mainspring.operations.requests.new_tasks import NewTask, Submitted
+from mainspring.operations.requests.task_filters import TaskFilter, check_reach, resolve
 from mainspring.store.access import audit
 from mainspring.store.limits.waits import waits as find_waits
-from mainspring.store.postgres.connection import Connection, is_producer
-from mainspring.store.schedules import schedules
-from mainspring.store.tasks import broadcasts, control, enqueue, jobs, tasks
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.search import search
+from mainspring.store.search.search import Count, Filters
+from mainspring.store.search.task_views import AttemptView, TaskView
+from mainspring.store.tasks import broadcasts, control, tasks
 from mainspring.store.tasks.broadcasts import ChildView
-from mainspring.store.tasks.enqueue import Submission
-from mainspring.store.tasks.tasks import AttemptView, TaskView
+
+MOST_ACTED_ON = 1000  # tasks, in one step
+
+Fields = Literal["summary", "all"]
+Action = Literal["cancel", "kill", "retry"]
+
+_Before = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]  # the position in a list of tasks
 
 
-class ListedTask(msgspec.Struct, frozen=True):
-    task: TaskView
-    wait: Wait | None  # why no agent takes it, though it is due
+class WaitView(msgspec.Struct, frozen=True):
+    """Why no agent takes a task that is due: model/tasks/waits.py has the codes."""
+
+    code: str
+    reason: str
 
 
-class ListedTasks(msgspec.Struct, frozen=True):
-    items: list[ListedTask]
-    next: int | None  # where the next page continues: `before` this id; None: there is none
+class TaskSummary(msgspec.Struct, frozen=True):
+    """A task in a list. The last members are there with `fields=all` only."""
+
+    id: int
+    namespace: str
+    job: str
+    state: str
+    priority: int
+    attempt: int
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    lateness_ms: float | None
+    error_code: str | None
+    exit_code: int | None
+    key: str | None
+    concurrency_key: str | None
+    schedule: str | None
+    scope: str | None
+    plan_time: datetime | None
+    waiting_for: list[int]
+    paused_at: datetime | None
+    parent: int | None
+    agent: str | None
+    only_on: str | None
+    result_due: bool
+    recorded_at: datetime | None
+    waits: WaitView | None
+    unreadable: list[str]
+    args: Any | UnsetType = UNSET
+    progress: Any | UnsetType = UNSET
+    checkpoint: Any | UnsetType = UNSET
+    result: Any | UnsetType = UNSET
+    error: str | UnsetType | None = UNSET
 
 
-class TaskDetail(msgspec.Struct, frozen=True):
-    task: TaskView
-    wait: Wait | None
+class Phase(msgspec.Struct, frozen=True):
+    """A step in the life of a task: created, due, armed, started, finished, recorded, as far as it has come."""
+
+    name: str
+    at: datetime
+    late: float | None = None  # seconds after it was due; negative: ahead of it
+
+
+class TaskDetail(TaskView, frozen=True, kw_only=True):
+    waits: WaitView | None
     attempts: list[AttemptView]
     children: list[ChildView]  # the runs of a broadcast
+    phases: list[Phase]
 
 
-async def submit(conn: Connection, actor: Actor, submission: Submission) -> int:
-    """Returns the id of the new task, or of the one that has the submission's key."""
-    id: int = await enqueue.submit(conn, submission)
-    return id
+class TaskStateView(msgspec.Struct, frozen=True):
+    id: int
+    state: str
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A task that matches, and why nothing was done to it."""
+
+    id: int
+    code: str
+
+
+class ActionStep(msgspec.Struct, frozen=True):
+    done: int
+    skipped: list[Skipped]
+    next: str | None  # the cursor of the next step; None: this was the last
+
+
+# ── submit ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
+    """Create a task, or find the one that has its key."""
+    return await new_tasks.submit(conn, actor, task)
+
+
+async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) -> list[Submitted | MainspringError]:
+    """Many at once, each for itself: an error stands in the place of one that was refused."""
+    return await new_tasks.submit_each(conn, actor, tasks)
+
+
+# ── look ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def listing(
     conn: Connection,
     actor: Actor,
     *,
-    job: str | None = None,
-    schedule: str | None = None,
-    parent: int | None = None,
-    states: Sequence[TaskState] = (),
+    job: Sequence[str] = (),
+    schedule: Sequence[str] = (),
+    state: Sequence[str] = (),
+    agent: Sequence[str] = (),
+    parent: Sequence[int] = (),
+    priority: Sequence[int | str] = (),
+    key: Sequence[str] = (),
+    concurrency_key: Sequence[str] = (),
+    scope: Sequence[str] = (),
+    error_code: Sequence[str] = (),
+    late_over: Duration | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    run_after: datetime | None = None,
+    run_before: datetime | None = None,
+    finished_after: datetime | None = None,
+    finished_before: datetime | None = None,
+    args: Mapping[str, str | int | float | bool] | None = None,
     before: int | None = None,
-    limit: int = 50,
-) -> ListedTasks:
-    """The newest first; a page may be short and still have a next one.
-
-    A job, schedule or parent that does not exist is an error, not an empty list. A producer may not
-    look them up.
-    """
-    if job is not None and not is_producer(conn):
-        await jobs.find(conn, check_name(job, field="job"))
-    if schedule is not None and not is_producer(conn):
-        await schedules.find(conn, check_name(schedule, field="schedule"))
-    if parent is not None:
-        await tasks.get(conn, parent)
-    found = await tasks.listing(
-        conn, job=job, states=states, before=before, limit=limit, schedule=schedule, parent=parent
+    fields: Fields = "summary",
+    cursor: str | None = None,
+    limit: int = LIMIT,
+) -> Page[TaskSummary]:
+    """The newest first; those with an id `before` this one. TaskFilter says what the filters mean."""
+    filter = _filter(locals())
+    check_limit(limit)
+    if fields not in ("summary", "all"):
+        raise ValidationError(f"fields: {shown(fields)}; use summary or all", field="fields")
+    upto = None if before is None else check_id(before, field="before")
+    given = {"list": "tasks", "before": upto, **filter.given}
+    position = pages.position(cursor, given, _Before)
+    filters = await resolve(conn, actor, filter)
+    starts = upto if position is None else position
+    found = await search.search(conn, filters, before=starts, limit=limit, summary=fields == "summary")
+    return Page(
+        await _summaries(conn, found.tasks, fields),
+        None if found.next is None else pages.cursor(given, found.next),
+        found.searched_to,
     )
-    waiting = [view.id for view in found.tasks if view.state in (TaskState.PENDING.label, TaskState.ASSIGNED.label)]
+
+
+async def count(
+    conn: Connection,
+    actor: Actor,
+    *,
+    job: Sequence[str] = (),
+    schedule: Sequence[str] = (),
+    state: Sequence[str] = (),
+    agent: Sequence[str] = (),
+    parent: Sequence[int] = (),
+    priority: Sequence[int | str] = (),
+    key: Sequence[str] = (),
+    concurrency_key: Sequence[str] = (),
+    scope: Sequence[str] = (),
+    error_code: Sequence[str] = (),
+    late_over: Duration | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    run_after: datetime | None = None,
+    run_before: datetime | None = None,
+    finished_after: datetime | None = None,
+    finished_before: datetime | None = None,
+    args: Mapping[str, str | int | float | bool] | None = None,
+) -> Count:
+    """How many match the same filters, up to 10,000 and as far as a short search gets."""
+    return await search.count(conn, await resolve(conn, actor, _filter(locals())))
+
+
+def _filter(given: Mapping[str, Any]) -> TaskFilter:
+    """The filters among the parameters of an operation, which have their names."""
+    names = TaskFilter.__struct_fields__
+    return TaskFilter(**{name: value for name, value in given.items() if name in names and value is not None})
+
+
+async def _summaries(conn: Connection, views: Sequence[TaskView], fields: Fields) -> list[TaskSummary]:
+    waiting = [view.id for view in views if view.state in (TaskState.PENDING.label, TaskState.ASSIGNED.label)]
     waits = await find_waits(conn, waiting) if waiting else {}
-    return ListedTasks([ListedTask(view, waits.get(view.id)) for view in found.tasks], found.next)
+    heavy = ("args", "progress", "checkpoint", "result", "error") if fields == "all" else ()
+    names = [name for name in TaskSummary.__struct_fields__ if name in _LIGHT or name in heavy]
+    return [
+        TaskSummary(waits=_wait_view(waits.get(view.id)), **{name: getattr(view, name) for name in names})
+        for view in views
+    ]
+
+
+_LIGHT = set(TaskView.__struct_fields__) - {"args", "progress", "checkpoint", "result", "error"}
+
+
+def _wait_view(wait: Wait | None) -> WaitView | None:
+    return None if wait is None else WaitView(wait.code, wait.reason)
 
 
 async def show(conn: Connection, actor: Actor, id: int) -> TaskDetail:
+    """One task with its attempts, the runs of a broadcast, what it waits for, and when it came how far."""
+    view = await status(conn, actor, id)
     return TaskDetail(
-        await tasks.get(conn, id),
-        (await find_waits(conn, [id])).get(id),
-        await tasks.attempts(conn, id),
-        await broadcasts.children(conn, id),
+        **msgspec.structs.asdict(view),
+        waits=_wait_view((await find_waits(conn, [id])).get(id)),
+        attempts=await tasks.attempts(conn, id),
+        children=await broadcasts.children(conn, id),
+        phases=phases(view),
     )
+
+
+def phases(view: TaskView) -> list[Phase]:
+    """Those that have not come yet are left out. A task is armed before it is due, or as soon as it can be."""
+    steps = {
+        "created": view.created_at,
+        "due": view.run_at,
+        "armed": None if view.armed_ahead is None else view.run_at - timedelta(seconds=view.armed_ahead),
+        "started": view.started_at,
+        "finished": view.finished_at,
+        "recorded": view.recorded_at,
+    }
+    late = {
+        "armed": None if view.armed_ahead is None else -view.armed_ahead,
+        "started": None if view.lateness_ms is None else view.lateness_ms / 1000,
+    }
+    return [Phase(name, at, late.get(name)) for name, at in steps.items() if at is not None]
 
 
 async def status(conn: Connection, actor: Actor, id: int) -> TaskView:
     """The task alone, as it stands."""
+    await _check(conn, actor, id)
     return await tasks.get(conn, id)
 
 
-async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False) -> TaskState:
+# ── act on one ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def _check(conn: Connection, actor: Actor, id: int) -> None:
+    await check_reach(conn, actor, check_id(id, field="task"))
+
+
+async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False) -> TaskStateView:
     """End it: at once if no agent has it, else by a request to its agent; with `kill` it gets no grace."""
+    await _check(conn, actor, id)
     async with conn.transaction():
-        state = await tasks.cancel(conn, id, kill=kill)
-        await audit.record(conn, actor, "task.cancel", f"task:{id}", {"state": state.label, "kill": kill})
-    return state
+        state = (await tasks.cancel(conn, id, kill=kill)).label
+        await audit.record(conn, actor, "task.cancel", f"task:{id}", {"state": state, "kill": kill})
+    return TaskStateView(id, state)
 
 
-async def pause(conn: Connection, actor: Actor, id: int) -> None:
+async def pause(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Suspend the processes of a running command."""
+    await _check(conn, actor, id)
     async with conn.transaction():
         await control.pause(conn, id)
         await audit.record(conn, actor, "task.pause", f"task:{id}")
+    return TaskStateView(id, TaskState.RUNNING.label)
 
 
-async def resume(conn: Connection, actor: Actor, id: int) -> None:
+async def resume(conn: Connection, actor: Actor, id: int) -> TaskStateView:
+    """Continue a paused task."""
+    await _check(conn, actor, id)
     async with conn.transaction():
         await control.resume(conn, id)
         await audit.record(conn, actor, "task.resume", f"task:{id}")
+    return TaskStateView(id, TaskState.RUNNING.label)
 
 
-async def restart(conn: Connection, actor: Actor, id: int) -> None:
+async def restart(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Stop the running attempt and run the task again at once, which costs no attempt."""
+    await _check(conn, actor, id)
     async with conn.transaction():
         await control.restart(conn, id)
         await audit.record(conn, actor, "task.restart", f"task:{id}")
+    return TaskStateView(id, TaskState.RUNNING.label)
 
 
-async def retry(conn: Connection, actor: Actor, id: int) -> None:
+async def retry(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Run a task again that ended without success, attempts counted anew."""
+    await _check(conn, actor, id)
     async with conn.transaction():
         await tasks.run_again(conn, id)
         await audit.record(conn, actor, "task.retry", f"task:{id}")
+    return TaskStateView(id, TaskState.PENDING.label)
+
+
+async def change(
+    conn: Connection,
+    actor: Actor,
+    id: int,
+    *,
+    priority: int | str | None = None,
+    run_at: datetime | None = None,
+    now: bool = False,
+) -> TaskStateView:
+    """Another priority or another time for a task that no agent has; `now` makes it due at once."""
+    if priority is None and run_at is None and not now:
+        raise ValidationError("priority, run_at, now: give at least one of them", field="priority")
+    if run_at is not None and now:
+        raise ValidationError("run_at, now: give one of them, not both", field="run_at")
+    level = None if priority is None else priority_level(priority)
+    at = None if run_at is None else check_instant(run_at, field="run_at")
+    await _check(conn, actor, id)
+    async with conn.transaction():
+        state = (await control.change(conn, id, priority=level, run_at=at, now=now)).label
+        given = {"priority": level, "run_at": at, "now": now or None}
+        detail = {name: value for name, value in given.items() if value is not None}
+        await audit.record(conn, actor, "task.change", f"task:{id}", detail)
+    return TaskStateView(id, state)
+
+
+# ── act on many ─────────────────────────────────────────────────────────────────────────────────
+
+_ACTED_ON = {"cancel": LIVE, "kill": LIVE, "retry": tasks.RETRIED}  # where the filter names no states
+
+
+async def act(
+    conn: Connection,
+    actor: Actor,
+    action: Action,
+    filter: TaskFilter,
+    *,
+    limit: int = MOST_ACTED_ON,
+    cursor: str | None = None,
+) -> ActionStep:
+    """One step of an action on all tasks that match, the newest first; the caller repeats it with `next`.
+
+    The steps go down from the newest task of the first one, so tasks that are submitted meanwhile are not caught.
+    """
+    if action not in _ACTED_ON:
+        raise ValidationError(f"action: {shown(action)}; use {', '.join(_ACTED_ON)}", field="action")
+    if not filter.given:
+        raise ValidationError("filter: say which tasks, by at least one filter; state takes all states", field="filter")
+    check_limit(limit, most=MOST_ACTED_ON)
+    given = {"list": "tasks", "action": action, **filter.given}
+    position = pages.position(cursor, given, _Before)
+    filters = await resolve(conn, actor, filter)
+    if not filters.states:
+        filters = msgspec.structs.replace(filters, states=sorted(_ACTED_ON[action]))
+    async with conn.transaction():
+        step, acted_on = await _step(conn, action, filters, position, limit, given)
+        if acted_on:
+            await audit.record(conn, actor, f"task.{action}", f"{len(acted_on)} tasks", {"tasks": acted_on})
+    return step
+
+
+async def _step(
+    conn: Connection, action: Action, filters: Filters, before: int | None, limit: int, given: Mapping[str, object]
+) -> tuple[ActionStep, list[int]]:
+    """The step, and the tasks that it acted on."""
+    found = await search.search(conn, filters, before=before, limit=limit, summary=True)
+    ids = [view.id for view in found.tasks]
+    if action == "retry":
+        done = await tasks.run_each_again(conn, ids) if ids else set()
+    else:
+        done = await tasks.cancel_each(conn, ids, kill=action == "kill") if ids else set()
+    skipped = []
+    for id in [id for id in ids if id not in done]:  # they have changed since, or are being changed
+        try:
+            await (tasks.run_again(conn, id) if action == "retry" else tasks.cancel(conn, id, kill=action == "kill"))
+        except MainspringError as error:
+            skipped.append(Skipped(id, error.code))
+    following = None if found.next is None else pages.cursor(given, found.next)
+    left_alone = {one.id for one in skipped}
+    acted_on = [id for id in ids if id not in left_alone]
+    return ActionStep(len(acted_on), skipped, following), acted_on

@@ -24,6 +24,7 @@ from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name
+from mainspring.model.words.numbers import check_id
 from mainspring.model.words.sizes import Size
 from mainspring.operations import tasks
 from mainspring.operations.actors import this_user
@@ -32,10 +33,10 @@ from mainspring.sdk.job import Job
 from mainspring.sdk.lifecycle import Lifecycle
 from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
 from mainspring.sdk.schedules import JobOptions, Schedules
-from mainspring.sdk.task import Decode, Task, check_task_id, result_of
+from mainspring.sdk.task import Decode, Task, result_of
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.search.task_views import TaskView
 from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_each, submit_sync
-from mainspring.store.tasks.tasks import TaskView
 from mainspring.sync import SYNC_TIMEOUT, Make, SyncBridge
 
 P = ParamSpec("P")
@@ -260,7 +261,7 @@ class App:
 
         Its result has the annotated type if this application has its job; `report.task(id)` tells the type checker.
         """
-        return Task(self, check_task_id(id, field="id"))
+        return Task(self, check_id(id, field="id"))
 
     @property
     def dsn(self) -> str:

@@ -19,8 +19,9 @@ from mainspring.model.tasks.payload import decode, encode
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
+from mainspring.model.words.numbers import check_id
 from mainspring.sdk.schedules import Check
-from mainspring.sdk.task import Decode, Task, check_task_id
+from mainspring.sdk.task import Decode, Task
 from mainspring.store.tasks.enqueue import BulkSubmission, Submission, check_connection
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Job(Submitter[P, R]):
 
     def task(self, id: int) -> Task[R]:
         """A handle on a task of this job, by its number."""
-        return Task(self._app, check_task_id(id, field="id"), self.name, self._decode)
+        return Task(self._app, check_id(id, field="id"), self.name, self._decode)
 
     @property
     def decode_result(self) -> Decode:
@@ -231,7 +232,7 @@ class Job(Submitter[P, R]):
 def _task_ids(after: Any) -> list[int]:
     given = after if isinstance(after, (list, tuple)) else [after]
     try:
-        return [check_task_id(task.id if isinstance(task, Task) else task, field="after") for task in given]
+        return [check_id(task.id if isinstance(task, Task) else task, field="after") for task in given]
     except ValidationError:
         raise ValidationError(
             f"after: {shown(after)} is not a task, nor a list of tasks or their numbers", field="after"

@@ -16,7 +16,8 @@ from mainspring.errors import ResultLost, TaskFailed, ValidationError, shown
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.operations import tasks
-from mainspring.store.tasks.tasks import Ended, TaskView
+from mainspring.store.search.task_views import TaskView
+from mainspring.store.tasks.tasks import Ended
 
 if TYPE_CHECKING:
     from mainspring.sdk.app import App
@@ -142,9 +143,3 @@ def check_timeout(timeout: object) -> float | None:
     if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout < 0:
         return 0.0
     return seconds(cast(Duration, timeout), field="timeout")
-
-
-def check_task_id(id: object, *, field: str) -> int:
-    if not isinstance(id, int) or isinstance(id, bool) or not 0 < id < 2**63:
-        raise ValidationError(f"{field}: {shown(id)} is not the number of a task", field=field)
-    return id

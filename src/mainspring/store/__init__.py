@@ -9,6 +9,7 @@ Each room may import those below it:
     limits/       concurrency and rate limits
     schedules/    schedules, their plans and the ledger of fires
     tasks/        jobs and the life of a task: enqueue, claim, transitions, rescue
+    search/       tasks by what is known of them, and as people see them
     cluster/      servers, agents, segments, the leader
     access/       tokens, console sessions, the audit
     postgres/     connections, the schema and its migrations · embedded/  the embedded PostgreSQL

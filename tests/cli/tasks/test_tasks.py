@@ -11,6 +11,7 @@ from tests.cli.conftest import Cli
 from mainspring.store.maintenance import chore_log
 from mainspring.store.maintenance.chore_log import Done
 from mainspring.store.postgres.database import Database
+from mainspring.store.search import search
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def _submit(cli: Cli, *arguments: str) -> str:
 def test_a_submitted_task_prints_its_number_and_nothing_else(cli: Cli, job: str) -> None:
     outcome = cli("task", "submit", job)
     assert outcome == (0, "1\n", "")
-    assert cli("task", "submit", job, "--json").json == {"id": 2}
+    assert cli("task", "submit", job, "--json").json == {"id": 2, "state": "pending", "created": True}
 
 
 def test_every_option_of_a_submission_is_stored(cli: Cli, job: str) -> None:
@@ -67,6 +68,73 @@ def test_tasks_are_listed_newest_first_by_job_state_and_page(cli: Cli, job: str)
         *("id", "job", "state", "agent", "attempt", "plan_time", "scope", "due", "late_ms", "error", "waits")
     ]
     assert lines[3].split("\t")[:3] == ["1", "hello", "cancelled"]
+
+
+def test_tasks_are_found_by_what_is_known_of_them(cli: Cli, job: str) -> None:
+    _submit(cli, job, "--key", "k", "--arg", 'customer={"id": 17}', "--priority", "high")
+    _submit(cli, job, "--run-at", "2199-01-01T00:00:00Z")
+    cli("task", "cancel", "1")
+
+    def ids(*arguments: str) -> list[int]:
+        return [view["id"] for view in cli("task", "list", "--json", *arguments).json]
+
+    assert ids("--job", "hel*") == [2, 1]
+    for found in (
+        ("--key", "k"),
+        ("--arg", "customer.id=17"),
+        ("--priority", "high"),
+        ("--error-code", "cancelled"),
+        ("--finished-after", "1h"),
+        ("--due-before", "2198-01-01T00:00:00Z"),
+    ):
+        assert ids(*found) == [1], found
+    assert ids("--since", "1h", "--until", "2198-01-01T00:00:00Z") == [2, 1]
+    assert ids("--until", "1h") == ids("--late-over", "1s") == ids("--job", "none*") == []
+    assert cli("task", "list", "--agent", "nobody").code == 3
+    assert cli("task", "list", "--since", "once").code == 2
+
+
+def test_a_search_that_takes_long_says_how_to_go_on(cli: Cli, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        _submit(cli, job)
+    monkeypatch.setattr(search, "WINDOW", 1)
+    monkeypatch.setattr(search, "PATIENCE", 0.0)
+    assert [view["id"] for view in cli("task", "list", "--json").json] == [3, 2, 1], "the command goes on by itself"
+    monkeypatch.setattr("mainspring.cli.tasks.tasks.PATIENCE", 0.0)
+    outcome = cli("task", "list", "--json")
+    assert [view["id"] for view in outcome.json] == [3]
+    cursor = outcome.err.split()[-1]
+    assert [view["id"] for view in cli("task", "list", "--json", "--cursor", cursor).json] == [2]
+    assert cli("task", "list", "--cursor", "forged").code == 2
+
+
+def test_all_that_match_are_cancelled_once_somebody_agrees(cli: Cli, job: str) -> None:
+    for _ in range(3):
+        _submit(cli, job)
+    cli("job", "create", "other", "--", "true")
+    _submit(cli, "other")
+    refused = cli("task", "cancel", "--job", job)
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert cli("task", "cancel", "--job", job, "--yes", "--json").json == {"done": 3, "skipped": 0}
+    assert [view["id"] for view in cli("task", "list", "--json", "--state", "pending").json] == [4]
+    assert cli("task", "retry", "--job", job, "--yes").err == "retry: 3 tasks\n"
+    for wrong in (("cancel",), ("cancel", "1", "--job", job), ("kill", "--yes"), ("retry", "--state", "bad", "--yes")):
+        assert cli("task", *wrong).code == 2, wrong
+
+
+def test_a_waiting_task_is_edited(cli: Cli, job: str) -> None:
+    id = _submit(cli, job, "--delay", "1d")
+    assert cli("task", "edit", id, "--priority", "critical").code == 0
+    assert cli("task", "edit", id, "--run-at", "2199-01-01 09:00", "--tz", "Europe/Paris").code == 0
+    view = cli("task", "show", id, "--json").json
+    assert (view["priority"], view["run_at"]) == (9, "2199-01-01T08:00:00Z")
+    assert cli("task", "edit", id, "--now", "--json").json == {"id": 1, "state": "pending"}
+    assert cli("task", "show", id, "--json").json["run_at"] < "2199"
+    cli("task", "cancel", id)
+    assert cli("task", "edit", id, "--now").code == 4
+    assert cli("task", "edit", "99", "--now").code == 3
+    assert cli("task", "edit", id).code == 2
 
 
 def test_a_task_is_cancelled_and_retried(cli: Cli, job: str) -> None:
@@ -109,7 +177,7 @@ def test_waiting_too_long_ends_with_124_and_says_that_nobody_runs_tasks(cli: Cli
 def test_what_does_not_exist_is_not_found(cli: Cli) -> None:
     for arguments in (
         ("task", "submit", "nothing"),
-        ("task", "show", "9223372036854775807"),
+        ("task", "show", "9007199254740991"),
         ("task", "logs", "7"),
         ("task", "logs", "-f", "7"),
         ("task", "wait", "7"),

@@ -26,6 +26,7 @@ from mainspring.server.agents import submissions
 from mainspring.server.agents.session import AgentSession
 from mainspring.store.access import tokens
 from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.search import search
 from mainspring.store.tasks import jobs, tasks
 from mainspring.store.tasks.enqueue import BulkSubmission as Many
 from mainspring.store.tasks.enqueue import Submission, submit_for_attempt
@@ -101,8 +102,8 @@ async def result_of(conn: Connection, job: str = "parent") -> Any:
 
 async def children(conn: Connection) -> list[tuple[int, Any]]:
     """The children that there are, live or ended, with their arguments."""
-    found = (await tasks.listing(conn, job="child", states=[], before=None, limit=100)).tasks
-    return sorted((task.id, task.args) for task in found)
+    found = (await search.search(conn, search.Filters(), limit=100)).tasks
+    return sorted((task.id, task.args) for task in found if task.job == "child")
 
 
 # ── what handlers do ────────────────────────────────────────────────────────────────────────────

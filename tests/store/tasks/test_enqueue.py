@@ -20,8 +20,10 @@ from mainspring.model.tasks.claim_floors import Released, parse_released
 from mainspring.model.tasks.define_job import Options, define
 from mainspring.model.tasks.jobs import Definition, Job, Python
 from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.numbers import MAX_INTEGER
 from mainspring.store.postgres.database import Connection, Database, translate
 from mainspring.store.tasks import jobs, transitions
+from mainspring.store.tasks.claims import BATCH_TOKENS
 from mainspring.store.tasks.enqueue import (
     BulkSubmission,
     Place,
@@ -608,3 +610,9 @@ async def test_a_lost_connection_is_told_as_ours(dsn: str, conn: Connection) -> 
     with pytest.raises(StoreUnavailable):
         await submit(other, ONE)
     other.terminate()
+
+
+async def test_no_id_and_no_token_gets_beyond_what_every_language_reads(conn: Connection) -> None:
+    sql = "select max_value from pg_sequences where schemaname = 'mainspring' and sequencename = $1"
+    assert await conn.fetchval(sql, "task_id") < MAX_INTEGER
+    assert (await conn.fetchval(sql, "claim_batch") + 1) * BATCH_TOKENS == MAX_INTEGER

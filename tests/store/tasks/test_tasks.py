@@ -13,12 +13,12 @@ from tests.cluster import OWNER
 from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.messages import Chunk, Ending
 from mainspring.model.tasks.claim_floors import BOTTOM
-from mainspring.model.tasks.jobs import Definition, Python
 from mainspring.model.tasks.states import LIVE, TERMINAL, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, progress, tasks, transitions
+from mainspring.store.search import search
+from mainspring.store.tasks import claims, progress, tasks, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -39,7 +39,7 @@ async def test_a_task_names_the_agent_that_has_it_or_ended_it(conn: Connection, 
     waiting = await make_task()
     child = await make_task(target="beta")
     wanted = {running: "alpha", finished: "alpha", waiting: None, child: "beta"}
-    listed = (await tasks.listing(conn, job=None, states=(), before=None, limit=10)).tasks
+    listed = (await search.search(conn, search.Filters(), limit=10)).tasks
     assert {view.id: view.agent for view in listed} == wanted
     assert {task: (await tasks.get(conn, task)).agent for task in wanted} == wanted
     assert [view.only_on for view in listed] == ["beta", None, None, None]
@@ -78,43 +78,6 @@ async def test_a_task_of_a_deleted_job_is_still_shown(conn: Connection, make_tas
     assert (await tasks.get(conn, task)).job == "(deleted)"
 
 
-async def test_the_newest_come_first_and_pages_follow_each_other(conn: Connection, make_task: MakeTask) -> None:
-    made = []
-    for number in range(6):
-        made.append(await (make_task() if number % 2 else ended(conn, make_task, TaskState.FAILED)))
-    await jobs.register(conn, {"other": Definition(Python("other"))})
-    other = await conn.fetchval("select mainspring.enqueue('other')")
-
-    async def page(**wanted: Any) -> list[int]:
-        wanted = {"job": None, "states": (), "before": None, "limit": 50, **wanted}
-        return [view.id for view in (await tasks.listing(conn, **wanted)).tasks]
-
-    newest = [other, *reversed(made)]
-    assert await page() == newest
-    assert await page(limit=3) == newest[:3]
-    assert await page(limit=3, before=newest[2]) == newest[3:6]
-    assert await page(job="job") == newest[1:]
-    assert await page(job="job", states=[TaskState.FAILED]) == made[4::-2]
-    assert await page(states=[TaskState.PENDING, TaskState.FAILED]) == newest
-    assert await page(job="nobody") == []
-
-
-async def test_a_search_that_runs_out_of_time_says_where_to_continue(
-    conn: Connection, make_task: MakeTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "WINDOW", 2)
-    made = [await ended(conn, make_task, TaskState.FAILED)] + [await make_task() for _ in range(6)]
-    wanted: dict[str, Any] = {"job": "job", "states": [TaskState.FAILED], "limit": 50}
-    found = await tasks.listing(conn, before=None, patience=0.0, **wanted)
-    assert (found.tasks, found.next) == ([], made[-2]), "two ids were searched"
-    pages = [found]
-    while (before := pages[-1].next) is not None:
-        pages.append(await tasks.listing(conn, before=before, patience=0.0, **wanted))
-    assert [view.id for page in pages for view in page.tasks] == made[:1]
-    assert len(pages) == 4
-    assert [view.id for view in (await tasks.listing(conn, before=None, **wanted)).tasks] == made[:1]
-
-
 # ── cancel ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -136,7 +99,7 @@ async def test_a_task_that_an_agent_has_is_asked_for(
     heard: asyncio.Queue[object] = asyncio.Queue()
     listener = await Database(dsn).connect()
     await listener.add_listener("mainspring", lambda *hint: heard.put_nowait(hint[-1]))
-    assert await tasks.cancel(conn, task) is TaskState.RUNNING
+    assert await tasks.cancel(conn, task) is state
     assert await asyncio.wait_for(heard.get(), 5) == "cancel"
     await listener.close()
     first = await conn.fetchval("select cancel_at from mainspring.task where id = $1", task)

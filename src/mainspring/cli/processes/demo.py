@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mainspring.cli.processes.demo_jobs import Demo, Example
     from mainspring.model.messages import Ending
-    from mainspring.store.tasks.tasks import AttemptView
+    from mainspring.store.search.task_views import AttemptView
 
 COLUMNS = 80  # of the narrowest terminal
 HEADER = "FIRED         JOB       LATE BY  AND THEN"
@@ -144,13 +144,12 @@ class Report:
         while True:
             ending = await self._endings.get()
             async with self._demo.app.database.acquire() as conn:
-                found = await operations.tasks.show(conn, operations.actors.this_user(), ending.task)
-            view = found.task
+                view = await operations.tasks.show(conn, operations.actors.this_user(), ending.task)
             if view.created_at >= self._began:  # not left over from an earlier demo
                 if view.plan_time is not None:
                     self._demo.exact.add(view.id)
                     self._demo.planned.add(view.id)
-                attempt = next((a for a in found.attempts if a.token == ending.token), None)
+                attempt = next((a for a in view.attempts if a.token == ending.token), None)
                 if attempt is not None and attempt.started_at is not None:
                     self._print(ending.task, view.job, attempt, again=view.finished_at is None)
             self._endings.task_done()

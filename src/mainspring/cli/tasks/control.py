@@ -1,10 +1,12 @@
-"""`mainspring task cancel | kill | pause | resume | restart | retry`
+"""`mainspring task cancel | kill | pause | resume | restart | retry | edit`
 
+`cancel`, `kill` and `retry` take numbers, or the filters of `task list` for all tasks that match.
 Next: operations/tasks.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,10 +15,10 @@ import click
 from mainspring import operations
 from mainspring.cli.base import Client, operation, shared
 from mainspring.cli.errors import report
-from mainspring.cli.parse import task_id
-from mainspring.cli.render import print_if_json
+from mainspring.cli.parse import due_at, task_id
+from mainspring.cli.render import confirm, on_terminal, print_if_json
+from mainspring.cli.tasks.filters import filter_options, given_filters
 from mainspring.errors import MainspringError
-from mainspring.model.tasks.states import TaskState
 
 # Command → its help, and the outcome in words of a task that it did not end at once.
 _COMMANDS = {
@@ -35,31 +37,101 @@ _COMMANDS = {
 }
 
 
+_ON_ALL = ("cancel", "kill", "retry")
+
+
+async def _act_on(client: Client, name: str, outcome: str, ids: Sequence[int]) -> None:
+    """Act on every task; an error of one is reported and does not stop the others."""
+    act: Any = partial(operations.tasks.cancel, kill=True) if name == "kill" else getattr(operations.tasks, name)
+    status = 0
+    done = []
+    for id in ids:
+        try:
+            view = await client.call(act, id)
+        except MainspringError as error:
+            code = report(error, as_json=shared().json)
+            status = status or code
+        else:
+            told = "cancelled" if view.state == "cancelled" else outcome
+            done.append({"id": id, "outcome": told})
+            if not shared().json:
+                click.echo(f"{id}\t{told}")
+    print_if_json(done)
+    if status:
+        click.get_current_context().exit(status)
+
+
+async def _act_on_all(client: Client, name: Any, filters: dict[str, Any], *, yes: bool) -> None:
+    """Act on all tasks that match, step by step, once the user has agreed."""
+    from mainspring.operations.requests.task_filters import TaskFilter
+
+    filter = TaskFilter(**filters)
+    if not yes:
+        if not on_terminal() or shared().json:
+            raise click.UsageError(f"--yes is needed to {name} all tasks that match, where nobody can be asked")
+        counted = await client.call(operations.tasks.count, **filters)
+        number = f"{counted.count:,}" if counted.is_exact else f"{counted.count:,} or more"
+        click.confirm(f"{number} tasks match; {name} those that can be?", abort=True, err=True)
+    done, skipped, cursor = 0, 0, None
+    while True:
+        step = await client.call(operations.tasks.act, name, filter, cursor=cursor)
+        done, skipped, cursor = done + step.done, skipped + len(step.skipped), step.next
+        if cursor is None:
+            break
+    left = f"; {skipped:,} had changed meanwhile" if skipped else ""
+    confirm({"done": done, "skipped": skipped}, f"{name}: {done:,} tasks{left}")
+
+
 def _command(name: str, help: str, outcome: str) -> click.Command:
     @operation(name, f"mainspring task {name} 17 18")
     @click.argument("ids", type=task_id, nargs=-1, required=True, metavar="ID...")
     async def run(client: Client, ids: tuple[int, ...]) -> None:
-        """Act on every task; an error of one is reported and does not stop the others."""
-        act: Any = partial(operations.tasks.cancel, kill=True) if name == "kill" else getattr(operations.tasks, name)
-        status = 0
-        done = []
-        for id in ids:
-            try:
-                state = await client.call(act, id)
-            except MainspringError as error:
-                code = report(error, as_json=shared().json)
-                status = status or code
-            else:
-                told = "cancelled" if state is TaskState.CANCELLED else outcome
-                done.append({"id": id, "outcome": told})
-                if not shared().json:
-                    click.echo(f"{id}\t{told}")
-        print_if_json(done)
-        if status:
-            click.get_current_context().exit(status)
+        await _act_on(client, name, outcome, ids)
 
     run.help = help
     return run
 
 
-control_commands = [_command(name, *how) for name, how in _COMMANDS.items()]
+def _command_for_all(name: str, help: str, outcome: str) -> click.Command:
+    example = "failed --since 1h" if name == "retry" else "pending"
+
+    @operation(name, f"mainspring task {name} 17 18", f"mainspring task {name} --job report --state {example}")
+    @click.argument("ids", type=task_id, nargs=-1, metavar="[ID...]")
+    @filter_options
+    @click.option("--yes", is_flag=True, help="With filters: do not ask.")
+    async def run(client: Client, /, ids: tuple[int, ...], yes: bool, **options: Any) -> None:
+        filters = given_filters(options)
+        if bool(ids) == bool(filters):
+            raise click.UsageError("give the numbers of tasks, or filters: one of the two", click.get_current_context())
+        if ids:
+            await _act_on(client, name, outcome, ids)
+        else:
+            await _act_on_all(client, name, filters, yes=yes)
+
+    run.help = f"{help} With filters in place of numbers: all tasks that match."
+    return run
+
+
+@operation(
+    "edit",
+    "mainspring task edit 17 --now",
+    "mainspring task edit 17 --priority critical --run-at 2026-11-15T09:00:00+01:00",
+)
+@click.argument("id", type=task_id, metavar="ID")
+@click.option("--priority", metavar="LEVEL", help="low, normal, high, critical, or 0 to 9.")
+@click.option("--run-at", metavar="INSTANT", help="When it is due; ISO 8601 with an offset, or in --tz.")
+@click.option("--tz", metavar="ZONE", help="IANA timezone of a --run-at without an offset.")
+@click.option("--now", is_flag=True, help="It is due at once.")
+async def edit(client: Client, id: int, priority: str | None, run_at: str | None, tz: str | None, now: bool) -> None:
+    """Change the priority or the time of a task that no agent has yet."""
+    at = due_at(run_at, tz)
+    if priority is None and at is None and not now:
+        raise click.UsageError("give --priority, --run-at or --now", click.get_current_context())
+    view = await client.call(operations.tasks.change, id, priority=priority, run_at=at, now=now)
+    confirm(view, f"task {id} is changed; it is {view.state}")
+
+
+control_commands = [
+    *((_command_for_all if name in _ON_ALL else _command)(name, *how) for name, how in _COMMANDS.items()),
+    edit,
+]

@@ -5,6 +5,7 @@ Next: operations/tasks.py
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ import click
 from mainspring import operations
 from mainspring.cli.base import Client, Group
 from mainspring.cli.layout import Room
-from mainspring.cli.parse import STATE, Whole, arguments, name_of, submission, task_id
+from mainspring.cli.parse import Whole, arguments, new_task, task_id
 from mainspring.cli.render import (
     NO_AGENT,
     cell,
@@ -27,17 +28,18 @@ from mainspring.cli.render import (
 )
 from mainspring.cli.schedules.view import shown
 from mainspring.cli.tasks.control import control_commands
+from mainspring.cli.tasks.filters import filter_options, given_filters
 from mainspring.cli.tasks.logs import logs
 from mainspring.errors import TaskFailed
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
-    from mainspring.model.tasks.waits import Wait
-    from mainspring.operations.tasks import ListedTask
-    from mainspring.store.tasks.tasks import TaskView
+    from mainspring.operations.tasks import TaskSummary
+    from mainspring.store.search.task_views import TaskView
 
 MAX_LIMIT = 500
+PATIENCE = 5.0  # seconds that `task list` goes on searching for a full page
 
 
 @click.group(cls=Group)
@@ -79,11 +81,12 @@ async def submit(
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
     limit = None if timeout is None else seconds(timeout, field="timeout")
-    id = await client.call(operations.tasks.submit, submission(job, args=arguments(args, arg), **when))
+    submitted = await client.call(operations.tasks.submit, new_task(job, args=arguments(args, arg), **when))
+    id = submitted.id
     if wait:
         note(f"task {id} submitted")
         await _wait(client, id, limit)
-    elif not print_if_json({"id": id}):
+    elif not print_if_json(submitted):
         click.echo(id)
         if on_terminal():
             note(f"see it with `mainspring task show {id}`, wait for it with `mainspring task wait {id}`")
@@ -91,41 +94,59 @@ async def submit(
 
 @task.operation(
     "list",
-    "mainspring task list --job backup --state failed --state timed_out",
+    "mainspring task list --job backup --state failed --state timed_out --since 1d",
     "mainspring task list --limit 500 --before 1234 --json",
-    "mainspring task list --schedule nightly --state failed",
+    "mainspring task list --schedule 'nightly-*' --late-over 1s",
+    "mainspring task list --job order --arg customer.id=17",
 )
-@click.option("--job", type=name_of("job"), metavar="NAME", help="Only tasks of this job.")
-@click.option("--schedule", type=name_of("schedule"), metavar="NAME", help="Only tasks of this schedule.")
-@click.option("--parent", type=task_id, metavar="ID", help="The runs of this broadcast, which are left out else.")
-@click.option("--state", type=STATE, multiple=True, metavar="STATE", help="Only tasks in this state; repeatable.")
+@filter_options
 @click.option("--limit", type=Whole(1, MAX_LIMIT), default=50, show_default=True, metavar="N", help="At most so many.")
 @click.option("--before", type=task_id, metavar="ID", help="Only tasks before this one: the next page.")
-async def list_tasks(client: Client, /, state: tuple[str, ...], limit: int, **only: Any) -> None:
-    """Show tasks, the newest first."""
-    states = [TaskState.from_label(label) for label in state]
-    page = await client.call(operations.tasks.listing, states=states, limit=limit, **only)
-    found = page.items
-    if page.next is not None and len(found) < limit:
-        note(f"tasks before {page.next} were not searched yet: --before {page.next}")
-    if print_if_json([_as_json(listed.task, listed.wait) for listed in found]):
+@click.option("--cursor", metavar="TEXT", help="Where a search that took too long goes on.")
+async def list_tasks(client: Client, /, limit: int, before: int | None, cursor: str | None, **options: Any) -> None:
+    """Show tasks, the newest first. Several values of one filter are alternatives.
+
+    The runs of a broadcast are left out, unless --parent or --agent asks for them.
+    """
+    found, cursor = await _search(client, limit, cursor, {"before": before, **given_filters(options)})
+    if print_if_json(found):
+        if cursor is not None and len(found) < limit:
+            note(f"older tasks were not searched yet; go on with --cursor {cursor}")
         return
     table(
         ["ID", "JOB", "STATE", "AGENT", "ATTEMPT", "PLAN TIME", "SCOPE", "DUE", "LATE MS", "ERROR", "WAITS"],
-        [_row(listed) for listed in found],
+        [_row(view) for view in found],
         empty="no such tasks",
         room=Room(
             cut=("JOB", "AGENT", "SCOPE", "ERROR", "WAITS"),
             spare=("LATE MS", "ATTEMPT", "JOB", "DUE")
-            if only["schedule"]
+            if options["schedule"]
             else ("SCOPE", "PLAN TIME", "LATE MS", "ATTEMPT"),
             drop=("SCOPE", "WAITS", "ERROR", "AGENT"),
         ),
     )
-    for listed in found:
-        _note_unreadable(listed.task)
-    if page.next is not None and len(found) == limit:
-        note(f"there may be more: --before {page.next}")
+    for view in found:
+        _note_unreadable(view)
+    if cursor is not None and len(found) == limit:
+        note(f"there may be more: --before {found[-1].id}")
+    elif cursor is not None:
+        note(f"older tasks were not searched yet; go on with --cursor {cursor}")
+
+
+async def _search(
+    client: Client, limit: int, cursor: str | None, filters: dict[str, Any]
+) -> tuple[list[TaskSummary], str | None]:
+    """A full page, or what is found within PATIENCE: each call searches for a moment only. Returns where to go on."""
+    found: list[TaskSummary] = []
+    stop_at = monotonic() + PATIENCE
+    while True:
+        page = await client.call(
+            operations.tasks.listing, limit=limit - len(found), cursor=cursor, fields="all", **filters
+        )
+        found += page.items
+        cursor = page.next
+        if cursor is None or len(found) == limit or monotonic() >= stop_at:
+            return found, cursor
 
 
 @task.operation("show", "mainspring task show 17", "mainspring task show 17 --json | jq .result")
@@ -134,9 +155,8 @@ async def show(client: Client, id: int) -> None:
     """Show one task with its attempts; a broadcast with its runs."""
     from mainspring.model.schedules.story import armed
 
-    found = await client.call(operations.tasks.show, id)
-    view, wait = found.task, found.wait
-    if print_if_json(_as_json(view, wait) | {"attempts": found.attempts, "children": found.children}):
+    view = await client.call(operations.tasks.show, id)
+    if print_if_json(view):
         return
     fields(
         {
@@ -151,28 +171,28 @@ async def show(client: Client, id: int) -> None:
             "late": None if view.lateness_ms is None else f"{view.lateness_ms:.1f} ms",
             "armed": None if view.armed_ahead is None else armed(view.armed_ahead).removeprefix("armed "),
             "waits for": view.waiting_for or None,
-            "waits": wait and wait.reason,
+            "waits": view.waits and view.waits.reason,
             **pick(view, "args", "progress", "checkpoint", "result", "error"),
         }
     )
     _note_unreadable(view)
-    if found.attempts:
+    if view.attempts:
         click.echo()
         table(
             ["ATTEMPT", "STATE", "AGENT", "STARTED", "ENDED", "LATE MS", "ERROR"],
             [
                 [a.number, a.state, a.agent, a.started_at, a.finished_at, a.lateness_ms, headline(a.error)]
-                for a in found.attempts
+                for a in view.attempts
             ],
             room=Room(cut=("AGENT", "ERROR"), spare=("LATE MS", "ENDED"), drop=("ERROR",)),
         )
-    if found.children:
+    if view.children:
         click.echo()
         table(
             ["AGENT", "TASK", "STATE", "ATTEMPT", "STARTED", "LATE MS", "ERROR"],
             [
                 [c.agent, c.id, c.state, c.attempt, c.started_at, c.lateness_ms, headline(c.error)]
-                for c in found.children
+                for c in view.children
             ],
             room=Room(cut=("AGENT", "ERROR"), spare=("ATTEMPT", "LATE MS"), drop=("ERROR",)),
         )
@@ -188,40 +208,32 @@ async def wait(client: Client, id: int, timeout: str | None) -> None:
 
 async def _wait(client: Client, id: int, timeout: float | None) -> None:
     found = await client.call(operations.tasks.show, id)
-    view = found.task
-    is_live = TaskState.from_label(view.state) not in TERMINAL
-    if found.wait is not None:
-        note(f"task {id} cannot start yet: {found.wait.reason}")
+    is_live = TaskState.from_label(found.state) not in TERMINAL
+    if found.waits is not None:
+        note(f"task {id} cannot start yet: {found.waits.reason}")
     elif is_live and not await client.call(operations.fleet.has_agents):
         note(NO_AGENT)
-    if is_live or view.result_due:
+    if is_live or found.result_due:
         await client.wait(id, timeout)
-        view = await client.call(operations.tasks.status, id)
+    view = await client.call(operations.tasks.status, id)
     if not print_if_json(view) and view.result is not None:
         click.echo(cell(view.result))
     if view.state != TaskState.SUCCEEDED.label:
         raise _failure(view, has_output=await client.call(operations.output.has_output, id))
 
 
-def _row(listed: ListedTask) -> list[Any]:
-    view = listed.task
+def _row(view: TaskSummary) -> list[Any]:
     state = view.state if view.paused_at is None else f"{view.state}, paused"
+    waits = view.waits and view.waits.reason.partition(";")[0]
     return [
         *(view.id, view.job, state, view.agent, view.attempt, shown(view.plan_time), view.scope, view.run_at),
-        *(view.lateness_ms, headline(view.error), listed.wait and listed.wait.what),
+        *(view.lateness_ms, headline(view.error or None), waits),
     ]
 
 
-def _note_unreadable(view: TaskView) -> None:
+def _note_unreadable(view: TaskView | TaskSummary) -> None:
     if view.unreadable:
         note(f"task {view.id} holds what cannot be read: {'; '.join(view.unreadable)}")
-
-
-def _as_json(view: TaskView, wait: Wait | None) -> dict[str, Any]:
-    import msgspec
-
-    reason = wait and {"code": wait.code, "reason": wait.reason}
-    return {**msgspec.structs.asdict(view), "waits": reason}
 
 
 def _failure(view: TaskView, *, has_output: bool) -> TaskFailed:

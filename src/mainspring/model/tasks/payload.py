@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from mainspring.errors import ValidationError, shown
+from mainspring.model.words.numbers import is_exact
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
-MAX_INTEGER = 2**53
 MAX_ERROR = 8000  # characters of an error message
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)  # raised for JSON that Python cannot read
@@ -79,7 +79,7 @@ def _check(value: Any, what: str, depth: int) -> None:
     if isinstance(value, (str, bool)) or value is None:
         return
     if isinstance(value, int):
-        if abs(value) > MAX_INTEGER:
+        if not is_exact(value):
             raise ValidationError(
                 f"{what}: an integer beyond ±2^53 loses digits in other languages; pass it as a string",
                 field=what,

@@ -32,7 +32,8 @@ _READ_FUNCTIONS = ("now()", "labels(jsonb)", "key_within(text, text)", "fill_key
 _SUBMIT_FUNCTIONS = (
     "enqueue(text, jsonb, text, timestamptz, interval, text, interval, bigint[], text, text)",
     "enqueue_many(text, jsonb[], text, timestamptz, interval, text, text)",
-    "enqueue_each(text[], jsonb[], text[], timestamptz[], interval[], text[], interval[])",
+    "enqueue_each(text[], jsonb[], text[], timestamptz[], interval[], text[], interval[], boolean)",
+    "is_new(bigint)",
 )
 
 _GRANTS: dict[Kind, tuple[str, ...]] = {

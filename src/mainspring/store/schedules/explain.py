@@ -19,8 +19,8 @@ from mainspring.model.schedules.timing import Timing, timing
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.fires import FireRow, UsedUp, last_decided, used_up, versions
 from mainspring.store.schedules.schedules import Stored
+from mainspring.store.search.task_views import AttemptView, TaskView
 from mainspring.store.tasks import tasks
-from mainspring.store.tasks.tasks import AttemptView, TaskView
 
 SCOPES_SHOWN = 20  # scopes whose tasks are described one by one
 

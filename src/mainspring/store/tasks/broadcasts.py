@@ -38,9 +38,9 @@ from mainspring.model.tasks.states import (
 )
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
+from mainspring.store.search.task_views import labelled
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.claims import BATCH_TOKENS
-from mainspring.store.tasks.tasks import labelled
 from mainspring.store.tasks.transitions import into_history, noted
 
 CHILDREN_OF_A_BATCH = 1000  # fewer than there are tokens: the parent takes the first

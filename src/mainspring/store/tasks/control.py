@@ -1,13 +1,25 @@
-"""Control: pause, resume or restart a running task.
+"""Control: pause, resume or restart a running task; another priority or time for one that no agent has.
 
-Each is a request in the task's row, guarded by its state; the gateway of the agent's server sends it.
+The former are requests in the task's row, guarded by its state; the gateway of the agent's server sends them.
+Of a change, what the task waits for decides where it goes:
+
+    served                   stays in its pool; a hint lowers the floor that claims start from
+    gated                    stays at its gate, in the order of that
+    parked                   returns to its gate: those parked for a key are released in their order, due or not
+    released, with slots     keeps them if it is due, else returns to its gate and frees them for the next
+    blocked                  stays blocked, for its dependencies or its turn
+    daemon, run of a broadcast   refused: their schedule, or their broadcast, decides
 Next: store/tasks/session_tasks.py
 """
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from mainspring.errors import InvalidTransition
-from mainspring.model.tasks.states import RUNNING, RUNS_AGAIN, CancelMode, TaskState
+from mainspring.model.tasks.pools import IS_DAEMON, IS_NOT_DAEMON, IS_PARKED
+from mainspring.model.tasks.states import ACTIVE, IS_WAITING, LIVE, RUNNING, RUNS_AGAIN, CancelMode, TaskState
+from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks import jobs, tasks
 from mainspring.store.tasks.transitions import asking_agents
@@ -43,7 +55,7 @@ async def resume(conn: Connection, task: int) -> None:
     """Let a paused task continue."""
     if not await conn.fetch(_RESUME, task):
         view = await tasks.get(conn, task)
-        raise InvalidTransition(f"task {task} is {view.state} and not paused; nothing to resume", field="task")
+        raise tasks.refused(view, f"is {view.state} and not paused; nothing to resume", {RUNNING})
 
 
 async def restart(conn: Connection, task: int) -> None:
@@ -59,21 +71,72 @@ async def _refusal(conn: Connection, task: int, done: str, needs: str) -> Invali
         instead = "`mainspring task retry` runs it again" if view.finished_at else "only one that runs can be"
         if view.state == TaskState.SUCCEEDED.label:
             instead = "`mainspring task submit` makes another"
-        return InvalidTransition(f"task {task} is {view.state} and cannot be {done}; {instead}", field="task")
+        return tasks.refused(view, f"is {view.state} and cannot be {done}; {instead}", {RUNNING})
     definition = (await jobs.find(conn, view.job)).definition
     if definition.placement.broadcast and view.parent is None:
-        return InvalidTransition(
-            f"task {task} is a broadcast and cannot be {done} as a whole; `mainspring task show {task}` names its runs",
-            field="task",
-        )
-    if needs == "command" and type(definition.run).__name__ != "Command":
+        why = f"is a broadcast and cannot be {done} as a whole; `mainspring task show {task}` names its runs"
+    elif needs == "command" and type(definition.run).__name__ != "Command":
         kind = type(definition.run).__name__
-        return InvalidTransition(
-            f"task {task} runs {view.job!r}, which is {kind}; only commands can be {done}, cancel it instead",
-            field="task",
-        )
-    if needs == "repeatable" and definition.delivery == "at_most_once":
-        return InvalidTransition(
-            f"task {task} is of an at_most_once job, which never runs twice; cancel it instead", field="task"
-        )
-    return InvalidTransition(f"task {task} is being stopped and cannot be {done}", field="task")
+        why = f"runs {view.job!r}, which is {kind}; only commands can be {done}, cancel it instead"
+    elif needs == "repeatable" and definition.delivery == "at_most_once":
+        why = "is of an at_most_once job, which never runs twice; cancel it instead"
+    else:
+        why = f"is being stopped and cannot be {done}"
+    return tasks.refused(view, why, {RUNNING})
+
+
+# ── what waits ──────────────────────────────────────────────────────────────────────────────────
+
+# The row lock makes a claim, a release or a second change wait for this statement or pass the row by, so that what is
+# decided here about its place is still true when it is written.
+_CHANGE = f"""
+    with was as materialized (
+        select t.id, t.pool, t.gate, t.job_id, wanted.run_at,
+               t.{IS_PARKED} or (t.job_slot is not null or t.key_slot is not null)
+                   and wanted.run_at > (select mainspring.now()) as returns,
+               t.job_slot is not null or t.key_slot is not null as has_slots,
+               case when t.key_slot is not null then t.concurrency_key end as held_key
+          from mainspring.task t
+         cross join lateral (
+             select case when $4 then (select mainspring.now()) else coalesce($3::timestamptz, t.run_at) end as run_at
+         ) wanted
+         where t.id = $1 and t.{IS_WAITING} and t.{IS_NOT_DAEMON} and t.parent_id is null
+           for update of t
+    ), moved as (
+        update mainspring.task t
+           set priority = coalesce($2::smallint, t.priority), run_at = was.run_at,
+               pool = case when was.returns then t.gate else t.pool end,
+               job_slot = case when not was.returns then t.job_slot end,
+               key_slot = case when not was.returns then t.key_slot end
+          from was
+         where t.id = was.id and t.{IS_WAITING}
+        returning t.id, t.state, t.pool, t.priority, t.run_at
+    )
+    select state, ({hints.due("moved")}) as hints,
+           (select count(mainspring.slot_freed(was.gate, was.job_id, was.held_key))
+              from was where was.returns and was.has_slots) as freed
+      from moved
+"""
+
+
+_IS_REPLICA = f"select true from mainspring.task t where t.id = $1 and t.{IS_DAEMON}"
+
+
+async def change(
+    conn: Connection, task: int, *, priority: int | None = None, run_at: datetime | None = None, now: bool = False
+) -> TaskState:
+    """Returns its state. InvalidTransition if an agent has the task, or it has ended; with `now` it is due at once."""
+    waiting = LIVE - ACTIVE
+    for _ in range(100):  # it may be given back between the two statements
+        state: int | None = await conn.fetchval(_CHANGE, task, priority, run_at, now)
+        if state is not None:
+            return TaskState(state)
+        view = await tasks.get(conn, task)
+        if view.parent is not None:
+            raise tasks.refused(view, f"is a run of the broadcast {view.parent}, which decides when it runs", ())
+        if await conn.fetchval(_IS_REPLICA, task):
+            raise tasks.refused(view, "is a replica of a daemon, whose schedule decides when it runs", ())
+        if TaskState.from_label(view.state) not in waiting:
+            why = "an agent has it" if view.finished_at is None else "it is too late to change it"
+            raise tasks.refused(view, f"is {view.state}; {why}", waiting)
+    raise InvalidTransition(f"task {task} changes too fast to be edited; try again", field="task")

@@ -8,7 +8,7 @@ Next: server/cluster/listener.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -96,9 +96,21 @@ async def submit(conn: Any, submission: Submission | BulkSubmission) -> Any:
                 raise ValidationError("conn: this is a sync connection; use enqueue_sync()", field="conn")
 
 
+_NEW = f"select id, mainspring.is_new(id) from ({_SQL[Submission]} as id offset 0) made"
+
+
+async def submit_new(conn: Connection, submission: Submission) -> tuple[int, bool]:
+    """The id, and whether the task was created: else it is the one that has the key."""
+    if submission.key is None:
+        return await submit(conn, submission), True
+    with translating(_our_error):
+        id, is_new = await conn.fetchrow(_NEW, *submission)
+    return id, is_new
+
+
 _EACH = """
     select mainspring.enqueue_each($1::text[], $2::jsonb[], $3::text[], $4::timestamptz[], $5::interval[], $6::text[],
-                                   $7::interval[])
+                                   $7::interval[], marks_existing => $8)
 """.strip()
 _SHARED = Submission._fields.index("after")  # the fields before it, in their order
 
@@ -111,10 +123,23 @@ async def submit_each(conn: Connection, submissions: Sequence[Submission]) -> li
     """
     if len(submissions) == 1:
         return [await submit(conn, submissions[0])]
+    return await _submit_each(conn, submissions, marks_existing=False)
+
+
+async def submit_each_new(conn: Connection, submissions: Sequence[Submission]) -> list[tuple[int | None, bool]]:
+    """The same, with whether each task was created: else it is the one that has the key."""
+    ids = await _submit_each(conn, submissions, marks_existing=True)
+    return [(None, False) if id is None else (abs(id), id > 0) for id in ids]
+
+
+async def _submit_each(
+    conn: Connection, submissions: Sequence[Submission], *, marks_existing: bool
+) -> list[int | None]:
     columns = list(zip(*submissions, strict=True))[:_SHARED]
     given = [column if any(value is not None for value in column) else None for column in columns]
     with suppress(Refused), _refusing():
-        ids: list[int | None] = await conn.fetchval(_EACH, *given)
+        async with conn.transaction() if conn.is_in_transaction() else nullcontext():  # what was done before stays
+            ids: list[int | None] = await conn.fetchval(_EACH, *given, marks_existing)
         return ids
     return [None] * len(submissions)
 

@@ -1,4 +1,4 @@
-"""Tasks as people see them: find, list, cancel, retry by hand, wait for, read the output.
+"""Tasks as people see them: find, cancel, retry by hand, wait for, read the output.
 
 Reads   mainspring.task, mainspring.task_history, mainspring.attempt, mainspring.output
 Writes  blocked, pending → cancelled; terminal states → pending, by a person
@@ -6,187 +6,41 @@ Writes  blocked, pending → cancelled; terminal states → pending, by a person
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from time import monotonic
-from typing import Any, NamedTuple
-from uuid import UUID
-
-import msgspec
+from typing import NamedTuple
 
 from mainspring.errors import InvalidTransition, TaskNotFound
-from mainspring.model.limits.limits import plain_key
 from mainspring.model.tasks.pools import blocked
 from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, IS_WAITING, PENDING, TERMINAL, CancelMode, TaskState
-from mainspring.model.words.zones import zone_or_utc
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
+from mainspring.store.search.task_views import (
+    FINISHED,
+    LIVE,
+    AttemptView,
+    TaskView,
+    labelled,
+    named,
+    task_views,
+    waiting_for,
+)
 from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 
-WINDOW = 2_000  # ids that a listing searches at first; more while that is fast
-FAST = 0.05  # seconds
-PATIENCE = 2.0  # seconds that a listing searches at most
-
-
-class TaskView(msgspec.Struct, frozen=True):
-    """A task, live or finished."""
-
-    id: int
-    job: str
-    state: str
-    priority: int
-    attempt: int
-    run_at: datetime
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    lateness_ms: float | None
-    args: Any
-    progress: Any
-    checkpoint: Any
-    result: Any
-    error_code: str | None
-    error: str | None
-    key: str | None
-    schedule: str | None
-    scope: str | None
-    plan_time: datetime | None  # by the clocks of its schedule
-    waiting_for: list[int]
-    paused_at: datetime | None = None
-    parent: int | None = None  # the broadcast that it is part of
-    agent: str | None = None  # the one that holds or ended it; else the only one that may run it
-    only_on: str | None = None  # the only one that may run it
-    concurrency_key: str | None = None
-    result_due: bool = False  # completed by transaction(); its handler has not returned yet
-    unreadable: list[str] = []  # fields that hold what no program here can read, and why
-    exit_code: int | None = None  # of a command that failed; negative: the signal that ended it
-    armed_ahead: float | None = None  # seconds before run_at that its agent had it; negative: after it; None: not told
-
-
-class AttemptView(msgspec.Struct, frozen=True):
-    number: int
-    token: int
-    state: str
-    agent: str | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    lateness_ms: float | None
-    error_code: str | None
-    error: str | None
-    exit_code: int | None = None  # as in TaskView
-    session: int | None = None  # of the agent
-    server: str | None = None  # that the session was connected to
-    server_id: UUID | None = None
-    armed_ahead: float | None = None  # as in TaskView
-
-
-_LIVE = """
-    select t.id, coalesce(j.name, '(deleted)') as job, t.state, t.priority, t.attempt, t.run_at, t.created_at,
-           case when t.session is not null then t.started_at end as started_at,   -- a broadcast itself starts nowhere
-           null::timestamptz as finished_at, t.args, t.progress, t.checkpoint, null::jsonb as result,
-           null::text as error_code, null::text as error, t.key, s.name as schedule, s.timezone,
-           nullif(t.scope, '') as scope, t.plan_time, t.paused_at, t.parent_id as parent, t.target as only_on,
-           t.concurrency_key, t.session, false as result_due, null::integer as exit_code, null::real as armed_ahead
-      from mainspring.task t left join mainspring.job j on j.id = t.job_id
-      left join mainspring.schedule s on s.id = t.schedule_id
-"""
-_FINISHED = """
-    select t.id, coalesce(j.name, '(deleted)') as job, t.state, t.priority, t.attempt, t.run_at, t.created_at,
-           t.started_at, t.finished_at, t.args, t.progress, t.checkpoint, t.result, t.error_code, t.error, t.key,
-           s.name as schedule, s.timezone, nullif(t.scope, '') as scope, t.plan_time, null::timestamptz as paused_at,
-           t.parent_id as parent, t.target as only_on, t.concurrency_key, t.session,
-           coalesce(t.result_due, false) as result_due, t.exit_code, t.armed_ahead
-      from mainspring.task_history t left join mainspring.job j on j.id = t.job_id
-      left join mainspring.schedule s on s.id = t.schedule_id
-"""
-# Sessions are kept as long as their tasks. Joined last, only with the rows that are shown.
-_WITH_AGENT = """
-    select found.*, coalesce(a.name, only_on) as agent from ({}) found left join mainspring.agent a using (session)
-"""
-
-
-def labelled(row: Any) -> dict[str, Any]:
-    """The columns of a task or an attempt, with the label of its state and its lateness."""
-    started, due = row["started_at"], row["run_at"]
-    lateness = None if started is None else round((started - due).total_seconds() * 1000, 3)
-    return {**row, "state": TaskState(row["state"]).label, "lateness_ms": lateness}
-
-
-def _views(rows: Sequence[Any], waiting_for: Sequence[int] = ()) -> list[TaskView]:
-    columns = [{**labelled(row), "waiting_for": waiting_for} for row in rows]
-    for row in columns:
-        if row["plan_time"] is not None:
-            row["plan_time"] = row["plan_time"].astimezone(zone_or_utc(row["timezone"]))
-        if row["concurrency_key"] is not None:
-            row["concurrency_key"] = plain_key(row["concurrency_key"])
-    return views(TaskView, columns, json=("args", "progress", "checkpoint", "result"))
+_TASK = named(f"""
+    select {LIVE} from mainspring.task t where t.id = $1
+    union all
+    select {FINISHED} from mainspring.task_history t where t.id = $1
+""")
 
 
 async def get(conn: Connection, task: int) -> TaskView:
-    found = f"{_LIVE} where t.id = $1 union all {_FINISHED} where t.id = $1"
-    rows = await readable(conn, _WITH_AGENT.format(found), task)
+    rows = await readable(conn, _TASK, task)
     if not rows:
         raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
-    waiting = await conn.fetch("select parent from mainspring.dependency where child = $1 order by 1", task)
-    return _views(rows[:1], [edge["parent"] for edge in waiting])[0]
-
-
-class TaskPage(NamedTuple):
-    tasks: list[TaskView]
-    next: int | None  # tasks before this id were not searched; None: there are none
-
-
-_ENDS = """
-    select coalesce(least((select min(id) from mainspring.task), (select min(id) from mainspring.task_history)), 0),
-           coalesce(greatest((select max(id) from mainspring.task), (select max(id) from mainspring.task_history)), 0)
-"""
-
-
-async def listing(
-    conn: Connection,
-    *,
-    job: str | None,
-    states: Sequence[TaskState],
-    before: int | None,
-    limit: int,
-    schedule: str | None = None,
-    parent: int | None = None,
-    patience: float = PATIENCE,
-) -> TaskPage:
-    """The newest tasks first, those before the id `before`. The runs of a broadcast only if it is the `parent`.
-
-    Searches the tasks and the history in windows of ids, so that no filter reads the whole history at once, and stops
-    after a full page or `patience` seconds.
-    """
-    wanted = """
-         where ($1::text is null or j.name = $1) and (cardinality($2::smallint[]) = 0 or t.state = any($2))
-           and t.id < $3 and t.id >= $6 and ($4::text is null or s.name = $4)
-           and t.parent_id is not distinct from $5::bigint
-         order by t.id desc limit $7
-    """
-    query = f"select * from ({_LIVE} {wanted}) live union all select * from ({_FINISHED} {wanted}) finished"
-    newest = f"select * from ({query}) found order by id desc limit $7"
-    sql = f"{_WITH_AGENT.format(newest)} order by found.id desc"
-
-    first, last = await conn.fetchrow(_ENDS)
-    end = min(last + 1, before if before is not None else last + 1)  # tasks from this id on are searched
-    window = WINDOW if parent is None else end  # runs of a broadcast have an index
-    rows: list[Any] = []
-    stop_at = monotonic() + patience
-    while end > first and len(rows) < limit:
-        start = max(first, end - window)
-        filters = (job, [int(state) for state in states], end, schedule, parent, start, limit - len(rows))
-        asked_at = monotonic()
-        rows += await readable(conn, sql, *filters)
-        window = window * 4 if monotonic() - asked_at < FAST else max(WINDOW, window // 2)
-        end = start
-        if monotonic() >= stop_at:
-            break
-    if len(rows) == limit:
-        end = rows[-1]["id"]
-    return TaskPage(_views(rows), end if end > first else None)
+    return task_views(rows[:1], await waiting_for(conn, [task]))[0]
 
 
 _ATTEMPTS = f"""
@@ -213,22 +67,34 @@ async def attempts(conn: Connection, task: int) -> list[AttemptView]:
     return views(AttemptView, map(labelled, await readable(conn, _ATTEMPTS, task)))
 
 
-_CANCEL_WAITING = f"""
-    with ended as (
-        delete from mainspring.task t where t.id = $1 and t.{IS_WAITING} returning t.*
-    ), edges as (
-        delete from mainspring.dependency d using ended where d.child = ended.id
-    ), {noted("ended", f"{CANCEL.target:d}")}
-    {into_history("ended", CANCEL, "cancelled", "'cancelled before it started'")}
-    returning id
+# SKIP LOCKED: a statement for many never waits for one that is being claimed, started or ended, in whatever order.
+def _cancel_waiting(which: str) -> str:
+    return f"""
+        with ended as (
+            delete from mainspring.task t where {which} and t.{IS_WAITING} returning t.*
+        ), edges as (
+            delete from mainspring.dependency d using ended where d.child = ended.id
+        ), {noted("ended", f"{CANCEL.target:d}")}
+        {into_history("ended", CANCEL, "cancelled", "'cancelled before it started'")}
+        returning id
+    """
+
+
+def _cancel_held(which: str) -> str:
+    return asking_agents(f"""
+        update mainspring.task t
+           set cancel_at = coalesce(cancel_at, mainspring.now()),
+               -- It replaces a recall or a restart.
+               cancel_mode = case when $2 or cancel_mode = {CancelMode.KILL:d} then {CancelMode.KILL:d} end
+         where {which} and t.{IS_ACTIVE}
+    """)
+
+
+_FREE = """
+    t.id in (select l.id from mainspring.task l where l.id = any($1::bigint[]) order by l.id for update skip locked)
 """
-_CANCEL_HELD = asking_agents(f"""
-    update mainspring.task t
-       set cancel_at = coalesce(cancel_at, mainspring.now()),
-           -- It replaces a recall or a restart.
-           cancel_mode = case when $2 or cancel_mode = {CancelMode.KILL:d} then {CancelMode.KILL:d} end
-     where id = $1 and {IS_ACTIVE}
-""")
+_CANCEL_WAITING, _CANCEL_HELD = _cancel_waiting("t.id = $1"), _cancel_held("t.id = $1")
+_CANCEL_WAITING_ONES, _CANCEL_HELD_ONES = _cancel_waiting(_FREE), _cancel_held(_FREE)
 
 
 async def cancel(conn: Connection, task: int, *, kill: bool = False) -> TaskState:
@@ -239,53 +105,73 @@ async def cancel(conn: Connection, task: int, *, kill: bool = False) -> TaskStat
     for _ in range(100):  # it may be claimed, or requeued, between the two statements
         if await partitions.write(conn, lambda: conn.fetchval(_CANCEL_WAITING, task)) is not None:
             return TaskState.CANCELLED
-        if await conn.fetch(_CANCEL_HELD, task, kill):
-            return TaskState.RUNNING
+        if (held := await conn.fetchrow(_CANCEL_HELD, task, kill)) is not None:
+            return TaskState(held["state"])
         view = await get(conn, task)
         state = TaskState.from_label(view.state)
         if state in TERMINAL:
-            raise InvalidTransition(f"task {task} has already {_ended(state)}; nothing to cancel", field="task")
+            raise refused(view, f"has already {_ended(state)}; nothing to cancel", CANCEL.sources)
     raise InvalidTransition(f"task {task} changes too fast to be cancelled; try again", field="task")
+
+
+async def cancel_each(conn: Connection, tasks: Sequence[int], *, kill: bool = False) -> set[int]:
+    """`cancel` for many, in two statements; returns those that are cancelled or asked to stop.
+
+    The others have ended, or another statement changes them at this moment.
+    """
+    done = {row["id"] for row in await partitions.write(conn, lambda: conn.fetch(_CANCEL_WAITING_ONES, tasks))}
+    left = [task for task in tasks if task not in done]
+    return done | {row["id"] for row in await conn.fetch(_CANCEL_HELD_ONES, left, kill)} if left else done
+
+
+def refused(view: TaskView, why: str, allowed: Iterable[TaskState]) -> InvalidTransition:
+    """The error for a task whose state does not allow it, with the states that would."""
+    return InvalidTransition(
+        f"task {view.id} {why}", field="task", state=view.state, allowed=[state.label for state in sorted(allowed)]
+    )
 
 
 def _ended(state: TaskState) -> str:
     return "succeeded" if state is TaskState.SUCCEEDED else f"ended ({state.label})"
 
 
+RETRIED = TERMINAL - {TaskState.SUCCEEDED}  # what a person may run again
+
+# Everything is made from the rows that this statement has removed: of two callers at once, one gets them.
 _RUN_AGAIN = f"""
     with given as (
-        select * from mainspring.task_history
-         where id = $1 and state <> {TaskState.SUCCEEDED:d}
+        select distinct on (id) id, recorded_at from mainspring.task_history
+         where id = any($1::bigint[]) and state <> {TaskState.SUCCEEDED:d}
            and error_code is distinct from 'recalled'   -- its plan time has another task
            and origin is distinct from 'daemon'         -- its schedule has created another
-         limit 1
+         order by id, recorded_at
+    ), removed as (
+        delete from mainspring.task_history h using given
+         where h.id = given.id and h.recorded_at = given.recorded_at
+        returning h.*
     ), kept as (
         insert into mainspring.attempt
             (task_id, token, number, session, state, started_at, finished_at, recorded_at, run_at, error_code, error,
              exit_code, armed_ahead)
         select id, token, attempt, session, state, started_at, finished_at, mainspring.now(), run_at, error_code, error,
                exit_code, armed_ahead
-          from given where token is not null and session is not null
-    ), removed as (
-        delete from mainspring.task_history h using given
-         where h.id = given.id and h.recorded_at = given.recorded_at
-        returning h.id
+          from removed where token is not null and session is not null
     ), in_ledger as (
-        update mainspring.fire f set task_id = given.id, reason = null
-          from given
-         where f.schedule_id = given.schedule_id and f.plan_time = given.plan_time and f.scope = given.scope
+        update mainspring.fire f set task_id = removed.id, reason = null
+          from removed
+         where f.schedule_id = removed.schedule_id and f.plan_time = removed.plan_time and f.scope = removed.scope
            and f.task_id is null                    -- it was skipped
     ), made as (
         insert into mainspring.task
             (id, run_at, created_at, job_id, pool, state, priority, attempt, args, checkpoint, key,
              schedule_id, plan_time, scope, origin, parent_id, target, concurrency_key, key_given, submitted_by)
-        select given.id, mainspring.now(), given.created_at, job_id,
-               case when parent_id is not null then {blocked("given.pool")}
+        select removed.id, mainspring.now(), removed.created_at, job_id,
+               case when parent_id is not null then {blocked("removed.pool")}
                     when j.definition ? 'gate' then j.pool                      -- its job may have got limits since
-                    else given.pool end,
-               {PENDING:d}, given.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin, parent_id,
-               target, case when key_given then concurrency_key end, key_given, given.submitted_by
-          from given join removed using (id) left join mainspring.job j on j.id = given.job_id
+                    else removed.pool end,
+               {PENDING:d}, removed.priority, 0, args, checkpoint, key, schedule_id, plan_time, scope, origin,
+               parent_id, target, case when key_given then concurrency_key end, key_given, removed.submitted_by
+          from removed left join mainspring.job j on j.id = removed.job_id
         returning id, pool, priority, run_at
     )
     select id, ({hints.due("made")}) as hints from made
@@ -293,15 +179,18 @@ _RUN_AGAIN = f"""
 
 
 async def run_again(conn: Connection, task: int) -> None:
-    """A person's retry: failed, timed_out, cancelled, skipped, lost → pending, with all its attempts again.
+    """A person's retry: failed, timed_out, cancelled, skipped, lost → pending, with all its attempts again."""
+    async with conn.transaction():
+        if not await run_each_again(conn, [task]):
+            view = await get(conn, task)
+            raise refused(view, f"is {view.state}; only one that ended without success can be retried", RETRIED)
 
-    The only statement that leaves a terminal state.
-    """
+
+async def run_each_again(conn: Connection, tasks: Sequence[int]) -> set[int]:
+    """The same for many; returns those that are pending again. The only statement that leaves a terminal state."""
     async with conn.transaction():
         await partitions.go_through_all(conn)
-        if await conn.fetchval(_RUN_AGAIN, task) is None:
-            state = (await get(conn, task)).state
-            raise InvalidTransition(f"task {task} is {state}; only one that ended without success can be retried")
+        return {row["id"] for row in await conn.fetch(_RUN_AGAIN, tasks)}
 
 
 # A task that its handler completed by transaction() has ended for its waiters once the handler has returned, or can no

@@ -201,8 +201,8 @@ def noted(source: str, outcome: object) -> str:
 def asking_agents(update: str) -> str:
     """SQL that updates requests in the rows of tasks `t`, and wakes the gateways that send them to the agents."""
     return f"""
-        with asked as ({update} returning t.id)
-        select id, pg_notify('mainspring', 'cancel') from asked
+        with asked as ({update} returning t.id, t.state)
+        select id, pg_notify('mainspring', 'cancel'), state from asked
     """
 
 

@@ -84,8 +84,9 @@ create table mainspring.job (
 
 -- Each claim takes the next batch; its tasks get the tokens 1024 × batch, 1024 × batch + 1, and so on. So the tokens of
 -- a task strictly increase, at the price of one sequence value per claim.
-create sequence mainspring.claim_batch;
-create sequence mainspring.task_id;
+-- Both end where other languages would read the numbers wrong: ids and tokens stay below 2^53.
+create sequence mainspring.claim_batch maxvalue 8796093022207;       -- 2^53 / 1024 - 1
+create sequence mainspring.task_id maxvalue 9007199254740991;
 
 -- Live tasks only; an ended task moves to mainspring.task_history. No foreign keys: this is the hot table, every row
 -- would pay for them, and enqueue() looks the job up anyway. Columns of fixed width stand first, widest first, to avoid
@@ -221,6 +222,9 @@ create table mainspring.task_history_succeeded partition of mainspring.task_hist
 create table mainspring.task_history_failed partition of mainspring.task_history
     for values in (11, 12, 15) partition by range (recorded_at);     -- failed, timed out, lost
 create index on mainspring.task_history (id);
+-- For searches by the time of their end. Rows come in this order, so one small entry stands for many pages.
+create index task_history_recorded on mainspring.task_history using brin (recorded_at)
+    with (pages_per_range = 32, autosummarize = on);
 create index task_history_parent on mainspring.task_history (parent_id) where parent_id is not null;
 
 -- Attempts that did not end their task, and reports that came too late (error_code stale_attempt).
@@ -240,6 +244,8 @@ create table mainspring.attempt (
     error       text
 ) partition by range (recorded_at);
 create index on mainspring.attempt (task_id);
+create index attempt_recorded on mainspring.attempt using brin (recorded_at)
+    with (pages_per_range = 32, autosummarize = on);
 
 -- Chunks of output. Bytes, because a command may write anything and text cannot hold NUL.
 create table mainspring.output (
@@ -811,6 +817,12 @@ begin
 end
 $$;
 
+-- Whether this session has created the task by its last call of enqueue(), which draws an id even where the key is taken.
+create function mainspring.is_new(task bigint) returns boolean
+    language sql volatile security definer
+    set search_path = pg_catalog, pg_temp
+    return task = currval('mainspring.task_id');
+
 -- Tasks that were submitted at once, each for itself, in one statement. Returns their ids in the order given, and null
 -- for each that was left out: its job does not exist, or its key is taken or given at this moment. enqueue() submits such
 -- a one, or says what is wrong with it. Other errors are raised, and then nothing is written. lock_timeout: a key that
@@ -823,7 +835,8 @@ create function mainspring.enqueue_each(
     run_ats    timestamptz[] default null,
     delays     interval[]    default null,
     keys       text[]        default null,
-    key_ttls   interval[]    default null
+    key_ttls   interval[]    default null,
+    marks_existing boolean   default false       -- the id of a task that was there before is negative
 ) returns bigint[]
     language plpgsql volatile security definer
     set search_path = pg_catalog, pg_temp
@@ -874,7 +887,8 @@ begin
           from given join inserted using (id) where given.run_at <= made + interval '5 seconds'
          group by given.gated, given.pool, given.priority, (given.run_at = made)
     )
-    select array_agg(coalesce(given.holder, inserted.id) order by place.number),
+    select array_agg(coalesce(case when marks_existing then -given.holder else given.holder end, inserted.id)
+                     order by place.number),
            (select count(pg_notify('mainspring', hint.payload)) from hint)
       into ids, hints
       from generate_series(1, cardinality(jobs)) as place(number)

@@ -1,0 +1,22 @@
+"""Numbers: those that every language reads exactly, which ends at 2^53 where numbers are floats.
+
+Next: model/tasks/payload.py
+"""
+
+from __future__ import annotations
+
+from mainspring.errors import ValidationError, shown
+
+MAX_INTEGER = 2**53
+
+
+def is_exact(number: int) -> bool:
+    """Whether JavaScript, and whoever reads JSON numbers as floats, gets this very number."""
+    return abs(number) <= MAX_INTEGER
+
+
+def check_id(id: object, *, field: str) -> int:
+    """The number of a task, a token, …: from 1 on, and below 2^53."""
+    if not isinstance(id, int) or isinstance(id, bool) or not 0 < id < MAX_INTEGER:
+        raise ValidationError(f"{field}: {shown(id)} is not the number of a task; give 1 to 2^53−1", field=field)
+    return id

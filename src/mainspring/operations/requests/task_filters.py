@@ -1,0 +1,178 @@
+"""Task filters: what a caller asks for → what the store searches.
+
+Several values of one filter are alternatives, different filters must all match. Names take `*`; one without it that
+does not exist is an error, because an empty list would hide the mistake. An actor that reaches only some jobs finds
+only their tasks, whatever the filter.
+Next: store/search/search.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from mainspring.errors import (
+    AgentNotFound,
+    JobNotFound,
+    MainspringError,
+    ScheduleNotFound,
+    TaskNotFound,
+    ValidationError,
+    shown,
+)
+from mainspring.model.access.actors import Actor
+from mainspring.model.tasks.define_job import priority_level
+from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.durations import seconds
+from mainspring.model.words.instants import check_instant
+from mainspring.model.words.names import check_name, check_text
+from mainspring.model.words.numbers import check_id
+from mainspring.store.postgres.connection import Connection
+from mainspring.store.search import lookup
+from mainspring.store.search.search import Filters
+
+MOST_VALUES = 100  # of one filter
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    job: Sequence[str] = ()
+    schedule: Sequence[str] = ()
+    state: Sequence[str] = ()
+    agent: Sequence[str] = ()  # holds or ended it, or is the only one that may run it
+    parent: Sequence[int] = ()  # the runs of these broadcasts, which are left out else
+    priority: Sequence[int | str] = ()
+    key: Sequence[str] = ()
+    concurrency_key: Sequence[str] = ()
+    scope: Sequence[str] = ()
+    error_code: Sequence[str] = ()
+    late_over: float | str | None = None  # a duration: it started so much after it was due
+    created_after: datetime | None = None  # or at that instant, as with all of these
+    created_before: datetime | None = None
+    run_after: datetime | None = None
+    run_before: datetime | None = None
+    finished_after: datetime | None = None
+    finished_before: datetime | None = None
+    args: Mapping[str, str | int | float | bool] = {}  # path with dots → value
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The filters that were given, by name."""
+        given: dict[str, Any] = msgspec.to_builtins(self)
+        return given
+
+
+async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters:
+    """The filter for the store. Names that do not exist, or that the actor does not reach, are not found."""
+    checked = Filters(
+        states=[state_named(label) for label in _values(filter.state, "state")],
+        parents=[check_id(id, field="parent") for id in _values(filter.parent, "parent")],
+        priorities=[priority_level(given) for given in _values(filter.priority, "priority")],
+        keys=_texts(filter.key, "key"),
+        concurrency_keys=_texts(filter.concurrency_key, "concurrency_key"),
+        scopes=_texts(filter.scope, "scope"),
+        error_codes=_texts(filter.error_code, "error_code"),
+        late_over=None if filter.late_over is None else timedelta(seconds=seconds(filter.late_over, field="late_over")),
+        args=_args(filter.args),
+        created_after=_instant(filter.created_after, "created_after"),
+        created_before=_instant(filter.created_before, "created_before"),
+        run_after=_instant(filter.run_after, "run_after"),
+        run_before=_instant(filter.run_before, "run_before"),
+        finished_after=_instant(filter.finished_after, "finished_after"),
+        finished_before=_instant(filter.finished_before, "finished_before"),
+    )
+    for id in checked.parents:
+        await check_reach(conn, actor, id, must_exist=True)
+    return msgspec.structs.replace(
+        checked,
+        jobs=await _jobs(conn, actor, filter.job),
+        schedules=await _named(conn, filter.schedule, "schedule"),
+        sessions=await _named(conn, filter.agent, "agent"),
+        agents=[_like(name) for name in filter.agent],
+    )
+
+
+def state_named(label: object) -> TaskState:
+    labels = [state.label for state in TaskState]
+    if not isinstance(label, str) or label not in labels:
+        raise ValidationError(f"state: {shown(label)} is not a state; give {', '.join(labels)}", field="state")
+    return TaskState.from_label(label)
+
+
+async def check_reach(conn: Connection, actor: Actor, task: int, *, must_exist: bool = False) -> None:
+    """TaskNotFound if the task is of a job that the actor does not reach. Most reach all, and nothing is asked."""
+    if not actor.jobs and not must_exist:
+        return
+    job = await lookup.job_of(conn, task)
+    if job is None or not actor.reaches(job):
+        raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
+
+
+def _values(given: Sequence[Any], field: str) -> list[Any]:
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise ValidationError(f"{field}: {shown(given)} is not a list of values", field=field)
+    if len(given) > MOST_VALUES:
+        raise ValidationError(f"{field}: {len(given)} values; at most {MOST_VALUES}", field=field)
+    return list(given)
+
+
+def _texts(given: Sequence[str], field: str) -> list[str]:
+    return [check_text(text, field=field, limit=1000) for text in _values(given, field)]
+
+
+def _instant(given: datetime | None, field: str) -> datetime | None:
+    return None if given is None else check_instant(given, field=field)
+
+
+def _args(given: Mapping[str, Any]) -> dict[str, str]:
+    if len(given) > MOST_VALUES:
+        raise ValidationError(f"args: {len(given)} paths; at most {MOST_VALUES}", field="args")
+    found = {}
+    for path, value in given.items():
+        if not isinstance(value, (str, int, float)):
+            raise ValidationError(f"args: {shown(value)}; give text, a number, true or false", field="args")
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        found[check_text(path, field="args", limit=1000)] = check_text(text, field="args")
+    return found
+
+
+async def _jobs(conn: Connection, actor: Actor, given: Sequence[str]) -> list[int] | None:
+    """The ids of the jobs; None: all, those that were deleted among them."""
+    names = [check_name(name, field="job") for name in _values(given, "job")]
+    if not names and not actor.jobs:
+        return None
+    found = await lookup.jobs(conn, [_like(name) for name in names] if names else ["%"])
+    reached = {job: id for id, job in found if actor.reaches(job)}
+    for name in names:
+        if "*" not in name and name not in reached:
+            raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
+    return list(reached.values())
+
+
+_MISSING: dict[str, tuple[type[MainspringError], str]] = {
+    "schedule": (ScheduleNotFound, "`mainspring schedule list` shows what there is"),
+    "agent": (AgentNotFound, "`mainspring agents list` shows those that are or were connected"),
+}
+
+
+async def _named(conn: Connection, given: Sequence[str], field: str) -> list[int] | None:
+    """The ids of these schedules, or the sessions of these agents; None: all."""
+    names = [check_name(name, field=field) for name in _values(given, field)]
+    if not names:
+        return None
+    patterns = [_like(name) for name in names]
+    found = await (lookup.schedules if field == "schedule" else lookup.sessions)(conn, patterns)
+    there = {name for _, name in found}
+    for name in names:
+        if "*" not in name and name not in there:
+            kind, advice = _MISSING[field]
+            raise kind(f"no {field} named {name!r}; {advice}", field=field)
+    return [id for id, _ in found]
+
+
+def _like(name: str) -> str:
+    """A pattern for LIKE from a name in which only `*` is special."""
+    escaped = name.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return escaped.replace("*", "%")

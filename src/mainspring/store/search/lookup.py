@@ -1,0 +1,57 @@
+"""Look-up: the ids of jobs, schedules and agents' sessions by patterns of their names, and the job and state of a task.
+
+A producer may ask all of it: it reads the views that have the names.
+Next: store/search/search.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mainspring.model.tasks.states import TaskState
+from mainspring.store.postgres.connection import Connection
+
+Named = list[tuple[int, str]]
+
+_JOBS = "select id, name from mainspring.job j where namespace = 'default' and name like any($1::text[])"
+_SCHEDULES = "select id, name from mainspring.schedule s where namespace = 'default' and name like any($1::text[])"
+_SESSIONS = "select session, name from mainspring.agent a where name like any($1::text[])"
+_JOB_OF = """
+    select j.name
+      from (select t.job_id from mainspring.task t where t.id = $1
+            union all
+            select t.job_id from mainspring.task_history t where t.id = $1) found
+      left join mainspring.job j on j.id = found.job_id
+     limit 1
+"""
+_STATE_OF = """
+    select t.state from mainspring.task t where t.id = $1
+    union all
+    select t.state from mainspring.task_history t where t.id = $1
+"""
+
+
+async def jobs(conn: Connection, patterns: Sequence[str]) -> Named:
+    """Ids and names; the patterns are those of LIKE."""
+    return [tuple(row) for row in await conn.fetch(_JOBS, patterns)]
+
+
+async def schedules(conn: Connection, patterns: Sequence[str]) -> Named:
+    return [tuple(row) for row in await conn.fetch(_SCHEDULES, patterns)]
+
+
+async def sessions(conn: Connection, patterns: Sequence[str]) -> Named:
+    """The sessions of agents, each with the agent's name."""
+    return [tuple(row) for row in await conn.fetch(_SESSIONS, patterns)]
+
+
+async def job_of(conn: Connection, task: int) -> str | None:
+    """The name of a task's job, empty if the job was deleted; None: there is no such task."""
+    row = await conn.fetchrow(_JOB_OF, task)
+    return None if row is None else row["name"] or ""
+
+
+async def state_of(conn: Connection, task: int) -> TaskState | None:
+    """None: there is no such task."""
+    state: int | None = await conn.fetchval(_STATE_OF, task)
+    return None if state is None else TaskState(state)

@@ -20,6 +20,7 @@ NAMES = (
     "limits",
     "planner",
     "wheel",
+    "figures",
     "footprint",
     "warm",
 )

@@ -21,6 +21,7 @@ NAMES = (
     "limits",
     "planner",
     "wheel",
+    "figures",
     "footprint",
     "warm",
 )

@@ -34,7 +34,7 @@ from mainspring.model.tasks.states import TaskState
 from mainspring.server.agents.report_filter import ASKED_AT_ONCE, OUTPUT_LIMIT
 from mainspring.server.recording import batch
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import jobs, progress, session_tasks, tasks, transitions
+from mainspring.store.tasks import jobs, session_tasks, tasks, transitions
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.link import AHEAD_BYTES, Link
 
@@ -244,7 +244,7 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
 ) -> None:
     """60 MB of it, while PostgreSQL does not answer."""
     most, gate = 0, asyncio.Event()
-    add, write = batch.Reports.add, progress.output
+    add, write = batch.Reports.add, session_tasks.output
 
     def measured(reports: batch.Reports, link: Any, sequence: int, found: Any) -> None:
         nonlocal most
@@ -257,7 +257,7 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
 
     monkeypatch.setattr(batch.Reports, "add", measured)
     monkeypatch.setattr("mainspring.server.agents.report_filter.OUTPUT_LIMIT", 1 << 40)
-    monkeypatch.setattr(progress, "output", slow)
+    monkeypatch.setattr(session_tasks, "output", slow)
     async with rogue(url, await token(conn), labels=FITS, slots=1) as liar:
         task = await armed(liar, shop, eventually)
 
@@ -275,7 +275,7 @@ async def test_output_that_comes_faster_than_it_is_written_waits_at_its_agent(
         assert most <= batch.FULL + 2 * (1 << 20), "one frame more at most"
         assert not flooding.done()
         gate.set()
-        monkeypatch.setattr(progress, "output", _nothing)
+        monkeypatch.setattr(session_tasks, "output", _nothing)
         await asyncio.wait_for(flooding, 60)
         await asyncio.wait_for(liar.link.acknowledged(liar.link.sent), 60)
     assert most <= batch.FULL + 2 * (1 << 20)

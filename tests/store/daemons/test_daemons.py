@@ -20,7 +20,7 @@ from mainspring.server.recording.recorder import Recorder
 from mainspring.store.daemons import daemons, replicas
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
-from mainspring.store.tasks import claims, jobs, partitions, progress, session_tasks, tasks, transitions
+from mainspring.store.tasks import claims, jobs, partitions, session_tasks, tasks, transitions
 
 
 async def rows(conn: Connection) -> list[Any]:
@@ -268,8 +268,8 @@ async def test_what_a_health_check_says_is_kept_for_this_life_only(conn: Connect
     await create(conn, daemon=1)
     await daemons.make(conn)
     [armed] = await placed(conn)
-    await progress.note(conn, [Note(armed.task, armed.token, None, None, True)])
-    await progress.note(conn, [Note(armed.task, armed.token, "1", None)])
+    await session_tasks.note(conn, [Note(armed.task, armed.token, None, None, True)])
+    await session_tasks.note(conn, [Note(armed.task, armed.token, "1", None)])
     assert (await rows(conn))[0]["healthy"] is True
     await recorder.record(conn, [ending(armed, code="shutdown")])
     assert (await rows(conn))[0]["healthy"] is None
@@ -340,7 +340,7 @@ async def test_with_a_health_check_the_next_waits_until_the_one_before_is_well(
     [armed] = await placed(conn)
     await set_clock(conn, 3600)
     assert await daemons.roll(conn) == 0
-    await progress.note(conn, [Note(armed.task, armed.token, None, None, True)])
+    await session_tasks.note(conn, [Note(armed.task, armed.token, None, None, True)])
     assert await daemons.roll(conn) == 1
     assert await restarting(conn) == ["2"]
 
@@ -403,7 +403,7 @@ async def test_the_newest_output_of_each_replica_is_kept(conn: Connection, monke
     chunks = [Chunk(first.task, first.token, number, 1, 0.0, b"0123456789") for number in range(1, 6)]
     chunks += [Chunk(second.task, second.token, 1, 1, 0.0, b"x")]
     chunks += [Chunk(10**6, 1, number, 1, 0.0, b"0123456789") for number in range(1, 6)]
-    await partitions.write(conn, lambda: progress.output(conn, chunks))
+    await partitions.write(conn, lambda: session_tasks.output(conn, chunks))
     assert await daemons.trim(conn) == 2
     assert await daemons.trim(conn) == 0
     assert [piece.number for piece in await tasks.output(conn, first.task)] == [3, 4, 5]

@@ -18,7 +18,7 @@ from mainspring.model.tasks.claim_floors import BOTTOM, Floor
 from mainspring.model.tasks.jobs import PRIORITY_LEVELS, Definition, Python
 from mainspring.model.tasks.states import TaskState
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, jobs, progress, rescue, sticky, transitions
+from mainspring.store.tasks import claims, jobs, rescue, session_tasks, sticky, transitions
 
 pytestmark = pytest.mark.usefixtures("dsn")  # statistics and pages of the test's own database
 
@@ -64,7 +64,7 @@ HOT: dict[str, tuple[str, str, set[tuple[str, str | None, tuple[str, ...]]]]] = 
         f"{_INTEGERS}, {_INTEGERS}",
         {BY_NUMBER},
     ),
-    "note": (progress._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
+    "note": (session_tasks._NOTE, f"{_MANY}, {_MANY}, {_TEXTS}, {_TEXTS}, array[]::boolean[]", {BY_NUMBER}),
 }
 
 

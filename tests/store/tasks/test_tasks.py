@@ -18,7 +18,7 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.cluster import agents
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.search import search
-from mainspring.store.tasks import claims, progress, tasks, transitions
+from mainspring.store.tasks import claims, session_tasks, tasks, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -219,7 +219,7 @@ async def test_an_attempt_says_where_it_ran_and_its_exit_code_through_a_retry_an
 
 async def test_output_continues_after_a_chunk(conn: Connection) -> None:
     pieces = [Chunk(1, token, number, 1, 1.0, b"x") for token in (5, 9) for number in range(1, 131)]
-    await progress.output(conn, pieces)
+    await session_tasks.output(conn, pieces)
     first = await tasks.output(conn, 1)
     assert len(first) == 200
     last = first[-1]

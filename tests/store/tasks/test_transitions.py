@@ -13,7 +13,7 @@ from mainspring.model.messages import Chunk, Ending, Note, Start
 from mainspring.model.tasks.states import FAIL, LIVE, RECALL, RETRY, START, TERMINAL, Move, TaskState
 from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import claims, progress, transitions
+from mainspring.store.tasks import claims, session_tasks, transitions
 
 MakeTask = Callable[..., Awaitable[int]]
 
@@ -59,7 +59,7 @@ async def _retry(conn: Connection, task: int, token: int) -> None:
 
 
 async def _note(conn: Connection, task: int, token: int) -> None:
-    await progress.note(conn, [Note(task, token, "0.5", None)])
+    await session_tasks.note(conn, [Note(task, token, "0.5", None)])
 
 
 async def _give_back(conn: Connection, task: int, token: int) -> None:
@@ -249,11 +249,11 @@ async def test_a_result_is_added_only_where_it_is_due(conn: Connection, make_tas
 
 async def test_a_note_leaves_what_it_does_not_tell(conn: Connection, make_task: MakeTask) -> None:
     task = await make_task(TaskState.RUNNING, token=TOKEN, progress="0.1", checkpoint='{"at": 1}')
-    await progress.note(conn, [Note(task, TOKEN, "0.9", None)])
+    await session_tasks.note(conn, [Note(task, TOKEN, "0.9", None)])
     row = await live(conn, task)
     assert row is not None
     assert (row["progress"], row["checkpoint"]) == ("0.9", '{"at": 1}')
-    await progress.note(conn, [Note(task, TOKEN, None, '{"at": 2}')])
+    await session_tasks.note(conn, [Note(task, TOKEN, None, '{"at": 2}')])
     row = await live(conn, task)
     assert row is not None
     assert (row["progress"], row["checkpoint"]) == ("0.9", '{"at": 2}')
@@ -262,9 +262,9 @@ async def test_a_note_leaves_what_it_does_not_tell(conn: Connection, make_task: 
 async def test_output_is_kept_byte_for_byte_and_once(conn: Connection) -> None:
     data = bytes(range(256))
     first = [Chunk(1, TOKEN, number, 1, 1_790_000_000.0, data) for number in (1, 2)]
-    assert await progress.output(conn, first) == 2
-    assert await progress.output(conn, [first[1], Chunk(1, TOKEN, 3, 2, 1_790_000_000.0, b"")]) == 1
-    assert await progress.output(conn, [Chunk(1, NEWER, 1, 1, 1_790_000_000.0, b"x")]) == 1
+    assert await session_tasks.output(conn, first) == 2
+    assert await session_tasks.output(conn, [first[1], Chunk(1, TOKEN, 3, 2, 1_790_000_000.0, b"")]) == 1
+    assert await session_tasks.output(conn, [Chunk(1, NEWER, 1, 1, 1_790_000_000.0, b"x")]) == 1
     rows = await conn.fetch("select token, number, stream, data from mainspring.output order by token, number")
     assert [tuple(row) for row in rows] == [
         (TOKEN, 1, 1, data),

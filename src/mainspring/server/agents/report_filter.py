@@ -3,8 +3,7 @@
 Each is checked by model/reports.py. Items on attempts that the agent's process neither holds nor held are refused and
 audited. The output of an attempt is bounded. What needs the database is asked here, on a connection of the pool, while
 the agent's own next frame waits: it never delays the reports of another.
-Reads   store.tasks.session_tasks   whose attempts these are
-        store.tasks.progress        the output that is stored
+Reads   store.tasks.session_tasks   whose attempts these are, the output that is stored
 Next:   server/recording/batch.py
 """
 
@@ -27,7 +26,7 @@ from mainspring.server.agents.refusals import Recent
 from mainspring.server.recording.batch import ServerLink
 from mainspring.store.access import audit
 from mainspring.store.postgres.database import Connection, Database
-from mainspring.store.tasks import progress, session_tasks
+from mainspring.store.tasks import session_tasks
 from mainspring.wire.channel import ChannelClosed
 from mainspring.wire.clock import boottime
 
@@ -130,7 +129,7 @@ class ReportFilter:
 
     async def _count(self, session: Reporter, limit: OutputQuota, chunks: Sequence[Chunk]) -> None:
         attempts = list({(chunk.task, chunk.token) for chunk in chunks})
-        taken = await self._ask(session, attempts, progress.output_sizes)
+        taken = await self._ask(session, attempts, session_tasks.output_sizes)
         limit.count(dict(taken), (token for _, token in attempts))
 
     async def _resolved(self, session: Reporter, report: Report) -> Report | None:

@@ -2,7 +2,7 @@
 
 Reads   reports from server/agents/connection.py
 Asks    model.tasks.verdict       whether a task that did not succeed runs again
-Writes  store.tasks.progress      (progress, output)
+Writes  store.tasks.session_tasks (progress, output)
         store.tasks.transitions   (→ running, → terminal, → pending)
         store.limits.handover     (→ terminal, and the slots of limits to the next tasks)
 Sends   acknowledgements, after the commit
@@ -33,7 +33,7 @@ from mainspring.store.daemons import replicas
 from mainspring.store.daemons.replicas import Restarted
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import revoke
-from mainspring.store.tasks import claims, partitions, progress, transitions
+from mainspring.store.tasks import claims, partitions, session_tasks, transitions
 
 log = logging.getLogger("mainspring")
 
@@ -122,9 +122,9 @@ class Recorder:
 
     async def _write(self, conn: Connection, batch: Batch, finish: Finish, is_repeated: bool) -> Written:
         if batch.notes:
-            await progress.note(conn, batch.notes)
+            await session_tasks.note(conn, batch.notes)
         if batch.chunks:
-            await partitions.write(conn, lambda: progress.output(conn, batch.chunks))
+            await partitions.write(conn, lambda: session_tasks.output(conn, batch.chunks))
         if batch.starts:
             await transitions.start(conn, batch.starts)
         if batch.refused:

@@ -3,7 +3,7 @@
 A count reads whole blocks of mainspring.task: all of them, or a sample. It holds no lock that another statement waits
 for, and PostgreSQL ends it after the time that it is given.
 Writes  mainspring.queue_figure, mainspring.queue_count, mainspring.queue_minute
-Next:   store/figures/stats.py
+Next:   store/figures/rollups.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Rollups: attempts by minute, job and outcome, written by recorders; by the hour, made of those by the janitor.
 
 Writes  mainspring.figure, mainspring.figure_hour
-Next:   store/figures/series.py
 """
 
 from __future__ import annotations

@@ -79,7 +79,10 @@ def _family(family: Family, is_open: bool) -> str:
     title = name.removesuffix("_total") if is_open and metric.kind == "counter" else name
     lines = [f"# HELP {title} {_help(metric.help, is_open)}\n# TYPE {title} {metric.kind}\n"]
     for values, value in samples:
-        labels = ",".join([f'{label}="{_escape(text)}"' for label, text in zip(metric.labels, values, strict=True)])
+        if len(values) == 1:
+            labels = f'{metric.labels[0]}="{_escape(values[0])}"'
+        else:
+            labels = ",".join([f'{label}="{_escape(text)}"' for label, text in zip(metric.labels, values, strict=True)])
         if isinstance(value, Histogram):
             lines.append(_histogram(name, labels, value))
         else:

@@ -8,11 +8,11 @@ Next: server/metrics.py
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from mainspring.model.metrics.metrics import JOBS, OTHER
 
-Numbers = Sequence[float]  # that only grow
+Numbers = list[float]  # that only grow
 
 
 class Busiest:
@@ -21,19 +21,27 @@ class Busiest:
     def __init__(self, most: int = JOBS) -> None:
         self._most = most
         self._seen: dict[tuple[str, str], Numbers] = {}
-        self._told: dict[tuple[str, str], list[float]] = {}
+        self._told: dict[tuple[str, str], Numbers] = {}
         self._named: set[str] = set()
 
-    def tell(self, counted: Mapping[tuple[str, str], Numbers]) -> dict[tuple[str, str], list[float]]:
+    def tell(self, counted: Mapping[tuple[str, str], Numbers]) -> dict[tuple[str, str], Numbers]:
         """What a scrape tells of all that was counted since the start, by job and second label."""
         self._choose(counted)
         for (job, second), numbers in counted.items():
-            before = self._seen.get((job, second)) or [0.0] * len(numbers)
+            before = self._seen.get((job, second))
+            if numbers == before:
+                continue
             label = job if job in self._named else OTHER, second
-            told = self._told.setdefault(label, [0] * len(numbers))
-            for place, (now, then) in enumerate(zip(numbers, before, strict=True)):
-                told[place] += now - then
-            self._seen[job, second] = list(numbers)
+            told = self._told.get(label)
+            if before is not None:
+                numbers_since = [now - then for now, then in zip(numbers, before, strict=True)]
+            else:
+                numbers_since = numbers
+            if told is not None:
+                self._told[label] = [number + more for number, more in zip(told, numbers_since, strict=True)]
+            else:
+                self._told[label] = numbers_since
+            self._seen[job, second] = numbers
         return {label: told for label, told in self._told.items() if label[0] in self._named or label[0] == OTHER}
 
     def _choose(self, counted: Mapping[tuple[str, str], Numbers]) -> None:

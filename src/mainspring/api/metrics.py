@@ -1,7 +1,7 @@
 """Metrics: `/metrics` as Prometheus text or OpenMetrics, from what the parts of this process have counted.
 
 A scrape is rendered in parts, one for each metric, between which the event loop serves others. The text is written
-here: prometheus-client takes ten times as long, which 500 agents and 200 jobs would feel (decision 42). It counts the
+here: prometheus-client takes ten times as long, which 500 agents and 200 jobs would feel (decision 43). It counts the
 process itself, and its parsers check this text in the tests.
 Reads   sources, such as server/metrics.py, api/cluster_metrics.py and api/tallies.py
 """

@@ -268,3 +268,10 @@ async def test_scopes_that_a_schedule_does_not_have_are_not_run(conn: Connection
     with pytest.raises(Conflict, match="told by its application; name those to run with --scope"):
         await schedules.run_now(conn, "told")
     assert len(await schedules.run_now(conn, "told", ["anything"])) == 1
+
+
+async def test_two_runs_at_the_same_instant_are_two_runs_also_within_a_transaction(conn: Connection) -> None:
+    await create(conn, every=3600)
+    async with conn.transaction():
+        first, second = [await schedules.run_now(conn, "report") for _ in range(2)]
+    assert len({*first, *second}) == 2

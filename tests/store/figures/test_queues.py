@@ -53,7 +53,7 @@ async def test_a_sample_reads_its_share_of_the_blocks_and_says_that_it_is_one(co
     assert count.is_estimated
     assert 0.5 * MANY < count.tasks < 2 * MANY
     plan = "\n".join(
-        row[0] for row in await conn.fetch(f"explain (analyze, buffers) {queues._COUNT.replace('$1', '20')}")
+        row[0] for row in await conn.fetch(f"explain (analyze, buffers) {queues._COUNT_SAMPLE.replace('$1', '20')}")
     )
     assert "Sample Scan" in plan
     read = int(plan.split("shared hit=")[1].split()[0])
@@ -87,6 +87,29 @@ async def test_the_leader_samples_what_is_too_much_to_count(
     last = await queues.last(conn)
     assert last is not None
     assert last.is_estimated
+
+
+async def test_a_sample_that_takes_too_long_is_smaller_the_next_time(
+    conn: Connection, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    async def too_slow(conn: Connection, share: float, seconds: float) -> Count:
+        given.append(share)
+        if share > 0.2:
+            raise asyncpg.QueryCanceledError
+        return Count([], True)
+
+    async def blocks(conn: Connection) -> int:
+        return 2 * queue_counter.SAMPLE
+
+    monkeypatch.setattr(queues, "count_within", too_slow)
+    monkeypatch.setattr(queues, "blocks", blocks)
+    counter = QueueCounter(database)
+    for _ in range(4):
+        await counter.step()
+    assert given == [1.0, 0.5, 0.25, 0.125, 0.25], "a whole count is tried once"
+    assert queue_counter.EXACT_WITHIN + queue_counter.SAMPLE_WITHIN <= 0.2
 
 
 async def test_what_is_no_longer_there_is_forgotten(conn: Connection, make_task: MakeTask) -> None:

@@ -1,7 +1,8 @@
 """QueueCounter: the leader counts the live tasks by job and state, in bounded time.
 
 Exact while they are not many; else from a sample of the table's blocks, and then it says so. A whole count that takes
-too long is given up for a minute. Tasks that ended without an attempt are added to the figures here as well.
+too long is given up for a minute; a sample that does is smaller the next time. Tasks that ended without an attempt are
+added to the figures here as well.
 Writes  store.figures.queues     (the counts)
         store.figures.rollups    (what was noted)
 Next:   store/figures/queues.py
@@ -18,9 +19,10 @@ from mainspring.wire.clock import boottime
 
 COUNT_EVERY = 5.0  # seconds
 EXACT = 200_000  # live tasks, up to which all are counted
-SAMPLE = 2_000  # blocks of a sample; a block has some 20 tasks
-EXACT_WITHIN = 0.15  # seconds
-SAMPLE_WITHIN = 0.05
+SAMPLE = 1_000  # blocks of a sample, where PostgreSQL has the time; a block has 20 to 40 tasks
+LEAST = 50
+EXACT_WITHIN = 0.13  # seconds; both together are at most 0.2
+SAMPLE_WITHIN = 0.07
 SAMPLED_FOR = 60.0  # seconds after a whole count that took too long
 
 
@@ -29,6 +31,7 @@ class QueueCounter:
         self._database = database
         self._tasks = 0  # at the last count
         self._sampled_until = 0.0  # boot time
+        self._sample = SAMPLE  # blocks
 
     async def step(self) -> int:
         began = boottime()
@@ -47,7 +50,10 @@ class QueueCounter:
             if count is not None:
                 return count
             self._sampled_until = boottime() + SAMPLED_FOR
-        return await _within(conn, SAMPLE / max(SAMPLE, await queues.blocks(conn)), SAMPLE_WITHIN)
+        sample = min(self._sample, SAMPLE)
+        count = await _within(conn, sample / max(sample, await queues.blocks(conn)), SAMPLE_WITHIN)
+        self._sample = max(LEAST, sample // 2) if count is None else 2 * sample
+        return count
 
 
 async def _within(conn: Connection, share: float, seconds: float) -> Count | None:

@@ -48,26 +48,31 @@ async def blocks(conn: Connection) -> int:
     return size
 
 
-# A sample scan reads the table's blocks whatever indexes there are, and whatever the connection has turned off.
+# A sample scan reads whole blocks, as a sequential one does; the latter is twice as fast.
 _COUNT = """
     select job_id, state, count(*) as tasks, count(*) filter (where run_at <= (select mainspring.now())) as due,
            least(greatest(min(run_at), '1970-01-01Z'), '2200-01-01Z') as oldest   -- anybody with SQL can write others
-      from mainspring.task tablesample system ($1)
+      from mainspring.task {sample}
      group by job_id, state
 """
+_COUNT_ALL = _COUNT.format(sample="")
+_COUNT_SAMPLE = _COUNT.format(sample="tablesample system ($1)")
 
 
 async def count_within(conn: Connection, share: float, seconds: float) -> Count:
     """The same, in a transaction of its own. QueryCanceledError if it takes longer."""
     async with conn.transaction():
-        await conn.execute(f"set local statement_timeout = {max(1, round(seconds * 1000))}")
+        await conn.execute(
+            f"set local statement_timeout = {max(1, round(seconds * 1000))}; set local enable_seqscan = on;"
+            "set local enable_indexscan = off; set local max_parallel_workers_per_gather = 0"
+        )
         return await count(conn, share)
 
 
 async def count(conn: Connection, share: float) -> Count:
     """Count the live tasks, from a share of the blocks if that is below 1."""
     share = min(1.0, share)
-    rows = await conn.fetch(_COUNT, share * 100)
+    rows = await (conn.fetch(_COUNT_SAMPLE, share * 100) if share < 1.0 else conn.fetch(_COUNT_ALL))
     return Count(
         [
             Queue(job, TaskState(state), round(tasks / share), round(due / share), oldest)

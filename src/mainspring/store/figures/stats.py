@@ -114,7 +114,8 @@ _BLOCKED = """
 # By whole minutes: up to one more than the hour.
 _LAST_HOUR = f"""
     select outcome, again, {SUMMED} from mainspring.figure
-     where job_id = any($1::integer[]) and minute >= date_trunc('minute', mainspring.now() - interval '1 hour', 'UTC')
+     where job_id = any($1::integer[])
+       and minute >= (select date_trunc('minute', mainspring.now() - interval '1 hour', 'UTC'))
      group by outcome, again order by outcome, again
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_strategy
 from mainspring.model.placement.placement import DEFAULT_STRATEGY
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_path_name
 from mainspring.store.cluster import agents, registry, settings
 from mainspring.store.cluster.registry import AgentView
 from mainspring.store.postgres.connection import Connection
@@ -21,17 +21,17 @@ async def listing(conn: Connection, actor: Actor) -> list[AgentView]:
 
 async def show(conn: Connection, actor: Actor, name: str) -> list[AgentView]:
     """The sessions of one agent, the latest last."""
-    return await registry.listing(conn, check_name(name, field="agent"))
+    return await registry.listing(conn, check_path_name(name, field="agent"))
 
 
 async def drain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was not draining before."""
-    return await registry.drain(conn, check_name(name, field="agent"))
+    return await registry.drain(conn, check_path_name(name, field="agent"))
 
 
 async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was draining before."""
-    return await registry.undrain(conn, check_name(name, field="agent"))
+    return await registry.undrain(conn, check_path_name(name, field="agent"))
 
 
 async def has_agents(conn: Connection, actor: Actor) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.tasks.waits import Wait
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_path_name
 from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection, is_producer
 from mainspring.store.schedules import schedules
@@ -62,9 +62,9 @@ async def listing(
     look them up.
     """
     if job is not None and not is_producer(conn):
-        await jobs.find(conn, check_name(job, field="job"))
+        await jobs.find(conn, check_path_name(job, field="job"))
     if schedule is not None and not is_producer(conn):
-        await schedules.find(conn, check_name(schedule, field="schedule"))
+        await schedules.find(conn, check_path_name(schedule, field="schedule"))
     if parent is not None:
         await tasks.get(conn, parent)
     found = await tasks.listing(

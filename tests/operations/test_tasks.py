@@ -17,7 +17,7 @@ from mainspring.store.tasks.enqueue import Submission
 
 
 async def test_a_task_is_listed_and_shown_with_what_it_waits_for(conn: Connection) -> None:
-    await jobs.create(conn, ACTOR, "hello", echo())
+    await jobs.put(conn, ACTOR, "hello", echo())
     id = await tasks.submit(conn, ACTOR, Submission("hello", '{"day": "mon"}'))
     [listed] = (await tasks.listing(conn, ACTOR, job="hello")).items
     assert (listed.task.id, listed.wait and listed.wait.code) == (id, "no_agents")
@@ -60,7 +60,7 @@ async def test_a_running_task_is_asked_to_stop(conn: Connection, make_task: Make
 
 
 async def test_a_running_command_is_paused_and_resumed(conn: Connection) -> None:
-    await jobs.create(conn, ACTOR, "hello", echo())
+    await jobs.put(conn, ACTOR, "hello", echo())
     id = await tasks.submit(conn, ACTOR, Submission("hello", "{}"))
     await conn.execute("update mainspring.task set state = 3, token = 1, session = 1, attempt = 1")
     await tasks.pause(conn, ACTOR, id)

@@ -1,6 +1,7 @@
 """Backfill: tasks for plan times of the past that have none, so many at a time.
 
-The caller repeats `step` until nothing is left. A backfill that was stopped, or runs twice, makes no task twice.
+One call is one bounded step; the caller repeats it with the cursor that it returned. Nothing is kept between steps: a
+plan time that has a task is passed over, so a backfill that was stopped, repeated or runs twice makes no task twice.
 Next: store/schedules/backfill.py
 """
 
@@ -8,75 +9,158 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
+from mainspring.errors import ValidationError, shown
 from mainspring.model.access.actors import Actor
+from mainspring.model.schedules.planning import INSTANT
 from mainspring.model.schedules.timing import timing
-from mainspring.model.tasks.states import TaskState
+from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
+from mainspring.model.words.zones import by_its_clocks
+from mainspring.operations import pages, schedules
+from mainspring.operations.slices import Slices
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.schedules import backfill, schedules
-from mainspring.store.schedules.backfill import FireKey, check_range
+from mainspring.store.schedules import backfill
+from mainspring.store.schedules.backfill import MOST, FireKey, check_range, too_many
 from mainspring.store.schedules.schedules import Stored
 from mainspring.store.tasks import tasks
 
-__all__ = ["Backfill", "BackfillPlan", "check_range", "plan"]
+__all__ = ["BackfillStep", "EndedTask", "check_range", "step"]
+
+MAX_PARALLEL = 1000
+CHUNK = 1000  # fires that are compared with the ledger at once
 
 
-class BackfillPlan(msgspec.Struct, frozen=True):
+class EndedTask(msgspec.Struct, frozen=True):
+    id: int
+    state: str
+
+
+class BackfillStep(msgspec.Struct, frozen=True):
+    """The counts are of the whole range, and only in the first step: with a cursor they are None."""
+
     schedule: str
-    total: int  # plan times × scopes in the range
-    already: int  # of them, those with a task
-    to_run: int
+    job: str
+    total: int | None  # plan times × scopes in the range
+    already: int | None  # of them, those with a task
+    to_run: int | None
     first: datetime | None  # plan time to run, by the clocks of the schedule
     last: datetime | None
+    submitted: list[int]  # tasks
+    ended: list[EndedTask]  # of those that the caller awaits
+    live: int  # tasks of the schedule's backfills that have not ended
+    next: str | None  # the cursor of the next step; None: all have a task
+    complete: bool  # all have a task, and no backfilled task of the schedule is live
 
 
-async def plan(
-    conn: Connection, actor: Actor, name: str, start: datetime, end: datetime, scopes: Sequence[str] = ()
-) -> Backfill:
-    """A backfill of the plan times from `start` up to and including `end`, for all scopes or those given."""
+class _Open(NamedTuple):
+    """Fires without a task: those that this step may submit, and the counts of the whole range in the first step."""
+
+    fires: list[FireKey]
+    is_all: bool  # there are no more behind them
+    total: int = 0
+    to_run: int = 0
+    last: datetime | None = None
+
+
+async def step(
+    conn: Connection,
+    actor: Actor,
+    name: str,
+    start: datetime,
+    end: datetime,
+    *,
+    max_parallel: int = 1,
+    scopes: Sequence[str] = (),
+    dry_run: bool = False,
+    awaiting: Sequence[int] = (),
+    cursor: str | None = None,
+) -> BackfillStep:
+    """Submit as many of the plan times from `start` through `end` as `max_parallel` leaves room for.
+
+    With `dry_run` they are only counted. `awaiting` names tasks of earlier steps, to be told when they have ended.
+    """
+    for field, at in (("from", start), ("to", end)):
+        check_instant(at, field=field)
+    if not isinstance(max_parallel, int) or not 1 <= max_parallel <= MAX_PARALLEL or len(awaiting) > MAX_PARALLEL:
+        raise ValidationError(f"max_parallel: {shown(max_parallel)}; give 1 to {MAX_PARALLEL}", field="max_parallel")
+    stored = await schedules.find(conn, actor, name)
     checked = [check_name(scope, field="scope") for scope in scopes]
-    stored = await schedules.find(conn, check_name(name, field="schedule"))
-    slots = backfill.plan_backfill(stored.schedule, start, end, stored.now, checked)
-    return Backfill(stored, len(slots), await backfill.still_open(conn, stored, slots))
+    wanted = backfill.check_backfill(stored.schedule, start, end, stored.now, checked)
+    filters = {"list": "backfill", "schedule": stored.id, "start": start, "end": end, "scopes": checked}
+    after = pages.position(cursor, filters, datetime)
+    if after is None:
+        found = await _count(conn, stored, start, end, wanted, keep=max_parallel)
+    else:
+        found = await _search(conn, stored, after, end, wanted, keep=max_parallel)
+    filled = await backfill.fill(conn, stored, found.fires, 0 if dry_run else max_parallel)
+    ended = {} if not awaiting else await tasks.ended(conn, list(awaiting))
+    is_last = found.is_all and filled.tried == len(found.fires)
+    zone, first = timing(stored.schedule).zone, found.fires[0][0] if found.fires else None
+    counted = after is None
+    return BackfillStep(
+        schedule=name,
+        job=stored.schedule.job,
+        total=found.total if counted else None,
+        already=found.total - found.to_run if counted else None,
+        to_run=found.to_run if counted else None,
+        first=by_its_clocks(first, zone) if counted and first is not None else None,
+        last=by_its_clocks(found.last, zone) if found.last is not None else None,
+        submitted=filled.tasks,
+        ended=[EndedTask(id, one.state.label) for id, one in sorted(ended.items())],
+        live=filled.live,
+        next=None if is_last else pages.cursor(filters, _position(found, filled.tried, start, after)),
+        complete=is_last and filled.live == 0,
+    )
 
 
-class Backfill:
-    """A backfill under way: what is left to submit, what runs, and the outcome so far."""
+def _position(found: _Open, tried: int, start: datetime, after: datetime | None) -> datetime:
+    """Before the first plan time that may be without a task: all of its scopes are looked at again."""
+    if tried < len(found.fires):
+        return found.fires[tried][0] - INSTANT
+    return found.fires[-1][0] - INSTANT if found.fires else after or start - INSTANT
 
-    def __init__(self, stored: Stored, total: int, to_run: list[FireKey]) -> None:
-        zone = timing(stored.schedule).zone
-        first, last = (to_run[end][0].astimezone(zone) if to_run else None for end in (0, -1))
-        self.plan = BackfillPlan(stored.schedule.name, total, total - len(to_run), len(to_run), first, last)
-        self.job = stored.schedule.job
-        self.submitted = 0
-        self.failed: dict[int, str] = {}  # task → its state, of those that did not succeed
-        self.in_flight: set[int] = set()
-        self._stored = stored
-        self._left = to_run
 
-    @property
-    def done(self) -> int:
-        return self.plan.total - len(self._left) - len(self.in_flight)
+async def _search(
+    conn: Connection, stored: Stored, after: datetime, end: datetime, scopes: tuple[str, ...], *, keep: int
+) -> _Open:
+    """The first fires behind an instant that have no task."""
+    times, fires = timing(stored.schedule), list[FireKey]()
+    slices, is_all = Slices(), False
+    while len(fires) <= keep and not is_all:
+        chunk = times.between(after, end, _chunk(scopes))
+        is_all = not chunk
+        if chunk:
+            after = chunk[-1]
+            fires += await backfill.still_open(conn, stored, [(at, scope) for at in chunk for scope in scopes])
+        await slices.rest()
+    return _Open(fires, is_all)
 
-    @property
-    def is_complete(self) -> bool:
-        return not self._left and not self.in_flight
 
-    async def step(self, conn: Connection, actor: Actor, max_parallel: int) -> bool:
-        """Submit what `max_parallel` leaves room for, and collect what has ended; whether anything moved."""
-        submitted = ended = 0
-        if self._left:
-            filled = await backfill.fill(conn, self._stored, self._left, max_parallel)
-            submitted, self._left = filled.tried, self._left[filled.tried :]
-            self.submitted += len(filled.tasks)
-            self.in_flight.update(filled.tasks)
-        if self.in_flight:
-            outcomes = await tasks.ended(conn, list(self.in_flight))
-            ended = len(outcomes)
-            self.in_flight -= outcomes.keys()
-            states = {id: one.state for id, one in outcomes.items()}
-            self.failed |= {id: state.label for id, state in states.items() if state is not TaskState.SUCCEEDED}
-        return bool(submitted or ended)
+async def _count(
+    conn: Connection, stored: Stored, start: datetime, end: datetime, scopes: tuple[str, ...], *, keep: int
+) -> _Open:
+    """The same from the start, with the counts of the whole range; ValidationError if there are too many."""
+    times, slices = timing(stored.schedule), Slices()
+    fires: list[FireKey] = []
+    count = to_run = 0
+    last: datetime | None = None
+    after, most = start - INSTANT, MOST // len(scopes)
+    while chunk := times.between(after, end, _chunk(scopes)):
+        if count + len(chunk) > most:
+            raise too_many(end, len(scopes), [after, *chunk][most - count])
+        after, count = chunk[-1], count + len(chunk)
+        still_open = await backfill.still_open(conn, stored, [(at, scope) for at in chunk for scope in scopes])
+        to_run += len(still_open)
+        last = still_open[-1][0] if still_open else last
+        fires += still_open[: max(0, keep + 1 - len(fires))]
+        await slices.rest()
+    return _Open(fires, len(fires) == to_run, count * len(scopes), to_run, last)
+
+
+def _chunk(scopes: tuple[str, ...]) -> int:
+    """Plan times that are computed and looked up at once: some milliseconds at most."""
+    return max(1, min(100, CHUNK // len(scopes)))

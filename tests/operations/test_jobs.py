@@ -12,9 +12,10 @@ from mainspring.errors import BadCursor, JobInUse, JobNotFound, NameTaken, Stale
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.jobs import Definition
-from mainspring.operations import by_name, jobs, schedules, tasks
+from mainspring.operations import jobs, schedules, tasks
 from mainspring.operations.jobs import JobChange, JobView
 from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.tasks import jobs as stored_jobs
 from mainspring.store.tasks.enqueue import Submission

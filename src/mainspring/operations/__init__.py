@@ -15,20 +15,18 @@ if TYPE_CHECKING:
     from mainspring.operations import (
         access,
         actors,
-        backfill,
         calendars,
         cluster,
         daemons,
         fleet,
-        forecast,
         jobs,
         output,
         pages,
-        plan_times,
         schedules,
         tasks,
         waiting,
     )
+    from mainspring.operations.planning import backfill, forecast, plan_times
 
 __all__ = [
     "Connections",
@@ -50,6 +48,9 @@ __all__ = [
 ]
 
 
+_ROOMS = {"backfill": "planning.", "forecast": "planning.", "plan_times": "planning."}
+
+
 class Connections(Protocol):
     """Where an operation gets its connections from: a `Database`, or the client of the command line."""
 
@@ -63,4 +64,4 @@ if not TYPE_CHECKING:
 
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{_ROOMS.get(name, '')}{name}")

@@ -13,9 +13,10 @@ from mainspring.errors import CalendarNotFound, NameTaken
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.words.names import check_path_name
-from mainspring.operations import by_name, pages
-from mainspring.operations.by_name import check_version
+from mainspring.operations import pages
 from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
+from mainspring.operations.parts.by_name import check_version
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
 from mainspring.store.schedules.calendars import Calendar

@@ -17,9 +17,10 @@ from mainspring.model.schedules.edit_schedule import Edit, edited
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.names import check_path_name
-from mainspring.operations import by_name, jobs, pages
-from mainspring.operations.by_name import check_version
+from mainspring.operations import jobs, pages
 from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
+from mainspring.operations.parts.by_name import check_version
 from mainspring.store.daemons import daemon_views, daemons
 from mainspring.store.daemons.daemon_views import Daemon, Replica
 from mainspring.store.limits.waits import waits as find_waits

@@ -19,9 +19,10 @@ from mainspring.model.tasks.waits import Wait, able_names, why
 from mainspring.model.words.globs import like
 from mainspring.model.words.merge_patch import merge_patch
 from mainspring.model.words.names import check_path_name
-from mainspring.operations import by_name, pages
-from mainspring.operations.by_name import check_version
+from mainspring.operations import pages
 from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
+from mainspring.operations.parts.by_name import check_version
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import jobs

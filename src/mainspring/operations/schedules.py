@@ -18,11 +18,13 @@ from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined, patc
 from mainspring.model.schedules.schedules import Kind, Schedule
 from mainspring.model.words.globs import like
 from mainspring.model.words.names import check_name, check_path_name
-from mainspring.operations import by_name, jobs, pages, schedule_views
-from mainspring.operations.by_name import check_version
+from mainspring.operations import jobs, pages
 from mainspring.operations.pages import Page
-from mainspring.operations.schedule_views import ScheduleChange, ScheduleDetail, ScheduleView, State, view
-from mainspring.operations.slices import Slices
+from mainspring.operations.parts import by_name
+from mainspring.operations.parts.by_name import check_version
+from mainspring.operations.parts.slices import Slices
+from mainspring.operations.planning import schedule_views
+from mainspring.operations.planning.schedule_views import ScheduleChange, ScheduleDetail, ScheduleView, State, view
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import Batch
 from mainspring.store.schedules import schedules

@@ -1,6 +1,6 @@
 """`mainspring schedule backfill`
 
-Next: operations/backfill.py
+Next: operations/planning/backfill.py
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mainspring.cli.render import NO_AGENT, confirm, counted, note, print_if_jso
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from mainspring.operations.backfill import BackfillStep
+    from mainspring.operations.planning.backfill import BackfillStep
 
 MAX_PARALLEL = 1000
 SOONEST, LATEST = 0.05, 0.5  # seconds between steps

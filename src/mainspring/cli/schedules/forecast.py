@@ -1,6 +1,6 @@
 """`mainspring schedule forecast`
 
-Next: operations/forecast.py
+Next: operations/planning/forecast.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mainspring.cli.render import counted, note, print_if_json, table
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
-    from mainspring.operations.forecast import Forecast
+    from mainspring.operations.planning.forecast import Forecast
 
 
 @operation(

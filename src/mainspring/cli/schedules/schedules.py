@@ -24,7 +24,7 @@ from mainspring.cli.schedules.view import list_schedules, show
 
 if TYPE_CHECKING:
     from mainspring.model.schedules.edit_schedule import Edit
-    from mainspring.operations.schedule_views import ScheduleChange, ScheduleView
+    from mainspring.operations.planning.schedule_views import ScheduleChange, ScheduleView
     from mainspring.store.schedules.revoke import Recalled
 
 EDIT_TRIES = 5  # of an edit that others overtake

@@ -18,7 +18,7 @@ from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, fields, on_terminal, pick, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.operations.schedule_views import FireView, ScheduleDetail, ScheduleView
+    from mainspring.operations.planning.schedule_views import FireView, ScheduleDetail, ScheduleView
 
 _DRIFT = Room(fold=("CODE", "IN FORCE"))
 _DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}

@@ -1,6 +1,6 @@
 """Planned: all enabled schedules with what decides their plan times, read in parts. For forecasts.
 
-Next: operations/forecast.py
+Next: operations/planning/forecast.py
 """
 
 from __future__ import annotations

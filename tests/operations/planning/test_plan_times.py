@@ -11,12 +11,13 @@ from tests.operations.conftest import ACTOR, BAD_NAME, echo, same_in_json
 
 from mainspring.errors import BadCursor, ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor
-from mainspring.model.schedules.preview import Preview
+from mainspring.model.forecasting.preview import Preview
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, plan_times, schedules, tasks
+from mainspring.operations import jobs, schedules, tasks
 from mainspring.operations.pages import Page
-from mainspring.operations.plan_times import Explanation
-from mainspring.operations.schedule_views import FireView
+from mainspring.operations.planning import plan_times
+from mainspring.operations.planning.plan_times import Explanation
+from mainspring.operations.planning.schedule_views import FireView
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.missed import Checked
 

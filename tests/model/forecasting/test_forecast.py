@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from mainspring.model.forecasting.forecast import HERD, Counts, Herd, Source
 from mainspring.model.schedules.define_schedule import define_schedule
-from mainspring.model.schedules.forecast import HERD, Counts, Herd, Source
 from mainspring.model.schedules.planning import Decided, run_at
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.timing import timing

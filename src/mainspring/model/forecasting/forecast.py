@@ -2,7 +2,7 @@
 
 Pure, and in small steps: `add` and `herds` are generators that yield after each millisecond or so of computing.
 Schedules with equal plan times are one `Source`, computed once. Intervals are counted by arithmetic.
-Next: operations/forecast.py
+Next: model/schedules/timing.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Slices: long computations that leave the event loop to others every 2 ms.
 
 Servers and agents share a loop with the HTTP API: a forecast must not make a fire late.
-Next: operations/forecast.py
+Next: operations/planning/forecast.py
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 By the schedules as they are now: what a task takes, overlaps and limits are not foreseen. A forecast is kept until a
 schedule changes.
-Next: model/schedules/forecast.py
+Next: model/forecasting/forecast.py
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.access.actors import Actor
-from mainspring.model.schedules.forecast import Counts, Source
+from mainspring.model.forecasting.forecast import Counts, Source
 from mainspring.model.schedules.schedules import Policies, Schedule
 from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.model.words.instants import check_instant
-from mainspring.operations.slices import Slices
+from mainspring.operations.parts.slices import Slices
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import planned
 from mainspring.store.schedules.planned import AT_ONCE, Planned

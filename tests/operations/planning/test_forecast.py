@@ -13,8 +13,9 @@ from tests.operations.conftest import ACTOR, echo, same_in_json
 from mainspring.errors import ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import forecast, jobs, schedules
-from mainspring.operations.forecast import Forecast
+from mainspring.operations import jobs, schedules
+from mainspring.operations.planning import forecast
+from mainspring.operations.planning.forecast import Forecast
 from mainspring.store.postgres.database import Connection
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from mainspring.errors import ValidationError, shown
 from mainspring.model.access.actors import Actor
+from mainspring.model.forecasting.preview import Preview, PreviewFire, foreseen
 from mainspring.model.schedules.excluded_days import check_excluded
-from mainspring.model.schedules.preview import Preview, PreviewFire, foreseen
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.story import Story
@@ -24,8 +24,8 @@ from mainspring.model.schedules.timing import timing
 from mainspring.model.words.instants import check_instant
 from mainspring.operations import pages, schedules
 from mainspring.operations.pages import Page
-from mainspring.operations.schedule_views import FireView, fire_view
-from mainspring.operations.slices import Slices
+from mainspring.operations.parts.slices import Slices
+from mainspring.operations.planning.schedule_views import FireView, fire_view
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import explain as stories
 from mainspring.store.schedules import fires as ledger

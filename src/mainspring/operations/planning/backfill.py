@@ -21,7 +21,7 @@ from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name
 from mainspring.model.words.zones import by_its_clocks
 from mainspring.operations import pages, schedules
-from mainspring.operations.slices import Slices
+from mainspring.operations.parts.slices import Slices
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import backfill
 from mainspring.store.schedules.backfill import MOST, FireKey, check_range, too_many

@@ -26,7 +26,7 @@ from mainspring.model.placement.placement import DEFAULT_STRATEGY
 from mainspring.model.tasks.addresses import Allowed
 from mainspring.model.words.durations import seconds
 from mainspring.model.words.locations import address, check_web
-from mainspring.model.words.names import check_name, check_text
+from mainspring.model.words.names import check_name, check_path_name, check_text
 from mainspring.model.words.skew import DEFAULT_LIMIT
 
 log = logging.getLogger("mainspring")
@@ -234,7 +234,7 @@ def _check_names(settings: Settings) -> None:
     """A server would refuse an agent with bad names, and the agent would reconnect without end."""
     for field in ("agent_name", "server_name"):
         if name := getattr(settings, field):
-            check_name(name, field=field)
+            check_path_name(name, field=field)
     for label in (*settings.labels, *settings.labels.values()):
         check_name(label, field="labels")
 

@@ -66,5 +66,5 @@ async def admin(as_role: MakeCaller) -> Caller:
 
 @pytest.fixture
 async def job(conn: Connection) -> str:
-    await jobs.create(conn, ACTOR, "hello", define(command(["echo", "hello"]), {}))
+    await jobs.put(conn, ACTOR, "hello", define(command(["echo", "hello"]), {}))
     return "hello"

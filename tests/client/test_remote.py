@@ -54,7 +54,7 @@ async def client(request: pytest.FixtureRequest, database: Database, remote: Cli
 
 @pytest.fixture
 async def task(conn: Connection) -> int:
-    await jobs.create(conn, ACTOR, "hello", define(command(["echo", "hello"]), {}))
+    await jobs.put(conn, ACTOR, "hello", define(command(["echo", "hello"]), {}))
     return (await tasks.submit(conn, ACTOR, NewTask(job="hello"))).id
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.define_job import command, define
 from mainspring.model.tasks.jobs import Definition
@@ -24,3 +28,11 @@ async def add_agent(conn: Connection, name: str = "eve", session: int = 7) -> No
         session,
         name,
     )
+
+
+def same_in_json(view: object, kind: Any) -> bool:
+    """Whether a view goes through JSON and comes back as it was; prints what did not."""
+    back = msgspec.json.decode(msgspec.json.encode(view), type=kind)
+    if back != view:
+        print(f"{view}\n became \n{back}")
+    return bool(back == view)

@@ -1,40 +1,157 @@
-"""Jobs: list, show, create, delete; which agents can run one."""
+"""Jobs: list, show, put, edit, delete; which agents can run one."""
 
 from __future__ import annotations
 
-import pytest
-from tests.operations.conftest import ACTOR, BAD_NAME, add_agent, echo
+import asyncio
+from typing import Any
 
-from mainspring.errors import Conflict, Forbidden, JobNotFound, ValidationError
+import pytest
+from tests.operations.conftest import ACTOR, BAD_NAME, add_agent, echo, same_in_json
+
+from mainspring.errors import BadCursor, Forbidden, JobInUse, JobNotFound, NameTaken, StaleVersion, ValidationError
 from mainspring.model.access.actors import Actor, Role
+from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.model.tasks.define_job import command, define
-from mainspring.operations import jobs, tasks
+from mainspring.model.tasks.jobs import Definition
+from mainspring.operations import jobs, schedules, tasks
+from mainspring.operations.jobs import JobChange, JobView
+from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
 from mainspring.operations.requests.new_tasks import NewTask
-from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.database import Connection, Database
+from mainspring.store.tasks import jobs as stored_jobs
+
+OF_SHOP = Actor("token:shop", jobs=("shop.*",))
 
 
 async def test_a_job_is_created_once_and_changed_only_on_demand(conn: Connection) -> None:
-    assert await jobs.create(conn, ACTOR, "hello", echo())
-    assert not await jobs.create(conn, ACTOR, "hello", echo())
-    with pytest.raises(Conflict, match="exists and is another one"):
-        await jobs.create(conn, ACTOR, "hello", echo(retries=2))
-    assert await jobs.create(conn, ACTOR, "hello", echo(retries=2), replace=True)
+    made = await jobs.put(conn, ACTOR, "hello", echo(), replace=False)
+    assert (made.changed, made.created, made.job.version, made.job.namespace) == (True, True, 1, "default")
+    again = await jobs.put(conn, ACTOR, "hello", echo(), replace=False)
+    assert (again.changed, again.created, again.job.version) == (False, False, 1)
+    with pytest.raises(NameTaken, match="exists and is another one"):
+        await jobs.put(conn, ACTOR, "hello", echo(retries=2), replace=False)
+    change = await jobs.put(conn, ACTOR, "hello", echo(retries=2))
+    assert (change.changed, change.created, change.job.version) == (True, False, 2)
+    assert same_in_json(change, JobChange)
     view = await jobs.show(conn, ACTOR, "hello")
-    assert (view.version, view.definition.retry.retries, view.live) == (2, 2, None)
+    assert (view.version, view.definition.retry.retries, view.live) == (2, 2, 0)
+    assert same_in_json(view, JobView)
 
 
-async def test_a_list_counts_live_tasks(conn: Connection) -> None:
-    await jobs.create(conn, ACTOR, "b", echo())
-    await jobs.create(conn, ACTOR, "a", echo())
+async def test_only_the_version_that_was_read_is_changed_or_deleted(conn: Connection) -> None:
+    await jobs.put(conn, ACTOR, "hello", echo())
+    await jobs.put(conn, ACTOR, "hello", echo(retries=2), version=1)
+    for change in (
+        jobs.put(conn, ACTOR, "hello", echo(retries=3), version=1),
+        jobs.edit(conn, ACTOR, "hello", {"grace": 9}, version=1),
+        jobs.delete(conn, ACTOR, "hello", version=1),
+    ):
+        with pytest.raises(StaleVersion) as caught:
+            await change
+        assert caught.value.details == {"version": 2}
+    with pytest.raises(JobNotFound):
+        await jobs.put(conn, ACTOR, "other", echo(), version=1)
+    await jobs.delete(conn, ACTOR, "hello", version=2)
+
+
+async def test_an_edit_is_a_merge_patch(conn: Connection) -> None:
+    await jobs.put(conn, ACTOR, "hello", echo(retries=2, requires={"zone": "eu"}, timeout=60))
+    change: dict[str, Any] = {"timeout": None, "retry": {"delay": "10s"}, "requires": {"disk": "ssd"}}
+    edited = (await jobs.edit(conn, ACTOR, "hello", change)).job
+    definition = edited.definition
+    assert (edited.version, definition.timeout, definition.retry.retries, definition.retry.delay) == (2, None, 2, 10.0)
+    assert definition.requires == {"zone": "eu", "disk": "ssd"}
+    assert not (await jobs.edit(conn, ACTOR, "hello", {"grace": 5})).changed
+    for wrong, field in (({"timout": 1}, "timout"), ({"run": None}, "run"), ({"run": {"argv": []}}, "run.argv")):
+        with pytest.raises(ValidationError) as caught:
+            await jobs.edit(conn, ACTOR, "hello", wrong)
+        assert caught.value.field == field
+
+
+async def test_edits_at_once_are_all_kept(dsn: str, conn: Connection) -> None:
+    await jobs.put(conn, ACTOR, "hello", echo())
+    database = Database(dsn)
+    changes: list[dict[str, Any]] = [{"grace": 9}, {"timeout": 60}, {"description": "words"}]
+
+    async def edit(change: dict[str, Any]) -> None:
+        other = await database.connect()
+        try:
+            await jobs.edit(other, ACTOR, "hello", change)
+        finally:
+            await other.close()
+
+    await asyncio.gather(*map(edit, changes))
+    view = await jobs.show(conn, ACTOR, "hello")
+    definition: Definition = view.definition
+    assert (definition.grace, definition.timeout, definition.description, view.version) == (9.0, 60.0, "words", 4)
+
+
+async def test_a_list_counts_live_tasks(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    await jobs.put(conn, ACTOR, "b", echo())
+    await jobs.put(conn, ACTOR, "a", echo())
     await tasks.submit(conn, ACTOR, NewTask(job="b"))
-    assert [(view.name, view.live) for view in await jobs.listing(conn, ACTOR)] == [("a", 0), ("b", 1)]
+    page = await jobs.listing(conn, ACTOR)
+    assert [(view.name, view.live) for view in page.items] == [("a", 0), ("b", 1)]
+    assert same_in_json(page, Page[JobView])
+    monkeypatch.setattr(stored_jobs, "MOST_COUNTED", 0)
+    assert [view.live for view in (await jobs.listing(conn, ACTOR)).items] == [None, None], "too many to count"
 
 
-async def test_a_job_with_live_tasks_is_not_deleted(conn: Connection) -> None:
-    await jobs.create(conn, ACTOR, "hello", echo())
+async def test_a_list_comes_in_pages_and_takes_patterns(conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b_c", "bxc", "c%", "d"):
+        await jobs.put(conn, ACTOR, name, echo())
+    first = await jobs.listing(conn, ACTOR, limit=2)
+    second = await jobs.listing(conn, ACTOR, limit=2, cursor=first.next)
+    third = await jobs.listing(conn, ACTOR, limit=2, cursor=second.next)
+    names = [[view.name for view in page.items] for page in (first, second, third)]
+    assert sorted(name for page in names for name in page) == ["a", "b_c", "bxc", "c%", "d"]
+    assert [len(page) for page in names] == [2, 2, 1]
+    assert third.next is None
+    for patterns, wanted in ((["b_*"], {"b_c"}), (["*%"], {"c%"}), (["a", "d*"], {"a", "d"}), (["x"], set())):
+        page = await jobs.listing(conn, ACTOR, name=patterns)
+        assert {view.name for view in page.items} == wanted, patterns
+    with pytest.raises(BadCursor):
+        await jobs.listing(conn, ACTOR, name=["a*"], cursor=first.next)
+    monkeypatch.setattr(by_name, "PATIENCE", -1)
+    page = await jobs.listing(conn, Actor("x", jobs=("d",)), limit=1)
+    assert (page.items, page.next is not None) == ([], True), "out of time: empty, and it goes on"
+    found = []
+    for _ in range(5):
+        found += page.items
+        if page.next is None:
+            break
+        page = await jobs.listing(conn, Actor("x", jobs=("d",)), limit=1, cursor=page.next)
+    assert [view.name for view in found] == ["d"]
+
+
+async def test_other_jobs_than_those_of_the_actor_are_not_there(conn: Connection) -> None:
+    for name in ("shop.a", "bank.b"):
+        await jobs.put(conn, ACTOR, name, echo())
+    assert [view.name for view in (await jobs.listing(conn, OF_SHOP)).items] == ["shop.a"]
+    for operation in (
+        jobs.show(conn, OF_SHOP, "bank.b"),
+        jobs.put(conn, OF_SHOP, "bank.b", echo(grace=9)),
+        jobs.edit(conn, OF_SHOP, "bank.b", {"grace": 9}),
+        jobs.delete(conn, OF_SHOP, "bank.b"),
+    ):
+        with pytest.raises(JobNotFound):
+            await operation
+    assert (await jobs.show(conn, ACTOR, "bank.b")).version == 1
+    assert (await jobs.edit(conn, OF_SHOP, "shop.a", {"grace": 9})).changed
+
+
+async def test_a_job_in_use_is_not_deleted(conn: Connection) -> None:
+    await jobs.put(conn, ACTOR, "hello", echo())
     task = (await tasks.submit(conn, ACTOR, NewTask(job="hello"))).id
-    with pytest.raises(Conflict, match="has tasks that have not ended"):
+    with pytest.raises(JobInUse, match="has tasks that have not ended") as caught:
         await jobs.delete(conn, ACTOR, "hello")
+    assert caught.value.details == {"schedules": 0, "tasks": 1}
+    await schedules.put(conn, ACTOR, "hourly", ScheduleSpec(job="hello", every="1h"))
+    with pytest.raises(JobInUse, match="has a schedule, 'hourly'") as caught:
+        await jobs.delete(conn, ACTOR, "hello")
+    assert caught.value.details == {"schedules": 1, "tasks": 1}
+    await schedules.delete(conn, ACTOR, "hourly")
     await tasks.cancel(conn, ACTOR, task)
     await jobs.delete(conn, ACTOR, "hello")
     with pytest.raises(JobNotFound):
@@ -42,27 +159,31 @@ async def test_a_job_with_live_tasks_is_not_deleted(conn: Connection) -> None:
 
 
 async def test_agents_that_can_run_a_job_are_named_or_why_there_are_none(conn: Connection) -> None:
-    able = await jobs.able_agents(conn, ACTOR, echo())
-    assert (able.names, able.wait and able.wait.code) == ([], "no_agents")
+    async def able(definition: Definition) -> tuple[list[str], str | None]:
+        await jobs.put(conn, ACTOR, "hello", definition)
+        found = (await jobs.show(conn, ACTOR, "hello")).agents
+        assert found is not None
+        return found.names, None if found.wait is None else found.wait.code
+
+    assert await able(echo()) == ([], "no_agents")
     await add_agent(conn)
-    able = await jobs.able_agents(conn, ACTOR, echo())
-    assert (able.names, able.wait) == (["eve"], None)
-    able = await jobs.able_agents(conn, ACTOR, echo(requires={"zone": "eu"}))
-    assert (able.names, able.wait and able.wait.code) == ([], "no_labels")
+    assert await able(echo()) == (["eve"], None)
+    assert await able(echo(requires={"zone": "eu"})) == ([], "no_labels")
 
 
 async def test_a_bad_name_is_refused(conn: Connection) -> None:
-    for operation in (jobs.show, jobs.delete):
+    for name in (BAD_NAME, "..", "."):
+        for operation in (jobs.show, jobs.delete):
+            with pytest.raises(ValidationError):
+                await operation(conn, ACTOR, name)
         with pytest.raises(ValidationError):
-            await operation(conn, ACTOR, BAD_NAME)
-    with pytest.raises(ValidationError):
-        await jobs.create(conn, ACTOR, BAD_NAME, echo())
+            await jobs.put(conn, ACTOR, name, echo())
 
 
 async def test_secrets_are_masked_unless_an_admin_reveals_them(conn: Connection) -> None:
     definition = define(command(["true"], env={"TOKEN": "hunter2", "REGION": "eu"}), {})
-    await jobs.create(conn, ACTOR, "hello", definition)
-    for view in (await jobs.show(conn, ACTOR, "hello"), *await jobs.listing(conn, ACTOR)):
+    made = await jobs.put(conn, ACTOR, "hello", definition)
+    for view in (await jobs.show(conn, ACTOR, "hello"), *(await jobs.listing(conn, ACTOR)).items, made.job):
         assert view.definition.run.env == {"TOKEN": "***", "REGION": "eu"}  # type: ignore[union-attr]
     assert (await jobs.show(conn, ACTOR, "hello", reveal=True)).definition == definition
     for role in set(Role) - {Role.ADMIN}:
@@ -72,8 +193,8 @@ async def test_secrets_are_masked_unless_an_admin_reveals_them(conn: Connection)
 
 async def test_a_definition_that_was_read_with_masks_is_not_written_back(conn: Connection) -> None:
     definition = define(command(["true"], env={"TOKEN": "hunter2"}), {})
-    await jobs.create(conn, ACTOR, "hello", definition)
+    await jobs.put(conn, ACTOR, "hello", definition)
     shown = (await jobs.show(conn, ACTOR, "hello")).definition
     with pytest.raises(ValidationError, match="run.env.TOKEN"):
-        await jobs.create(conn, ACTOR, "hello", shown, replace=True)
+        await jobs.put(conn, ACTOR, "hello", shown)
     assert (await jobs.show(conn, ACTOR, "hello", reveal=True)).definition == definition

@@ -25,7 +25,7 @@ async def submit(conn: Connection, **options: Any) -> Submitted:
 
 @pytest.fixture
 async def hello(conn: Connection) -> None:
-    await jobs.create(conn, ACTOR, "hello", echo())
+    await jobs.put(conn, ACTOR, "hello", echo())
 
 
 @pytest.mark.usefixtures("hello")

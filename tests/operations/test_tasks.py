@@ -47,7 +47,7 @@ async def ids(conn: Connection, actor: Actor = ACTOR, **filters: Any) -> list[in
 
 
 async def test_a_task_is_listed_and_shown_with_what_it_waits_for(conn: Connection) -> None:
-    await jobs.create(conn, ACTOR, "hello", echo())
+    await jobs.put(conn, ACTOR, "hello", echo())
     id = await submit(conn, args={"day": "mon"})
     [listed] = (await tasks.listing(conn, ACTOR, job=["hello"])).items
     assert (listed.id, listed.waits and listed.waits.code, listed.namespace) == (id, "no_agents", "default")
@@ -111,7 +111,7 @@ async def test_a_cursor_belongs_to_its_filters(conn: Connection, make_task: Make
 async def test_names_may_be_patterns(conn: Connection) -> None:
     made = {}
     for name in ("report-eu", "report-us", "a_b", "axb"):
-        await jobs.create(conn, ACTOR, name, echo())
+        await jobs.put(conn, ACTOR, name, echo())
         made[name] = await submit(conn, name)
     assert await ids(conn, job=["report-*"]) == [made["report-us"], made["report-eu"]]
     assert await ids(conn, job=["*-eu", "axb"]) == [made["axb"], made["report-eu"]]
@@ -203,7 +203,7 @@ async def test_a_held_task_is_asked_to_stop(conn: Connection, make_task: MakeTas
 
 
 async def test_a_running_command_is_paused_and_resumed(conn: Connection) -> None:
-    await jobs.create(conn, ACTOR, "hello", echo())
+    await jobs.put(conn, ACTOR, "hello", echo())
     id = await submit(conn)
     await conn.execute("update mainspring.task set state = 3, token = 1, session = 1, attempt = 1")
     assert await tasks.pause(conn, ACTOR, id) == TaskStateView(id, "running")
@@ -269,7 +269,7 @@ async def test_a_change_that_makes_no_sense_is_refused(
 
 async def test_an_actor_sees_and_touches_only_its_jobs(conn: Connection) -> None:
     for name in ("report-eu", "secret"):
-        await jobs.create(conn, ACTOR, name, echo())
+        await jobs.put(conn, ACTOR, name, echo())
     mine, other = await submit(conn, "report-eu"), await submit(conn, "secret")
     assert await ids(conn, NARROW) == [mine]
     assert await ids(conn, NARROW, job=["*"]) == [mine]

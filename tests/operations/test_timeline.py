@@ -9,7 +9,7 @@ from tests.operations.conftest import ACTOR, echo
 
 from mainspring.errors import ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor, Role
-from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.operations import jobs, schedules, timeline
 from mainspring.store.postgres.database import Connection
 
@@ -17,8 +17,8 @@ NINE = datetime(2026, 11, 17, 9, tzinfo=UTC)
 
 
 async def scheduled(conn: Connection, name: str = "nightly") -> int:
-    await jobs.create(conn, ACTOR, "hello", echo())
-    await schedules.create(conn, ACTOR, define_schedule(name, "hello", {"every": "1m"}), enabled=False)
+    await jobs.put(conn, ACTOR, "hello", echo())
+    await schedules.put(conn, ACTOR, name, ScheduleSpec(job="hello", every="1m"))
     id: int = await conn.fetchval("select id from mainspring.schedule where name = $1", name)
     return id
 

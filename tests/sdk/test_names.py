@@ -29,7 +29,7 @@ async def test_a_prefix_goes_before_every_job_and_schedule(dsn: str) -> None:
     async with app.running():
         assert await (await job.enqueue()).result(timeout=10) == "made"
         async with app.database.acquire() as conn:
-            assert [found.name for found, _ in await jobs.listing(conn)] == ["shop.backup", "shop.report"]
+            assert [found.name for found in (await jobs.listing(conn)).items] == ["shop.backup", "shop.report"]
             found = {stored.schedule.name: stored.schedule.job for stored in await schedules.listing(conn)}
     assert found == {"shop.report": "shop.report", "shop.report-eu": "shop.report", "shop.backup": "shop.backup"}
     assert job.name == "shop.report"

@@ -65,6 +65,7 @@ class Api:
         handlers: Mapping[str, Handler],
         scrape: Scrape,
         why_not_ready: Callable[[], str | None] = lambda: None,
+        bindings: Mapping[str, Any] | None = None,
         health_limits: tuple[float, float] = (DEGRADED_AFTER, DEFAULT_LIMIT),
     ) -> None:
         self.connections = connections
@@ -77,6 +78,7 @@ class Api:
         self._rates = Buckets(COMMON_RATE, 2 * COMMON_RATE)
         self._refusals = Buckets(REFUSALS_PER_MINUTE / 60, REFUSALS_PER_MINUTE)
         self.scrape = scrape
+        self._bindings = bindings or {}
         self.health_limits = health_limits  # see operations/health.py
         self.why_not_ready = why_not_ready
         self.described: bytes | None = None  # /openapi.json, once it was asked for
@@ -184,7 +186,8 @@ class Api:
                 given["version"] = _version(call.headers["if-match"])
             elif parameter.name == "replace" and call.headers.get("if-none-match", "").strip() == "*":
                 given["replace"] = False
-        return given | parameters.from_body(shape, await self._body(call))
+        bound = {name: self._bindings[name] for name in call.row.bound if name in self._bindings}
+        return given | parameters.from_body(shape, await self._body(call)) | bound
 
     async def _body(self, call: Call) -> Any:
         data = await read(call.receive, call.headers)

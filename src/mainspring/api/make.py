@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 
 from mainspring.api import public, scrape, session, site
 from mainspring.api.app import Api, Handler
@@ -35,8 +36,12 @@ def make_api(
     scrape: Scrape | None = None,
     degraded_after: float = DEGRADED_AFTER,
     skew_limit: float = DEFAULT_LIMIT,
+    keep: timedelta | None = None,
 ) -> Api:
-    """`scrape` counts for the metrics of the process; without one, the API counts for itself alone."""
+    """`scrape` counts for the metrics of the process; without one, the API counts for itself alone.
+
+    `keep` is how long the ledger of plan times is kept: before that, a dropped one looks like a missing one.
+    """
     origins, scrape = origins or Origins(), scrape or Scrape(connections)
     return Api(
         connections,
@@ -46,5 +51,6 @@ def make_api(
         handlers=HANDLERS,
         scrape=scrape,
         why_not_ready=why_not_ready,
+        bindings={} if keep is None else {"keep": keep},
         health_limits=(degraded_after, skew_limit),
     )

@@ -88,7 +88,7 @@ def _parameter(one: Parameter) -> dict[str, Any]:
     if one.place == "header":
         return _HEADERS[one.name]
     kind = unwrapped(one.type)
-    schema = _DURATION if kind == Duration else msgspec.json.schema(kind)
+    schema = _DURATION if kind == Duration or kind == float | str else msgspec.json.schema(kind)
     if kind is int:
         schema = {**schema, "minimum": -MOST, "maximum": MOST}
     if one.is_mapping:

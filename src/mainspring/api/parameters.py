@@ -12,7 +12,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -21,6 +21,9 @@ from urllib.parse import quote
 import msgspec
 
 from mainspring.errors import ValidationError, shown
+from mainspring.model.schedules.schedule_spec import ScheduleSpec, read_spec
+from mainspring.model.tasks.jobs import Definition
+from mainspring.model.tasks.read_definition import read_definition
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.operations.pages import Page
 
@@ -58,17 +61,25 @@ class Shape(NamedTuple):
 
 @cache
 def shape_of(
-    operation: Callable[..., Any], method: str, path: str, whole_body: str | None, names: tuple[tuple[str, str], ...]
+    operation: Callable[..., Any],
+    method: str,
+    path: str,
+    whole_body: str | None,
+    names: tuple[tuple[str, str], ...],
+    bound: tuple[str, ...],
 ) -> Shape:
-    """`names` are those on the wire of parameters that have another name there."""
+    """`names` are those on the wire of parameters that have another name there; `bound` are known to the server."""
     hints = get_type_hints(operation, include_extras=True)
     renamed = dict(names)
     in_path = set(re.findall(r"{(\w+)}", path))
     parameters = []
     signature = inspect.signature(operation).parameters
     for name, given in list(signature.items())[2:]:  # behind the connection and the actor
+        if name in bound:
+            continue
         wire = renamed.get(name, name)
-        place: Place = "query" if method in ("GET", "DELETE") else "body"
+        is_beside = method in ("GET", "DELETE") or whole_body not in (None, name)
+        place: Place = "query" if is_beside else "body"
         if wire in in_path:
             place = "path"
         elif name in IN_HEADERS:
@@ -92,7 +103,7 @@ def _without_none(hint: Any) -> Any:
 
 def unwrapped(kind: Any) -> Any:
     """The type as a schema describes it: an abstract list or mapping as a concrete one."""
-    return kind if kind == Duration else _on_the_wire(kind)
+    return kind if kind == Duration or kind in READERS else _on_the_wire(kind)
 
 
 def _body_type(operation: Callable[..., Any], parameters: list[Parameter], whole_body: str | None) -> Any:
@@ -113,8 +124,10 @@ def _body_type(operation: Callable[..., Any], parameters: list[Parameter], whole
 
 def _on_the_wire(kind: Any) -> Any:
     """The type as msgspec reads it: a duration is a number or a text, a definition is checked by its own reader."""
-    if kind == Duration:
+    if kind == Duration or kind is timedelta:
         return float | str
+    if kind in READERS:
+        return dict[str, Any]
     if get_origin(kind) is Sequence:
         return list[get_args(kind)[0]]  # type: ignore[misc]
     if get_origin(kind) is Mapping:
@@ -153,6 +166,8 @@ def from_query(shape: Shape, pairs: Sequence[tuple[str, str]], *, also: Sequence
 
 def from_text(text: str, kind: Any, field: str) -> Any:
     """One value of a path or a query."""
+    if kind is timedelta:
+        return timedelta(seconds=from_text(text, Duration, field))
     if kind == Duration:
         return seconds(float(text) if re.fullmatch(r"\d{1,18}(\.\d{1,18})?", text) else text, field=field)
     if kind is datetime:
@@ -173,23 +188,31 @@ def converted(value: Any, kind: Any, field: str, *, strict: bool = True) -> Any:
     return made
 
 
-def from_body(shape: Shape, value: Any, readers: Mapping[Any, Callable[[Any], Any]] | None = None) -> dict[str, Any]:
+def from_body(shape: Shape, value: Any) -> dict[str, Any]:
     """The parameters in a body that was read as JSON."""
     if shape.body is None:
         if value is not None:
             raise ValidationError("body: this operation takes none; send it without", field="body")
         return {}
-    readers = READERS if readers is None else readers
     if shape.whole_body is not None:
-        reader = readers.get(shape.body)
+        reader = READERS.get(shape.body)
         return {shape.whole_body: converted(value, shape.body, "") if reader is None else reader(value)}
     members = converted({} if value is None else value, shape.body, "")
     wanted = (parameter for parameter in shape.parameters if parameter.place == "body")
-    given = ((parameter.name, getattr(members, parameter.wire)) for parameter in wanted)
-    return {name: member for name, member in given if member is not msgspec.UNSET}
+    given = ((parameter, getattr(members, parameter.wire)) for parameter in wanted)
+    return {one.name: _as_declared(one, member) for one, member in given if member is not msgspec.UNSET}
 
 
-READERS: dict[Any, Callable[[Any], Any]] = {}  # types with rules that msgspec does not know
+def _as_declared(parameter: Parameter, member: Any) -> Any:
+    """What the operation expects of a member that is another type on the wire."""
+    if parameter.type is timedelta:
+        return timedelta(seconds=seconds(member, field=parameter.wire))
+    reader = READERS.get(parameter.type)
+    return member if reader is None else reader(member)
+
+
+# Types with rules and errors of their own.
+READERS: dict[Any, Callable[[Any], Any]] = {Definition: read_definition, ScheduleSpec: read_spec}
 
 
 def _refused(error: Exception, field: str, value: Any, kind: Any) -> ValidationError:
@@ -263,7 +286,7 @@ def _as_query(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
 
 def to_text(value: Any) -> str:
     """A value in a path or a query."""
-    plain = msgspec.to_builtins(value)
+    plain = value.total_seconds() if isinstance(value, timedelta) else msgspec.to_builtins(value)
     if isinstance(plain, bool):
         return "true" if plain else "false"
     return str(plain)

@@ -9,6 +9,7 @@ from mainspring import errors
 from mainspring.api import public, scrape, session, site
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
 from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, settings, tasks, timeline
+from mainspring.operations.planning import backfill, forecast, plan_times
 
 _RANGE = (("start", "from"), ("end", "to"))  # `from` is a word of Python
 _SUBMITS_A_TASK = (errors.JobNotFound, errors.TaskExists, errors.NoAgents)
@@ -32,6 +33,51 @@ TASKS = (
     Row(tasks.resume, "POST", "/tasks/{id}/resume", ACTS, status=202, errors=_MOVES_A_TASK),
     Row(tasks.restart, "POST", "/tasks/{id}/restart", ACTS, status=202, errors=_MOVES_A_TASK),
 )
+_CHANGES_A_JOB = (errors.JobNotFound, errors.NameTaken, errors.StaleVersion)
+JOBS = (
+    Row(jobs.listing, "GET", "/jobs", READS, errors=(errors.BadCursor,)),
+    Row(jobs.show, "GET", "/jobs/{name}", READS, errors=_OF_A_JOB),
+    Row(jobs.put, "PUT", "/jobs/{name}", ADMIN, body="definition", errors=_CHANGES_A_JOB),
+    Row(jobs.edit, "PATCH", "/jobs/{name}", ADMIN, body="change", errors=_CHANGES_A_JOB),
+    Row(jobs.delete, "DELETE", "/jobs/{name}", ADMIN, errors=(*_CHANGES_A_JOB, errors.JobInUse)),
+)
+_CHANGES_A_SCHEDULE = (errors.JobNotFound, errors.ScheduleNotFound, errors.NameTaken, errors.StaleVersion)
+SCHEDULES = (
+    Row(schedules.listing, "GET", "/schedules", READS, errors=(errors.JobNotFound, errors.BadCursor)),
+    Row(schedules.show, "GET", "/schedules/{name}", READS, errors=_OF_A_SCHEDULE),
+    Row(schedules.put, "PUT", "/schedules/{name}", ADMIN, body="spec", errors=_CHANGES_A_SCHEDULE),
+    Row(schedules.edit, "PATCH", "/schedules/{name}", ADMIN, body="change", errors=_CHANGES_A_SCHEDULE),
+    Row(schedules.delete, "DELETE", "/schedules/{name}", ADMIN, errors=_CHANGES_A_SCHEDULE),
+    Row(schedules.enable, "POST", "/schedules/{name}/enable", ACTS, errors=_OF_A_SCHEDULE),
+    Row(schedules.disable, "POST", "/schedules/{name}/disable", ACTS, errors=_OF_A_SCHEDULE),
+    Row(schedules.run, "POST", "/schedules/{name}/run", ACTS, errors=_OF_A_SCHEDULE),
+    Row(schedules.act, "POST", "/actions/schedules", ACTS, errors=(errors.JobNotFound, errors.BadCursor)),
+    Row(plan_times.fires, "GET", "/schedules/{name}/fires", READS, errors=(*_OF_A_SCHEDULE, errors.BadCursor)),
+    Row(plan_times.explain, "GET", "/schedules/{name}/explain", READS, errors=_OF_A_SCHEDULE),
+    Row(plan_times.next_times, "GET", "/schedules/{name}/next", READS, errors=_OF_A_SCHEDULE),
+    Row(plan_times.preview, "POST", "/preview", READS, body="spec"),
+    Row(plan_times.check, "GET", "/check", READS, bound=("keep",), errors=(*_OF_A_SCHEDULE, errors.BadCursor)),
+    Row(backfill.step, "POST", "/schedules/{name}/backfill", ACTS, names=_RANGE, errors=_OF_A_SCHEDULE),
+    Row(forecast.forecast, "GET", "/forecast", READS, names=_RANGE),
+    Row(timeline.show, "GET", "/timeline", READS, names=_RANGE, errors=_OF_A_SCHEDULE),
+)
+_CHANGES_A_CALENDAR = (errors.CalendarNotFound, errors.NameTaken, errors.StaleVersion)
+CALENDARS = (
+    Row(calendars.listing, "GET", "/calendars", READS, errors=(errors.BadCursor,)),
+    Row(calendars.show, "GET", "/calendars/{name}", READS, errors=(errors.CalendarNotFound,)),
+    Row(calendars.put, "PUT", "/calendars/{name}", ADMIN, errors=_CHANGES_A_CALENDAR),
+    Row(calendars.delete, "DELETE", "/calendars/{name}", ADMIN, errors=(*_CHANGES_A_CALENDAR, errors.Conflict)),
+)
+DAEMONS = (
+    Row(daemons.listing, "GET", "/daemons", READS, errors=(errors.BadCursor,)),
+    Row(daemons.show, "GET", "/daemons/{name}", READS, errors=_OF_A_SCHEDULE),
+    Row(daemons.put, "PUT", "/daemons/{name}", ADMIN, errors=_CHANGES_A_SCHEDULE),
+    Row(daemons.delete, "DELETE", "/daemons/{name}", ADMIN, errors=_CHANGES_A_SCHEDULE),
+    Row(daemons.start, "POST", "/daemons/{name}/start", ACTS, errors=_OF_A_SCHEDULE),
+    Row(daemons.stop, "POST", "/daemons/{name}/stop", ACTS, errors=_OF_A_SCHEDULE),
+    Row(daemons.restart, "POST", "/daemons/{name}/restart", ACTS, errors=_OF_A_SCHEDULE),
+    Row(daemons.scale, "POST", "/daemons/{name}/scale", ACTS, errors=_OF_A_SCHEDULE),
+)
 FLEET = (
     Row(fleet.listing, "GET", "/agents", READS),
     Row(fleet.show, "GET", "/agents/{name}", READS, errors=(errors.AgentNotFound,)),
@@ -48,7 +94,6 @@ FLEET = (
     Row(cluster.queues, "GET", "/queues", READS),
     Row(settings.show, "GET", "/settings", READS),
     Row(settings.edit, "PATCH", "/settings", ADMIN, errors=(errors.StaleVersion,)),
-    Row(timeline.show, "GET", "/timeline", READS, names=_RANGE, errors=_OF_A_SCHEDULE),
 )
 ACCESS = (
     Row(session.show, "GET", "/session", ANY, handler="session.show"),
@@ -70,5 +115,4 @@ PUBLIC = (
 )
 SITE = tuple(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES)
 
-ROWS = (*TASKS, *FLEET, *ACCESS, *PUBLIC, *SITE)
-_LATER = (calendars, daemons, jobs, schedules)
+ROWS = (*TASKS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *FLEET, *ACCESS, *PUBLIC, *SITE)

@@ -36,6 +36,7 @@ class Row:
     status: int = 200  # where nothing in the answer says another
     body: str | None = None  # the parameter that is the whole body
     names: tuple[tuple[str, str], ...] = ()  # (parameter, its name on the wire)
+    bound: tuple[str, ...] = ()  # parameters that the server knows (`bindings` of the application), not the caller
     errors: tuple[type[MainspringError], ...] = ()
     handler: str | None = None  # of api/app.py: it answers by itself, such as a stream
     waits: bool = False  # takes `wait`: answers once the task has ended
@@ -51,7 +52,7 @@ class Row:
 
     @cached_property
     def shape(self) -> Shape:
-        return shape_of(self.operation, self.method, self.path, self.body, self.names)
+        return shape_of(self.operation, self.method, self.path, self.body, self.names, self.bound)
 
     @property
     def full_path(self) -> str:

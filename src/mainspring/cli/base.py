@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mainspring.config import Settings
     from mainspring.model.access.actors import Actor
     from mainspring.operations.output import Event
+    from mainspring.operations.pages import Page
     from mainspring.store.postgres.database import Connection, Database
 
 P = ParamSpec("P")
@@ -119,6 +120,23 @@ class Client:
 
                 self._operations = LocalClient(self)
         return self._operations
+
+    async def every(
+        self,
+        operation: Callable[Concatenate[Connection, Actor, P], Awaitable[Page[R]]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> list[R]:
+        """All items of a list, page by page."""
+        from mainspring.operations.pages import MAX_LIMIT
+
+        read: Any = operation
+        page: Page[R] = await self.call(read, *args, **kwargs, limit=MAX_LIMIT)
+        found = page.items
+        while page.next is not None:
+            page = await self.call(read, *args, **kwargs, limit=MAX_LIMIT, cursor=page.next)
+            found += page.items
+        return found
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Connection]:

@@ -17,7 +17,7 @@ from mainspring.cli.render import note
 from mainspring.errors import ValidationError
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import seconds
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_name, check_path_name
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
@@ -59,7 +59,8 @@ def name_of(field: str) -> Callable[[str], str]:
     """The type of an argument that names a job, a schedule, …"""
 
     def checked(text: str) -> str:
-        return check_name(text, field=field)
+        check = check_name if field == "scope" else check_path_name
+        return check(text, field=field)
 
     return checked
 

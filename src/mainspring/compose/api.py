@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ def make_api(settings: Settings, database: Database, server: Server | None = Non
         scrape=scrape,
         degraded_after=settings.degraded_after,
         skew_limit=settings.skew_limit,
+        keep=timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed)),
     )
     if server is not None:
         server.recorder.on_ended.connect(lambda endings: made.waiting.hint(ending.task for ending in endings))

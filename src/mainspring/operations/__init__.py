@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mainspring.operations import (
         access,
         actors,
-        backfill,
         calendars,
         cluster,
         daemons,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
         timeline,
         waiting,
     )
+    from mainspring.operations.planning import backfill, forecast, plan_times
 
 __all__ = [
     "Connections",
@@ -40,16 +40,21 @@ __all__ = [
     "cluster",
     "daemons",
     "fleet",
+    "forecast",
     "health",
     "jobs",
     "output",
     "pages",
+    "plan_times",
     "schedules",
     "settings",
     "tasks",
     "timeline",
     "waiting",
 ]
+
+
+_ROOMS = {"backfill": "planning.", "forecast": "planning.", "plan_times": "planning."}
 
 
 class Connections(Protocol):
@@ -65,4 +70,4 @@ if not TYPE_CHECKING:
 
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{_ROOMS.get(name, '')}{name}")

@@ -1,4 +1,4 @@
-"""Calendars of excluded days: list, show, set, delete.
+"""Calendars of excluded days: list, show, put, delete.
 
 Next: store/schedules/calendars.py
 """
@@ -9,55 +9,115 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mainspring.errors import CalendarNotFound
+from mainspring.errors import CalendarNotFound, NameTaken
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.excluded_days import check_excluded
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_path_name
+from mainspring.operations import pages
+from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
+from mainspring.operations.parts.by_name import check_version
 from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import calendars, synchronise
+from mainspring.store.schedules.calendars import Calendar
 
 
 class CalendarView(msgspec.Struct, frozen=True):
     name: str
-    days: Sequence[str]
-    schedules: list[str]  # that use it
+    namespace: str
+    version: int
+    days: list[str]
+    schedules: list[str] | None  # that use it; None in lists
 
 
-async def listing(conn: Connection, actor: Actor) -> dict[str, list[str]]:
-    """All calendars with their days."""
-    return await calendars.listing(conn)
+class CalendarChange(msgspec.Struct, frozen=True):
+    calendar: CalendarView
+    changed: bool
+    created: bool
+
+
+async def listing(
+    conn: Connection, actor: Actor, *, cursor: str | None = None, limit: int = pages.LIMIT
+) -> Page[CalendarView]:
+    """All calendars by name."""
+    found = await by_name.page(
+        lambda after, count: calendars.listing(conn, after=after, limit=count),
+        lambda calendar: calendar.name,
+        lambda _: True,
+        filters={"list": "calendars"},
+        cursor=cursor,
+        limit=limit,
+    )
+    return Page([_view(calendar) for calendar in found.items], found.next)
 
 
 async def show(conn: Connection, actor: Actor, name: str) -> CalendarView:
-    found = await calendars.listing(conn)
-    if check_name(name, field="calendar") not in found:
-        raise CalendarNotFound(
-            f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is", field="calendar"
-        )
-    return CalendarView(name, found[name], await calendars.users(conn, name))
+    return await _with_users(conn, actor, await _find(conn, name))
 
 
-async def put(conn: Connection, actor: Actor, name: str, days: Sequence[str]) -> CalendarView:
-    """Make or replace a calendar. The schedules that use it follow at once.
+async def put(
+    conn: Connection,
+    actor: Actor,
+    name: str,
+    days: Sequence[str],
+    *,
+    replace: bool = True,
+    version: int | None = None,
+) -> CalendarChange:
+    """Make a calendar of exactly these days, or change it. The schedules that use it follow at once.
 
-    Not one transaction: the store changes the schedules one by one, so that no planner waits for all of them. The
+    With `version`, only the calendar that has this version is changed; without `replace`, one with other days is
+    NameTaken. Not one transaction: the store changes the schedules one by one, so that no planner waits for all. The
     audit's row is written in the transaction that changes the days.
     """
-    check_name(name, field="calendar")
-    checked = list(dict.fromkeys(check_excluded(day.lower(), field="day") for day in days))
+    check_path_name(name, field="calendar")
+    wanted = tuple(dict.fromkeys(check_excluded(str(day).lower(), field="day") for day in days))
+    before: list[Calendar] = []
 
-    async def note(before: Sequence[str] | None) -> None:
-        old = None if before is None else {"days": before}
-        await audit.changed(conn, actor, "calendar.put", f"calendar:{name}", old, {"days": checked})
+    async def check(present: Calendar | None) -> None:
+        if present is not None:
+            before.append(present)
+            check_version("calendar", name, present.version, version)
+            if not replace and present.days != wanted:
+                raise NameTaken(f"there is a calendar named {name!r}, with other days", field="name")
+        elif version is not None:
+            raise _not_found(name)
+        old = None if present is None else {"days": present.days}
+        await audit.changed(conn, actor, "calendar.put", f"calendar:{name}", old, {"days": wanted})
 
-    await synchronise.put_calendars(conn, {name: checked}, note=note)
-    return CalendarView(name, checked, await calendars.users(conn, name))
+    await synchronise.put_calendar(conn, name, wanted, check=check)
+    calendar = await _find(conn, name)
+    changed = not before or before[0].days != wanted
+    return CalendarChange(await _with_users(conn, actor, calendar), changed=changed, created=not before)
 
 
-async def delete(conn: Connection, actor: Actor, name: str) -> None:
+async def delete(conn: Connection, actor: Actor, name: str, *, version: int | None = None) -> None:
     """Conflict if a schedule uses it."""
     async with conn.transaction():
-        days = await calendars.days(conn, check_name(name, field="calendar"), lock=True)
+        calendar = await _find(conn, name, lock=True)
+        check_version("calendar", name, calendar.version, version)
         await calendars.delete(conn, name)
-        await audit.changed(conn, actor, "calendar.delete", f"calendar:{name}", {"days": days}, None)
+        await audit.changed(conn, actor, "calendar.delete", f"calendar:{name}", {"days": calendar.days}, None)
+
+
+async def _find(conn: Connection, name: str, *, lock: bool = False) -> Calendar:
+    found = await calendars.find(conn, check_path_name(name, field="calendar"), lock=lock)
+    if found is None:
+        raise _not_found(name)
+    return found
+
+
+def _not_found(name: str) -> CalendarNotFound:
+    return CalendarNotFound(
+        f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is", field="calendar"
+    )
+
+
+async def _with_users(conn: Connection, actor: Actor, calendar: Calendar) -> CalendarView:
+    users = await calendars.users(conn, calendar.name)
+    return _view(calendar, [schedule for schedule, job in users.items() if actor.reaches(job)])
+
+
+def _view(calendar: Calendar, schedules: list[str] | None = None) -> CalendarView:
+    return CalendarView(calendar.name, "default", calendar.version, list(calendar.days), schedules)

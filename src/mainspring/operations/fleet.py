@@ -11,7 +11,7 @@ import msgspec
 
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_path_name
 from mainspring.store.access import audit
 from mainspring.store.cluster import agents, registry
 from mainspring.store.cluster.registry import AgentView
@@ -25,7 +25,7 @@ async def listing(conn: Connection, actor: Actor) -> list[AgentView]:
 
 async def show(conn: Connection, actor: Actor, name: str) -> list[AgentView]:
     """The sessions of one agent, the latest last."""
-    return await registry.listing(conn, check_name(name, field="agent"))
+    return await registry.listing(conn, check_path_name(name, field="agent"))
 
 
 MOST_ARMED = 500
@@ -43,7 +43,7 @@ class ArmedTask(msgspec.Struct, frozen=True):
 
 async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
     """What an agent holds, the soonest first; at most 500."""
-    rows = await registry.armed(conn, check_name(name, field="agent"), MOST_ARMED)
+    rows = await registry.armed(conn, check_path_name(name, field="agent"), MOST_ARMED)
     found = (ArmedTask(**{**row, "state": TaskState(row["state"]).label}) for row in rows)
     return [task for task in found if actor.reaches(task.job)]
 
@@ -51,7 +51,7 @@ async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
 async def drain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was not draining before."""
     async with conn.transaction():
-        if changed := await registry.drain(conn, check_name(name, field="agent")):
+        if changed := await registry.drain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.drain", f"agent:{name}")
     return changed
 
@@ -59,7 +59,7 @@ async def drain(conn: Connection, actor: Actor, name: str) -> bool:
 async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
     """Returns whether the agent was draining before."""
     async with conn.transaction():
-        if changed := await registry.undrain(conn, check_name(name, field="agent")):
+        if changed := await registry.undrain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.undrain", f"agent:{name}")
     return changed
 

@@ -1,33 +1,35 @@
-"""Jobs: list, show, create, delete; which agents can run one.
+"""Jobs: list, show, put, edit, delete.
 
 Next: store/tasks/jobs.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from mainspring.errors import Forbidden, JobInUse
+from mainspring.errors import Forbidden, JobInUse, JobNotFound, StaleVersion
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.access.masking import check_unmasked, masked
 from mainspring.model.placement.placement import requirements_of
-from mainspring.model.tasks.jobs import Definition
+from mainspring.model.tasks.jobs import Definition, Job
+from mainspring.model.tasks.read_definition import read_definition
 from mainspring.model.tasks.waits import Wait, able_names, why
-from mainspring.model.words.names import check_name
+from mainspring.model.words.globs import like
+from mainspring.model.words.merge_patch import merge_patch
+from mainspring.model.words.names import check_path_name
+from mainspring.operations import pages
+from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
+from mainspring.operations.parts.by_name import check_version
 from mainspring.store.access import audit
 from mainspring.store.cluster import registry
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import jobs
 
-
-class JobView(msgspec.Struct, frozen=True, omit_defaults=True):
-    name: str
-    version: int
-    definition: Definition
-    live: int | None = None  # tasks that have not ended; None where they were not counted
+EDIT_TRIES = 5  # of an edit that others overtake
 
 
 class AbleAgents(msgspec.Struct, frozen=True):
@@ -37,50 +39,127 @@ class AbleAgents(msgspec.Struct, frozen=True):
     wait: Wait | None
 
 
-async def listing(conn: Connection, actor: Actor) -> list[JobView]:
-    """With secrets masked."""
-    return [JobView(job.name, job.version, masked(job.definition), live) for job, live in await jobs.listing(conn)]
+class JobView(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    version: int
+    definition: Definition
+    live: int | None = None  # tasks that have not ended; None where they were not counted
+    agents: AbleAgents | None = None  # None in lists
+
+
+class JobChange(msgspec.Struct, frozen=True):
+    job: JobView
+    changed: bool
+    created: bool
+
+
+async def listing(
+    conn: Connection, actor: Actor, *, name: Sequence[str] = (), cursor: str | None = None, limit: int = pages.LIMIT
+) -> Page[JobView]:
+    """Jobs by name, all or those that match a pattern with `*`."""
+    patterns = like(name, field="name")
+    found = await by_name.page(
+        lambda after, count: jobs.listing(conn, like=patterns, after=after, limit=count),
+        lambda job: job.name,
+        lambda job: actor.reaches(job.name),
+        filters={"list": "jobs", "name": list(name)},
+        cursor=cursor,
+        limit=limit,
+    )
+    live = await jobs.live_counts(conn)
+    return Page([_view(job, live=None if live is None else live[job.id]) for job in found.items], found.next)
 
 
 async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = False) -> JobView:
     """With secrets masked, unless an admin wants to see them: that is audited."""
-    check_name(name, field="job")
-    if not reveal:
-        job = await jobs.find(conn, name)
-        return JobView(job.name, job.version, masked(job.definition))
-    if actor.role is not Role.ADMIN:
+    job = await find(conn, actor, name)
+    if reveal and actor.role is not Role.ADMIN:
         raise Forbidden(f"{actor.name} is {actor.role}; to reveal the secrets of a job takes the role admin")
-    async with conn.transaction():
-        job = await jobs.find(conn, name)
-        await audit.record(conn, actor, "job.reveal", f"job:{name}", {"version": job.version})
-    return JobView(job.name, job.version, job.definition)
+    if reveal:
+        async with conn.transaction():
+            await audit.record(conn, actor, "job.reveal", f"job:{name}", {"version": job.version})
+    live = await jobs.live_counts(conn)
+    requirements, agents = requirements_of(job.definition), await registry.loaded(conn)
+    able = AbleAgents(able_names(requirements, agents), why(requirements, agents))
+    return _view(job, live=None if live is None else live[job.id], agents=able, reveal=reveal)
 
 
-async def able_agents(conn: Connection, actor: Actor, definition: Definition) -> AbleAgents:
-    requirements, agents = requirements_of(definition), await registry.loaded(conn)
-    return AbleAgents(able_names(requirements, agents), why(requirements, agents))
+async def put(
+    conn: Connection,
+    actor: Actor,
+    name: str,
+    definition: Definition,
+    *,
+    replace: bool = True,
+    version: int | None = None,
+) -> JobChange:
+    """Create a job, or give it this definition; without `replace`, another definition is NameTaken.
 
-
-async def create(conn: Connection, actor: Actor, name: str, definition: Definition, *, replace: bool = False) -> bool:
-    """Returns whether anything changed. Conflict if another job has this name, unless `replace` is given.
-
-    Not one transaction: where limits are new, the store moves the waiting tasks behind them in parts, each committed.
-    The audit's row is written in the transaction that changes the definition.
+    With `version`, only the job that has this version is changed.
     """
-    check_name(name, field="name")
+    _check_reached(actor, check_path_name(name, field="name"))
     check_unmasked(definition)
 
     async def note(before: Mapping[str, Any]) -> None:
         action = "job.change" if name in before else "job.create"
         await audit.changed(conn, actor, action, f"job:{name}", before.get(name), definition)
 
-    return await jobs.create(conn, name, definition, replace=replace, note=note)
-
-
-async def delete(conn: Connection, actor: Actor, name: str) -> None:
-    """Conflict if a schedule or a live task uses the job."""
     async with conn.transaction():
-        job = await jobs.find(conn, check_name(name, field="job"))
+        present = await jobs.version(conn, name, definition)
+        if version is not None:
+            check_version("job", name, (await jobs.find(conn, name)).version if present is None else present, version)
+        changed = await jobs.create(conn, name, definition, replace=replace, note=note)
+        job = await jobs.find(conn, name)
+    if changed and definition.gate is not None:
+        await jobs.mark_gates(conn, [name])  # once more: a submission may not have seen the limits before the commit
+    return JobChange(_view(job), changed, created=changed and job.version == 1)
+
+
+async def edit(
+    conn: Connection, actor: Actor, name: str, change: dict[str, Any], *, version: int | None = None
+) -> JobChange:
+    """Apply a JSON merge patch (RFC 7396) to the definition of a job."""
+    for tries_left in range(EDIT_TRIES, 0, -1):
+        job = await find(conn, actor, name)
+        check_version("job", name, job.version, version)
+        definition = read_definition(merge_patch(msgspec.to_builtins(job.definition), change))
+        try:
+            return await put(conn, actor, name, definition, version=job.version)
+        except StaleVersion:
+            if version is not None or tries_left == 1:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+async def delete(conn: Connection, actor: Actor, name: str, *, version: int | None = None) -> None:
+    """JobInUse if a schedule or a live task uses the job; its details say how many."""
+    _check_reached(actor, check_path_name(name, field="job"))
+    async with conn.transaction():
+        job = await jobs.hold(conn, name)
+        check_version("job", name, job.version, version)
+        uses = await jobs.uses(conn, job)
+        counts = {"schedules": uses.schedules, "tasks": uses.tasks}
+        if uses.schedule is not None:
+            raise JobInUse(f"{name!r} has a schedule, {uses.schedule!r}; delete that first", field="job", **counts)
         if not await jobs.delete(conn, name):
-            raise JobInUse(f"{name!r} has tasks that have not ended; wait for them, or cancel them", field="job")
+            message = f"{name!r} has tasks that have not ended; wait for them, or cancel them"
+            raise JobInUse(message, field="job", **counts)
         await audit.changed(conn, actor, "job.delete", f"job:{name}", job.definition, None)
+
+
+async def find(conn: Connection, actor: Actor, name: str) -> Job:
+    """The job, if the actor reaches it; else it is not found."""
+    _check_reached(actor, check_path_name(name, field="job"))
+    return await jobs.find(conn, name)
+
+
+def _check_reached(actor: Actor, name: str) -> None:
+    if not actor.reaches(name):
+        raise JobNotFound(f"no job named {name!r}; `mainspring job list` shows what there is", field="job")
+
+
+def _view(job: Job, *, live: int | None = None, agents: AbleAgents | None = None, reveal: bool = False) -> JobView:
+    """The one place where jobs become visible."""
+    definition = job.definition if reveal else masked(job.definition)
+    return JobView(job.name, job.namespace, job.version, definition, live, agents)

@@ -1,273 +1,314 @@
-"""Schedules: create, list, show, edit, enable, disable, delete, run now; explain and check their plan times.
+"""Schedules: list, show, put, edit, delete, enable, disable, run; one, or all that match a filter.
 
 Next: store/schedules/schedules.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-from operator import itemgetter
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
-from mainspring.errors import NameTaken, ValidationError
+from mainspring.errors import Conflict, NameTaken, NotFound, ScheduleNotFound, ValidationError, shown
 from mainspring.model.access.actors import Actor
-from mainspring.model.schedules.edit_schedule import Edit, differences, edited
-from mainspring.model.schedules.planning import Reason
-from mainspring.model.schedules.schedules import Schedule
-from mainspring.model.schedules.story import Origin, Story
-from mainspring.model.schedules.timing import timing
-from mainspring.model.words.names import check_name
-from mainspring.model.words.zones import zone_or_utc
+from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined, patched, spec_of
+from mainspring.model.schedules.schedules import Kind, Schedule
+from mainspring.model.words.globs import like
+from mainspring.model.words.names import check_name, check_path_name, check_text
+from mainspring.operations import jobs, pages
+from mainspring.operations.pages import Page
+from mainspring.operations.parts import by_name
+from mainspring.operations.parts.by_name import check_version
+from mainspring.operations.parts.slices import Slices
+from mainspring.operations.planning import schedule_views
+from mainspring.operations.planning.schedule_views import ScheduleChange, ScheduleDetail, ScheduleView, State, view
 from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection
-from mainspring.store.schedules import explain as stories
-from mainspring.store.schedules import fires, missed, schedules
-from mainspring.store.schedules.fires import Run
-from mainspring.store.schedules.missed import Checked
-from mainspring.store.schedules.revoke import Recalled
-from mainspring.store.schedules.schedules import Stored
-from mainspring.store.tasks import jobs
+from mainspring.store.postgres.rows import Batch
+from mainspring.store.schedules import schedules
+from mainspring.store.schedules.schedules import Filter, Stored
 
-FIRES_SHOWN = 3
+Action = Literal["enable", "disable", "run"]
+
+ACT_SECONDS = 1.0  # of one step of `act`
 TASKS_NOTED = 20  # in the audit, of those that one call makes
-
-_AS_STORED = ("enabled", "runs", "app", "version", "is_orphan")
-
-State = Literal["enabled", "disabled", "ended", "problem"]
+MOST_NOTE = 500  # characters of what a person says about a change
 
 
-class LastFire(msgspec.Struct, frozen=True):
-    """A plan time that was decided, and the outcome of its task."""
+class ScheduleFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which schedules. Several values of a member mean any of them; names and jobs may have `*`."""
 
-    plan_time: datetime
-    scope: str
-    origin: Origin
-    task_id: int | None
-    state: str | None  # of the task; None as well when retention dropped it
-    reason: Reason | None  # why there is no task
-    decided_at: datetime
-    finished_at: datetime | None  # of the task
-    age: float  # seconds since then, else since the plan time, by the database's clock
+    name: list[str] = []
+    job: list[str] = []
+    app: list[str] = []
+    state: list[State] = []
+    kind: list[Kind] = []
 
 
-class ScheduleView(msgspec.Struct, frozen=True):
-    """All instants are by the clocks of the schedule's timezone; by UTC if this host does not know it."""
+class ScheduleRun(msgspec.Struct, frozen=True):
+    name: str
+    tasks: list[int]  # one for each scope
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A schedule that an action could not be done to."""
 
     name: str
-    job: str
-    words: str
-    kind: str
-    expression: str
-    timezone: str
-    enabled: bool
-    state: State
-    next: datetime | None  # plan time
-    last: LastFire | None  # the last fire whose task ended; while none has, the latest; None where not looked for
-    runs: int
-    app: str | None
-    drift: list[dict[str, Any]]
-    problem: str | None
-    version: int
-    since: datetime
-    created_at: datetime
-    updated_at: datetime
-    is_orphan: bool  # its application has started without it
-    policies: dict[str, Any]
+    code: str
+    message: str
 
 
-class ScheduleDetail(msgspec.Struct, frozen=True):
-    schedule: ScheduleView
-    next: list[datetime]
-    last: list[LastFire]
+class ActionStep(msgspec.Struct, frozen=True):
+    done: int  # schedules; those that were as wanted already are among them
+    skipped: list[Skipped]
+    next: str | None  # the cursor of the next step; None: this was the last
 
 
-class ScheduleChange(msgspec.Struct, frozen=True):
-    schedule: ScheduleView
-    recalled: Recalled | None  # what became of planned tasks; None: nothing changed
-
-
-class Explanation(msgspec.Struct, frozen=True):
-    schedule: Schedule
-    plan_times: list[Story]
-
-
-async def create(conn: Connection, actor: Actor, schedule: Schedule, *, enabled: bool = False) -> ScheduleView:
-    name = schedule.name
-    async with conn.transaction():
-        if not await schedules.create(conn, schedule, enabled=enabled):
-            raise NameTaken(
-                f"there is a schedule named {name!r}; change it with `mainspring schedule edit {name}`", field="name"
-            )
-        stored = await schedules.find(conn, name)
-        await audit.changed(conn, actor, "schedule.create", f"schedule:{name}", None, stored.defined)
-    return _view(stored)
-
-
-async def listing(conn: Connection, actor: Actor, *, job: str | None = None) -> list[ScheduleView]:
-    """All of them, or those of a job. A job that does not exist is an error, not an empty list."""
-    if job is not None:
-        await jobs.find(conn, check_name(job, field="job"))
-    found = await schedules.listing(conn, job=job)
-    last = await _last_fires(conn, found)
-    return [_view(stored, last[stored.id]) for stored in found]
+async def listing(
+    conn: Connection,
+    actor: Actor,
+    *,
+    name: Sequence[str] = (),
+    job: Sequence[str] = (),
+    app: Sequence[str] = (),
+    state: Sequence[State] = (),
+    kind: Sequence[Kind] = (),
+    cursor: str | None = None,
+    limit: int = pages.LIMIT,
+) -> Page[ScheduleView]:
+    """Schedules by name. A job that does not exist is an error, not an empty list."""
+    wanted = ScheduleFilter(*map(list, (name, job, app, state, kind)))  # type: ignore[arg-type]
+    chosen = await _filter(conn, actor, wanted)
+    filters = {"list": "schedules", **msgspec.structs.asdict(wanted)}
+    found = await _page(conn, actor, wanted, chosen, filters=filters, cursor=cursor, limit=limit)
+    last = await schedule_views.last_fires(conn, [stored for stored, _ in found.items])
+    ended = schedule_views.last_ended
+    return Page([msgspec.structs.replace(one, last=ended(last[stored.id])) for stored, one in found.items], found.next)
 
 
 async def show(conn: Connection, actor: Actor, name: str) -> ScheduleDetail:
-    stored = await _find(conn, name)
-    last = (await _last_fires(conn, [stored]))[stored.id]
-    view = _view(stored, last)
-    return ScheduleDetail(view, [] if view.next is None else _coming(stored, FIRES_SHOWN), last)
+    stored = await find(conn, actor, name)
+    last = (await schedule_views.last_fires(conn, [stored]))[stored.id]
+    found = view(stored, last)
+    coming = [] if found.next is None else schedule_views.coming(stored, schedule_views.FIRES_SHOWN)
+    return ScheduleDetail(found, coming, last)
 
 
-async def edit(conn: Connection, actor: Actor, name: str, edit: Edit) -> ScheduleChange:
-    return await _change(conn, actor, "schedule.edit", name, lambda schedule: edited(schedule, edit))
+async def put(
+    conn: Connection,
+    actor: Actor,
+    name: str,
+    spec: ScheduleSpec,
+    *,
+    replace: bool = True,
+    version: int | None = None,
+) -> ScheduleChange:
+    """Make a schedule, or change it into this one. A new one is disabled unless it says otherwise.
 
-
-async def enable(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
-    return await _change(conn, actor, "schedule.enable", name, lambda schedule: schedule, enabled=True)
-
-
-async def disable(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
-    """Revoke what was planned and has not started."""
-    return await _change(conn, actor, "schedule.disable", name, lambda schedule: schedule, enabled=False)
-
-
-async def delete(conn: Connection, actor: Actor, name: str) -> ScheduleChange:
-    async with conn.transaction():
-        stored = await _find(conn, name)
-        recalled = await schedules.delete(conn, name)
-        await audit.changed(conn, actor, "schedule.delete", f"schedule:{name}", stored.defined, None)
-    return ScheduleChange(_view(stored), recalled)
-
-
-async def run_now(conn: Connection, actor: Actor, name: str, scopes: Sequence[str] = ()) -> list[int]:
-    """One task at once for each scope, beside the plan."""
-    checked = tuple(dict.fromkeys(check_name(scope, field="scope") for scope in scopes))
-    async with conn.transaction():
-        made = await schedules.run_now(conn, check_name(name, field="schedule"), checked)
-        detail = {"tasks": made[:TASKS_NOTED], "count": len(made)}
-        await audit.record(conn, actor, "schedule.run", f"schedule:{name}", detail)
-    return made
-
-
-async def explain(conn: Connection, actor: Actor, name: str, at: datetime | None = None) -> Explanation:
-    """The story of one plan time; without one, of the last and the next."""
-    stored = await _find(conn, name)
-    return Explanation(stored.schedule, await stories.explain(conn, stored, at))
-
-
-async def check(
-    conn: Connection, actor: Actor, name: str | None, since: timedelta, *, keep: timedelta
-) -> list[Checked]:
-    """Compare the expected plan times with the decided ones, of one schedule or all.
-
-    `keep` is how long fires are kept: before that, a dropped one looks like a missing one.
+    With `version`, only the schedule that has this version is changed; without `replace`, none is.
     """
-    found = await schedules.listing(conn) if name is None else [await _find(conn, name)]
-    return [await _check(conn, stored, min(since, keep)) for stored in found]
+    check_path_name(name, field="name")
+    async with conn.transaction():
+        stored = await _find_if_there(conn, actor, name)
+        if stored is None and version is None:
+            schedule = defined(name, spec)
+            await jobs.find(conn, actor, schedule.job)
+            if await schedules.create(conn, schedule, enabled=spec.enabled is True):
+                made = await schedules.find(conn, name)
+                await audit.changed(conn, actor, "schedule.create", f"schedule:{name}", None, made.defined)
+                return ScheduleChange(view(made), None, created=True, changed=True)
+        if not replace:
+            raise NameTaken(
+                f"there is a schedule named {name!r}; change it with `mainspring schedule edit {name}`", field="name"
+            )
+        stored = stored or await find(conn, actor, name, lock=True)  # another caller has just made it
+        check_version("schedule", name, stored.version, version)
+        return await _change(conn, actor, stored, defined(name, spec, provider=stored.schedule.policies.provider), spec)
 
 
-async def _check(conn: Connection, stored: Stored, back: timedelta) -> Checked:
-    try:
-        return await missed.missing(conn, stored, stored.now - back, stored.now)
-    except ValidationError as error:  # a timezone that this host does not know
-        return missed.unknown(stored, error.message)
-
-
-async def _find(conn: Connection, name: str) -> Stored:
-    return await schedules.find(conn, check_name(name, field="schedule"))
-
-
-async def _last_fires(conn: Connection, found: Sequence[Stored]) -> dict[int, list[LastFire]]:
-    """Schedule id → its last fires, the latest first."""
-    if not found:
-        return {}
-    runs = await fires.last_runs(conn, [stored.id for stored in found], found[0].now, FIRES_SHOWN)
-    return {stored.id: [_last_fire(stored, run) for run in runs.get(stored.id, ())] for stored in found}
-
-
-def _last_fire(stored: Stored, run: Run) -> LastFire:
-    zone, fire = zone_or_utc(stored.schedule.timezone), run.fire
-    return LastFire(
-        plan_time=fire.plan_time.astimezone(zone),
-        scope=fire.scope,
-        origin=fire.origin,
-        task_id=fire.task_id,
-        state=None if run.state is None else run.state.label,
-        reason=fire.reason,
-        decided_at=fire.decided_at.astimezone(zone),
-        finished_at=None if run.finished_at is None else run.finished_at.astimezone(zone),
-        age=(stored.now - (run.finished_at or fire.plan_time)).total_seconds(),
-    )
-
-
-def _last_ended(last: Sequence[LastFire]) -> LastFire | None:
-    ended = [(fire.finished_at, fire) for fire in last if fire.finished_at is not None]
-    return max(ended, key=itemgetter(0))[1] if ended else next(iter(last), None)
-
-
-def _coming(stored: Stored, count: int) -> list[datetime]:
-    """The next plan times; none if it is disabled or has used up its runs."""
-    most = stored.schedule.policies.max_runs
-    if not stored.enabled or (most is not None and stored.runs >= most):
-        return []
-    times = timing(stored.schedule)
-    end = datetime.max.replace(tzinfo=stored.now.tzinfo)
-    return [at.astimezone(times.zone) for at in times.between(stored.now, end, count)]
+async def edit(
+    conn: Connection, actor: Actor, name: str, change: dict[str, Any], *, version: int | None = None
+) -> ScheduleChange:
+    """Apply a JSON merge patch (RFC 7396) to the spec of a schedule: null resets a member to its default."""
+    async with conn.transaction():
+        stored = await find(conn, actor, name, lock=True)
+        check_version("schedule", name, stored.version, version)
+        spec = patched(msgspec.to_builtins(spec_of(stored.schedule)), change)
+        provider = None if "scopes" in change else stored.schedule.policies.provider
+        return await _change(conn, actor, stored, defined(name, spec, provider=provider), spec)
 
 
 async def _change(
+    conn: Connection, actor: Actor, stored: Stored, schedule: Schedule, spec: ScheduleSpec
+) -> ScheduleChange:
+    if schedule.job != stored.schedule.job:
+        await jobs.find(conn, actor, schedule.job)
+    enabled = None if spec.enabled is UNSET else spec.enabled
+    return await _hold_to(conn, actor, "schedule.edit", stored, schedule, enabled=enabled)
+
+
+async def _hold_to(
     conn: Connection,
     actor: Actor,
     action: str,
-    name: str,
-    edit: Callable[[Schedule], Schedule],
+    stored: Stored,
+    schedule: Schedule,
     *,
-    enabled: bool | None = None,
+    enabled: bool | None,
+    note: str | None = None,
+) -> ScheduleChange:
+    """Change a schedule whose row is locked, and note it in the audit."""
+    done = await schedules.change_held(conn, stored, schedule, enabled=enabled)
+    old, new = stored.defined, done.stored.defined
+    if note is not None:
+        new = new | {"note": check_text(note, field="note", limit=MOST_NOTE)}
+    await audit.changed(conn, actor, action, f"schedule:{schedule.name}", old, new)
+    return schedule_views.changed(done)
+
+
+async def delete(conn: Connection, actor: Actor, name: str, *, version: int | None = None) -> ScheduleChange:
+    """Remove a schedule and take back what was planned and has not started."""
+    async with conn.transaction():
+        stored = await find(conn, actor, name, lock=True)
+        check_version("schedule", name, stored.version, version)
+        recalled = await schedules.delete(conn, name)
+        await audit.changed(conn, actor, "schedule.delete", f"schedule:{name}", stored.defined, None)
+        return ScheduleChange(view(stored), recalled, created=False, changed=True)
+
+
+async def enable(conn: Connection, actor: Actor, name: str, *, note: str | None = None) -> ScheduleChange:
+    """Let a schedule run, from its next plan time on."""
+    return await _switch(conn, actor, "schedule.enable", name, enabled=True, note=note)
+
+
+async def disable(conn: Connection, actor: Actor, name: str, *, note: str | None = None) -> ScheduleChange:
+    """Take back what was planned and has not started, and plan nothing more."""
+    return await _switch(conn, actor, "schedule.disable", name, enabled=False, note=note)
+
+
+async def _switch(
+    conn: Connection, actor: Actor, action: str, name: str, *, enabled: bool, note: str | None
 ) -> ScheduleChange:
     async with conn.transaction():
-        stored = await schedules.find(conn, check_name(name, field="schedule"), lock=True)
-        changed = await schedules.change_held(conn, stored, edit(stored.schedule), enabled=enabled)
-        await audit.changed(conn, actor, action, f"schedule:{name}", stored.defined, changed.stored.defined)
-    return ScheduleChange(_view(changed.stored), changed.recalled)
+        stored = await find(conn, actor, name, lock=True)
+        return await _hold_to(conn, actor, action, stored, stored.schedule, enabled=enabled, note=note)
 
 
-def _view(stored: Stored, last: Sequence[LastFire] = ()) -> ScheduleView:
-    schedule = stored.schedule
-    words, problem = schedule.expression, stored.problem
-    following: list[datetime] = []
+async def run(conn: Connection, actor: Actor, name: str, *, scopes: Sequence[str] = ()) -> ScheduleRun:
+    """One task at once for each scope, beside the plan."""
+    checked = tuple(dict.fromkeys(check_name(scope, field="scope") for scope in scopes))
+    await find(conn, actor, name)
+    async with conn.transaction():
+        made = await schedules.run_now(conn, name, checked)
+        detail = {"tasks": made[:TASKS_NOTED], "count": len(made)}
+        await audit.record(conn, actor, "schedule.run", f"schedule:{name}", detail)
+    return ScheduleRun(name, made)
+
+
+async def act(
+    conn: Connection,
+    actor: Actor,
+    action: Action,
+    filter: ScheduleFilter,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> ActionStep:
+    """One step of an action on all schedules that match; the caller repeats it with `next` until that is None.
+
+    Each schedule is a transaction, so that no planner waits for all of them. The first step fixes the newest schedule:
+    later ones are not caught. It may be repeated: what is done is not done again, except for `run`.
+    """
+    actions: dict[str, Callable[[Connection, Actor, str], Awaitable[object]]]
+    actions = {"enable": enable, "disable": disable, "run": run}
+    if action not in actions:
+        raise ValidationError(f"action: {shown(action)}; use {', '.join(actions)}", field="action")
+    filters = {"list": "act", "action": action, **msgspec.structs.asdict(filter)}
+    newest, after = pages.position(cursor, filters, tuple[int, str]) or (await schedules.highest_id(conn), None)
+    chosen = (await _filter(conn, actor, filter))._replace(highest_id=newest)
+    within = {"list": "act step"}
+    position = None if after is None else pages.cursor(within, after)
+    found = await _page(conn, actor, filter, chosen, filters=within, cursor=position, limit=limit)
+    done, until = 0, monotonic() + ACT_SECONDS
+    skipped: list[Skipped] = []
+    last = pages.position(found.next, within, str)
+    for number, (_, one) in enumerate(found.items, 1):
+        try:
+            await actions[action](conn, actor, one.name)
+            done += 1
+        except (Conflict, NotFound, ValidationError) as error:  # anything else would meet the next one too
+            skipped.append(Skipped(one.name, error.code, error.message))
+        if monotonic() >= until and number < len(found.items):
+            last = one.name
+            break
+    return ActionStep(done, skipped, None if last is None else pages.cursor(filters, (newest, last)))
+
+
+async def find(conn: Connection, actor: Actor, name: str, *, lock: bool = False) -> Stored:
+    """The schedule, if the actor reaches its job; else it is not found."""
+    stored = await schedules.find(conn, check_path_name(name, field="schedule"), lock=lock)
+    if not actor.reaches(stored.schedule.job):
+        raise ScheduleNotFound(
+            f"no schedule named {name!r}; `mainspring schedule list` shows what there is", field="schedule"
+        )
+    return stored
+
+
+async def _find_if_there(conn: Connection, actor: Actor, name: str) -> Stored | None:
     try:
-        words = timing(schedule).words
-        following = _coming(stored, 1)
-    except ValidationError as error:  # a timezone that this host does not know
-        problem = error.message
-    zone = zone_or_utc(schedule.timezone)
-    return ScheduleView(
-        name=schedule.name,
-        job=schedule.job,
-        words=words,
-        kind=schedule.kind,
-        expression=schedule.expression,
-        timezone=schedule.timezone,
-        state=_state(stored, problem, has_next=bool(following)),
-        next=following[0] if following else None,
-        last=_last_ended(last),
-        drift=[] if stored.code is None else [one._asdict() for one in differences(stored.code, schedule)],
-        problem=problem,
-        policies=msgspec.structs.asdict(schedule.policies),
-        **{name: getattr(stored, name).astimezone(zone) for name in ("since", "created_at", "updated_at")},
-        **{name: getattr(stored, name) for name in _AS_STORED},
+        stored = await schedules.find(conn, name, lock=True)
+    except ScheduleNotFound:
+        return None
+    if not actor.reaches(stored.schedule.job):  # the name is taken, but by nothing that this actor may see
+        raise NameTaken(f"{name!r} is not free; give the schedule another name", field="name")
+    return stored
+
+
+async def _filter(conn: Connection, actor: Actor, wanted: ScheduleFilter) -> Filter:
+    for job in wanted.job:
+        if "*" not in job:
+            await jobs.find(conn, actor, job)
+    apps = [check_name(app, field="app") for app in wanted.app] or None
+    states = set(wanted.state)
+    return Filter(
+        name=like(wanted.name, field="name"),
+        job=like(wanted.job, field="job"),
+        app=apps,
+        kind=list(wanted.kind) or None,
+        enabled=None if not states or ("disabled" in states and len(states) > 1) else "disabled" not in states,
     )
 
 
-def _state(stored: Stored, problem: str | None, *, has_next: bool) -> State:
-    """`ended`: no plan time will come, by its end, its max_runs, or because it was a single one."""
-    if not stored.enabled:
-        return "disabled"
-    if problem is not None:
-        return "problem"
-    is_over = not has_next and stored.next_plan_at is None and stored.schedule.kind != "daemon"
-    return "ended" if is_over else "enabled"
+async def _page(
+    conn: Connection,
+    actor: Actor,
+    wanted: ScheduleFilter,
+    chosen: Filter,
+    *,
+    filters: dict[str, Any],
+    cursor: str | None,
+    limit: int,
+) -> Page[tuple[Stored, ScheduleView]]:
+    slices = Slices()
+
+    async def read(after: str | None, count: int) -> Batch[tuple[Stored, ScheduleView]]:
+        batch = await schedules.page(conn, chosen, after=after, limit=count)
+        items = []
+        for stored in batch.items:
+            if actor.reaches(stored.schedule.job):
+                items.append((stored, view(stored)))
+                await slices.rest()  # a cron expression takes up to a millisecond
+        return Batch(items, batch.last)
+
+    states = set(wanted.state)
+    return await by_name.page(
+        read,
+        lambda item: item[1].name,
+        lambda item: not states or item[1].state in states,
+        filters=filters,
+        cursor=cursor,
+        limit=limit,
+    )

@@ -23,7 +23,7 @@ from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
 from mainspring.model.words.durations import Duration
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_name, check_path_name
 from mainspring.model.words.numbers import check_id
 from mainspring.model.words.sizes import Size
 from mainspring.operations import tasks
@@ -133,7 +133,7 @@ class App:
 
     def full_name(self, name: object) -> str:
         """The name of a job or a schedule as the database has it."""
-        return check_name(f"{self.prefix}{check_name(name, field='name')}", field="name")
+        return check_path_name(f"{self.prefix}{check_name(name, field='name')}", field="name")
 
     def __getitem__(self, name: str) -> Job[..., Any]:
         """A job by its name, with or without the application's prefix."""

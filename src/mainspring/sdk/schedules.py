@@ -17,7 +17,7 @@ from mainspring.model.schedules.excluded_days import MAX_DAYS, check_excluded
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.tasks.define_job import Options
 from mainspring.model.tasks.jobs import Definition
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_path_name
 
 
 class Check(Protocol):
@@ -93,7 +93,7 @@ class Schedules:
         found = [_day(day) for day in islice(days, MAX_DAYS + 1)]  # may be endless
         if len(found) > MAX_DAYS:
             raise ValidationError(f"days: more than {MAX_DAYS:,}; name weekdays, or days of every year", field="days")
-        self.calendars[check_name(name, field="name")] = tuple(found)
+        self.calendars[check_path_name(name, field="name")] = tuple(found)
         self._changed()
 
 

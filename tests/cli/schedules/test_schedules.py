@@ -17,6 +17,8 @@ from mainspring.cli import render
 from mainspring.cli.schedules import view as schedules_view
 from mainspring.cli.schedules.schedules import tell_recalled
 from mainspring.model.schedules.define_schedule import define_schedule
+from mainspring.operations import schedules as schedule_operations
+from mainspring.operations.actors import this_user
 from mainspring.store.postgres.database import Connection, Database
 from mainspring.store.schedules import schedules
 from mainspring.store.schedules.revoke import Recalled
@@ -323,3 +325,47 @@ def test_calendars_are_made_followed_and_kept_while_used(cli: Cli) -> None:
     assert cli("schedule", "calendar", "delete", "free").code == 0
     assert cli("schedule", "calendar", "show", "free").code == 3
     assert cli("schedule", "calendar", "delete", "free").code == 3
+
+
+def test_an_argument_may_be_null_or_an_object_and_is_replaced_as_a_whole(cli: Cli) -> None:
+    cli(*CREATE, "--every", "1h", "--arg", 'a={"x": 1}', "--arg", "b=1")
+    assert cli("schedule", "edit", "nightly", "--arg", 'a={"y": 2}', "--arg", "b=null").err == "changed\n"
+    args = cli("schedule", "show", "nightly", "--json").json["schedule"]["policies"]["args"]
+    assert args == {"a": {"y": 2}, "b": None}
+
+
+def test_an_edit_that_another_overtakes_is_made_again(cli: Cli, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli(*CREATE, "--every", "1h")
+    put, tries = schedule_operations.put, []
+
+    async def overtaken(conn: Connection, *args: Any, **kwargs: Any) -> Any:
+        tries.append(kwargs["version"])
+        if len(tries) == 1:
+            other: Connection = await Database(dsn).connect()
+            await schedule_operations.edit(other, this_user(), "nightly", {"overlap": "skip"})
+            await other.close()
+        return await put(conn, *args, **kwargs)
+
+    monkeypatch.setattr(schedule_operations, "put", overtaken)
+    assert cli("schedule", "edit", "nightly", "--jitter", "5s").err == "changed\n"
+    policies = cli("schedule", "show", "nightly", "--json").json["schedule"]["policies"]
+    assert (policies["jitter"], policies["overlap"], tries) == (5.0, "skip", [1, 2])
+
+
+def test_a_forecast_tells_starts_peaks_and_herds(cli: Cli) -> None:
+    for number in range(20):
+        cli("schedule", "create", f"s{number:02}", "backup", "--cron", "0 1 * * *", "--enable")
+    cli(*CREATE, "--every", "30m", "--enable")
+    when = ("--from", "2030-01-01", "--to", "2030-01-01T02:00Z", "--cell", "1h")
+    told = cli("schedule", "forecast", *when, "--by", "job")
+    lines = [line.split("\t") for line in told.out.splitlines()]
+    assert lines[0] == ["from", "starts", "peak", "peak_at"]
+    assert [line[1:3] for line in lines[1:3]] == [["2", "1"], ["22", "21"]]
+    assert ["backup", "24"] in lines
+    assert lines[-1][1:] == ["21", ", ".join(["s00", *[f"s{number:02}" for number in range(1, 10)]])]
+    assert "--jitter spreads them" in told.err
+    assert "24 starts; PEAK is the most in one second" in told.err
+    found = cli("schedule", "forecast", *when, "--json").json
+    assert (found["starts"], found["complete"], found["herds"][0]["starts"]) == (24, True, 21)
+    assert cli("schedule", "forecast", "--cell", "1ms").code == 2
+    assert cli("schedule", "forecast", "--by", "moon").code == 2

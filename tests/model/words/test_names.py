@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.errors import ValidationError
-from mainspring.model.words.names import MAX_NAME, check_name, check_text
+from mainspring.model.words.names import MAX_NAME, check_name, check_path_name, check_text
 
 
 @pytest.mark.parametrize("name", ["a", "nightly report", "früh/spät", "报告", "a" * MAX_NAME, "🚀", "a.b-c_d:e"])
@@ -69,3 +69,11 @@ def test_text_that_postgresql_cannot_hold_is_refused(text: Any) -> None:
     with pytest.raises(ValidationError, match=r"^description: ") as refused:
         check_text(text, field="description")
     refused.value.message.encode()
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_in_a_path_is_no_directory(name: str) -> None:
+    with pytest.raises(ValidationError, match="cannot be a name"):
+        check_path_name(name, field="job")
+    assert check_name(name, field="scope") == name
+    assert check_path_name("...", field="job") == "..."

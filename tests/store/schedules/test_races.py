@@ -60,7 +60,7 @@ async def test_a_schedule_made_while_its_calendar_changes_gets_the_new_days(dsn:
     assert (await schedules.find(conn, "late")).schedule.policies.excluded == ("mon",)
     with pytest.raises(Conflict, match="is used by late"):
         await calendars.delete(conn, "rest")
-    assert await calendars.listing(conn) == {"rest": ["mon"]}
+    assert await calendars.listing(conn) == ([("rest", ("mon",), 2)], None)
     await other.close()
 
 

@@ -32,7 +32,7 @@ def daemon() -> None:
 @daemon.operation("list", "mainspring daemon list", "mainspring daemon list --json | jq '.[].up'")
 async def list_daemons(client: Client) -> None:
     """Show all daemons, a line for each replica."""
-    found = await client.call(operations.daemons.listing)
+    found = await client.every(operations.daemons.listing)
     if print_if_json(found):
         return
     table(
@@ -75,8 +75,9 @@ async def show_daemon(client: Client, name: str) -> None:
         click.echo()
         headers = ["REPLICA", "STATE", "AGENT", "SINCE", "RESTARTS", "HEALTHY", "TASK"]
         table(headers, [_cells(replica) for replica in found.replicas], room=_ROOM)
-        for number, reason in (await client.call(operations.daemons.why_not_up, found)).items():
-            note(f"replica {number} {visible(reason)}")
+        for replica in found.replicas:
+            if replica.why is not None:
+                note(f"replica {replica.number} {visible(replica.why)}")
 
 
 @daemon.operation(
@@ -121,10 +122,11 @@ async def create_daemon(
         policies["health"] = health
     run = command(argv, shell=options["shell"], cwd=options["cwd"], env=pairs(options["env"], field="env"))
     when: Any = {option: given[option] for option in ("replicas", *OF_DAEMONS) if option in given}
-    schedule = define_schedule(name, name, when, description=given.get("description", ""))
-    await client.call(operations.daemons.create, define(run, policies), schedule, enabled=not stopped, replace=replace)
+    replicas = int(define_schedule(name, name, when).expression)  # refuse what is wrong before connecting
+    definition = define(run, policies)
+    await client.call(operations.daemons.put, name, definition, **when, enabled=not stopped, replace=replace)
     verb, command_name = ("start", "start") if stopped else ("see", "show")
-    made = {"name": name, "replicas": int(schedule.expression), "enabled": not stopped}
+    made = {"name": name, "replicas": replicas, "enabled": not stopped}
     confirm(made, f"created; {verb} it with `mainspring daemon {command_name} {name}`")
 
 
@@ -146,14 +148,14 @@ def _health(given: dict[str, Any]) -> dict[str, Any] | None:
 @click.argument("name", type=name_of("daemon"))
 async def start(client: Client, name: str) -> None:
     """Let the replicas of a daemon run."""
-    _confirm(name, await client.call(operations.daemons.start, name), "started")
+    _confirm(name, (await client.call(operations.daemons.start, name)).changed, "started")
 
 
 @daemon.operation("stop", "mainspring daemon stop gateway")
 @click.argument("name", type=name_of("daemon"))
 async def stop(client: Client, name: str) -> None:
     """Stop all replicas of a daemon, each with its grace."""
-    _confirm(name, await client.call(operations.daemons.stop, name), "stopped")
+    _confirm(name, (await client.call(operations.daemons.stop, name)).changed, "stopped")
 
 
 @daemon.operation("scale", "mainspring daemon scale gateway 5")
@@ -161,7 +163,8 @@ async def stop(client: Client, name: str) -> None:
 @click.argument("replicas", type=Whole())
 async def scale(client: Client, name: str, replicas: int) -> None:
     """Keep another number of replicas; those that stay are not touched."""
-    _confirm(name, await client.call(operations.daemons.scale, name, replicas), f"scaled to {replicas}")
+    change = await client.call(operations.daemons.scale, name, replicas)
+    _confirm(name, change.changed, f"scaled to {replicas}")
 
 
 @daemon.operation("restart", "mainspring daemon restart gateway")

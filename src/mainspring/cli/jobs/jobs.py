@@ -49,7 +49,7 @@ async def list_jobs(client: Client) -> None:
     from mainspring.cli.jobs.describe import what_runs
     from mainspring.model.tasks.jobs import kind_of
 
-    found = await client.call(operations.jobs.listing)
+    found = await client.every(operations.jobs.listing)
     if print_if_json(found):
         return
     table(
@@ -74,8 +74,9 @@ async def show_job(client: Client, name: str, reveal: bool) -> None:
     view = await client.call(operations.jobs.show, name, reveal=reveal)
     if print_if_json(view):
         return
-    able = await client.call(operations.jobs.able_agents, view.definition)
-    fields(job_fields(view) | {"agents": ", ".join(able.names) or (able.wait and able.wait.reason)})
+    able = view.agents
+    agents = able and (", ".join(able.names) or (able.wait and able.wait.reason))
+    fields(job_fields(view) | {"agents": agents})
 
 
 @job.operation(
@@ -139,9 +140,10 @@ async def create_job(client: Client, /, name: str, argv: tuple[str, ...], replac
 
     limits, run = _take_limits(policies), _take_run(argv, policies)
     definition = define(run, _options(policies) | limits)
-    changed = await client.call(operations.jobs.create, name, definition, replace=replace)
-    what = "unchanged" if not changed else "changed" if replace else "created"
-    confirm({"name": name, "changed": changed}, f"{what}; run it with `mainspring task submit {shlex.quote(name)}`")
+    change = await client.call(operations.jobs.put, name, definition, replace=replace)
+    what = "created" if change.created else "changed" if change.changed else "unchanged"
+    told = f"{what}; run it with `mainspring task submit {shlex.quote(name)}`"
+    confirm({"name": name, "changed": change.changed}, told)
 
 
 def _options(policies: dict[str, Any]) -> Any:

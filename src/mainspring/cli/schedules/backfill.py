@@ -1,11 +1,12 @@
 """`mainspring schedule backfill`
 
-Next: operations/backfill.py
+Next: operations/planning/backfill.py
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,15 @@ from mainspring.cli.parse import Whole, name_of, read_in
 from mainspring.cli.render import NO_AGENT, confirm, counted, note, print_if_json
 
 if TYPE_CHECKING:
-    from mainspring.operations.backfill import Backfill
+    from datetime import datetime
+
+    from mainspring.operations.planning.backfill import BackfillStep
 
 MAX_PARALLEL = 1000
 SOONEST, LATEST = 0.05, 0.5  # seconds between steps
 TELL_EVERY = 5.0  # seconds between lines of progress where they cannot be rewritten
 FAILED = 1  # the exit code
+SUCCEEDED = "succeeded"
 MOST_LISTED = 100  # failed tasks in the JSON
 TOLD = 10  # and in the advice
 
@@ -71,42 +75,76 @@ async def backfill(
     zone = None if tz is None else check_zone(tz)
     zone = zone or check_zone((await client.call(operations.schedules.show, name)).schedule.timezone)
     first, last = read_in(first, zone, field="from"), read_in(last, zone, field="to")
-    run = await client.call(operations.backfill.plan, name, first, last, scope)
-    plan = run.plan
-    already = f"{plan.already:,} {'has' if plan.already == 1 else 'have'} a task already"
-    note(f"{counted(plan.total, 'run')} in the range: {already}, {plan.to_run:,} to run")
+    where = (name, first, last)
+    plan = await client.call(operations.backfill.step, *where, scopes=scope, max_parallel=max_parallel, dry_run=True)
+    total, already, to_run = plan.total or 0, plan.already or 0, plan.to_run or 0
+    note(
+        f"{counted(total, 'run')} in the range: {already:,} {'has' if already == 1 else 'have'} a task already, "
+        f"{to_run:,} to run"
+    )
+    counts = {name: getattr(plan, name) for name in ("schedule", "total", "already", "to_run")}
     if dry_run:
-        if not print_if_json(plan) and plan.to_run:
+        if not print_if_json(counts | {"first": plan.first, "last": plan.last}) and to_run:
             note(f"from {plan.first} to {plan.last}; run it without --dry-run")
         return
-    await _complete(client, run, max_parallel)
+    if to_run and not await client.call(operations.fleet.has_agents):
+        note(NO_AGENT)
+    run = await _complete(client, where, scope, max_parallel, plan)
     failed = sorted(run.failed)
     succeeded = run.submitted - len(failed)
-    counts = {name: getattr(plan, name) for name in ("schedule", "total", "already", "to_run")}
     outcome = {"submitted": run.submitted, "succeeded": succeeded, "failed": len(failed)}
     confirm(
         counts | outcome | {"failed_tasks": failed[:MOST_LISTED]},
         f"submitted {run.submitted:,}: {succeeded:,} succeeded, {len(failed):,} did not",
     )
     if failed:
-        _advise(run.job, failed, sorted(set(run.failed.values())))
+        _advise(plan.job, failed, sorted(set(run.failed.values())))
         click.get_current_context().exit(FAILED)
 
 
-async def _complete(client: Client, run: Backfill, max_parallel: int) -> None:
-    """Step until all tasks have ended."""
+@dataclass
+class _Run:
+    """What this command has submitted so far, and what came of it."""
+
+    submitted: int = 0
+    in_flight: set[int] = field(default_factory=set)
+    failed: dict[int, str] = field(default_factory=dict)  # task → its state, of those that did not succeed
+
+    def add(self, step: BackfillStep) -> bool:
+        """Whether anything moved."""
+        self.submitted += len(step.submitted)
+        self.in_flight |= set(step.submitted)
+        self.in_flight -= {task.id for task in step.ended}
+        self.failed |= {task.id: task.state for task in step.ended if task.state != SUCCEEDED}
+        return bool(step.submitted or step.ended)
+
+
+async def _complete(
+    client: Client,
+    where: tuple[str, datetime, datetime],
+    scopes: tuple[str, ...],
+    max_parallel: int,
+    plan: BackfillStep,
+) -> _Run:
+    """Repeat the step until all tasks have ended."""
     import asyncio
 
-    if run.plan.to_run and not await client.call(operations.fleet.has_agents):
-        note(NO_AGENT)
-    progress = _Progress(run.plan.total, run.plan.already)
-    interval = SOONEST
+    run, progress = _Run(), _Progress(plan.total or 0, plan.already or 0)
+    interval, cursor, has_more = SOONEST, plan.next, plan.next is not None
     try:
-        while not run.is_complete:
-            moved = await client.call(run.step, max_parallel)
-            progress.tell(run.done)
-            interval = SOONEST if moved else min(interval * 1.2, LATEST)
-            if not run.is_complete:
+        while has_more or run.in_flight:
+            step = await client.call(
+                operations.backfill.step,
+                *where,
+                scopes=scopes,
+                max_parallel=max_parallel,
+                awaiting=sorted(run.in_flight),
+                cursor=cursor,
+            )
+            interval = SOONEST if run.add(step) else min(interval * 1.2, LATEST)
+            cursor, has_more = step.next or cursor, step.next is not None
+            progress.tell((plan.already or 0) + run.submitted - len(run.in_flight))
+            if has_more or run.in_flight:
                 await asyncio.sleep(interval)
     except asyncio.CancelledError:
         progress.end()
@@ -115,6 +153,7 @@ async def _complete(client: Client, run: Backfill, max_parallel: int) -> None:
         note(f"stopped: {going}; run the same command again for the rest")
         raise
     progress.end()
+    return run
 
 
 def _advise(job: str, failed: list[int], states: list[str]) -> None:

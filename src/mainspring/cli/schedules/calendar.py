@@ -33,19 +33,20 @@ def calendar() -> None:
 @click.argument("days", type=_day, nargs=-1, required=True, metavar="DAY...")
 async def set_calendar(client: Client, name: str, days: tuple[str, ...]) -> None:
     """Make a calendar of exactly these days, or change it; the schedules that use it follow at once."""
-    view = await client.call(operations.calendars.put, name, days)
-    confirm(view, f"set; {counted(len(view.schedules), 'schedule')} use{'s' if len(view.schedules) == 1 else ''} it")
+    view = (await client.call(operations.calendars.put, name, days)).calendar
+    users = view.schedules or []
+    confirm(view, f"set; {counted(len(users), 'schedule')} use{'s' if len(users) == 1 else ''} it")
 
 
 @calendar.operation("list", "mainspring schedule calendar list")
 async def list_calendars(client: Client) -> None:
     """Show all calendars."""
-    found = await client.call(operations.calendars.listing)
-    if print_if_json([{"name": name, "days": days} for name, days in found.items()]):
+    found = await client.every(operations.calendars.listing)
+    if print_if_json([{"name": view.name, "days": view.days} for view in found]):
         return
     table(
         ["NAME", "DAYS"],
-        [[name, ", ".join(days)] for name, days in found.items()],
+        [[view.name, ", ".join(view.days)] for view in found],
         empty="no calendars; make one with `mainspring schedule calendar set holidays 12-25`",
         room=Room(cut=("NAME",), fold=("DAYS",)),
     )
@@ -58,7 +59,7 @@ async def show_calendar(client: Client, name: str) -> None:
     view = await client.call(operations.calendars.show, name)
     if print_if_json(view):
         return
-    fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules)})
+    fields({"name": name, "days": "\n".join(view.days), "schedules": "\n".join(view.schedules or [])})
 
 
 @calendar.operation("delete", "mainspring schedule calendar delete holidays")

@@ -1,6 +1,6 @@
 """`mainspring schedule preview`. Needs no database.
 
-Next: model/schedules/preview.py
+Next: model/forecasting/preview.py
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mainspring.model.schedules.excluded_days import check_excluded
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from mainspring.model.schedules.preview import PreviewFire
+    from mainspring.model.forecasting.preview import PreviewFire
     from mainspring.model.schedules.schedules import Schedule
 
 MAX_FIRES = 1000
@@ -47,7 +47,7 @@ _ROOM = Room(fold=("NOTE",), drop=("UTC",))
 @click.option("--name", metavar="NAME", help="Of the schedule: H is spread by it.")
 def preview(expression: tuple[str, ...], after: str | None, count: int, name: str | None, **options: Any) -> None:
     """Show in words what EXPR means, and when it fires next: cron, "every 30s", "daily at 09:00", an instant."""
-    from mainspring.model.schedules.preview import preview as foresee
+    from mainspring.model.forecasting.preview import preview as foresee
     from mainspring.model.words.instants import parse_time
     from mainspring.model.words.zones import check_zone
 

@@ -17,14 +17,17 @@ from mainspring.cli.parse import Whole, arguments, name_of
 from mainspring.cli.render import note, on_terminal, print_if_json
 from mainspring.cli.schedules.backfill import backfill
 from mainspring.cli.schedules.calendar import calendar
+from mainspring.cli.schedules.forecast import forecast
 from mainspring.cli.schedules.preview import preview
 from mainspring.cli.schedules.story import check, explain
 from mainspring.cli.schedules.view import list_schedules, show
 
 if TYPE_CHECKING:
-    from mainspring.operations.schedules import ScheduleChange, ScheduleView
+    from mainspring.model.schedules.edit_schedule import Edit
+    from mainspring.operations.planning.schedule_views import ScheduleChange, ScheduleView
     from mainspring.store.schedules.revoke import Recalled
 
+EDIT_TRIES = 5  # of an edit that others overtake
 _PLURAL = {"calendar": "calendars", "scope": "scopes"}
 
 _schedule_options = with_options(
@@ -74,13 +77,14 @@ def schedule() -> None:
     """Say when jobs run, and see the outcome of each plan time."""
 
 
-for command in (list_schedules, show, preview, explain, check, backfill, calendar):
+for command in (list_schedules, show, preview, forecast, explain, check, backfill, calendar):
     schedule.add_command(command)
 
 
 def _given(options: dict[str, Any]) -> Any:
     """The options that were given, as `define_schedule` takes them."""
-    return {_PLURAL.get(name, name): value for name, value in options.items() if value not in (None, ())}
+    given = {_PLURAL.get(name, name): value for name, value in options.items() if value not in (None, ())}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 @schedule.operation(
@@ -106,12 +110,12 @@ async def create(
     **options: Any,
 ) -> None:
     """Make a schedule NAME for JOB: one of --cron, --every, --once, --daily, --weekly, --monthly, --daemon."""
-    from mainspring.model.schedules.define_schedule import define_schedule
+    from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined
 
-    schedule = define_schedule(
-        name, job, _given(options), args=json.loads(arguments(args, arg)), description=description or ""
-    )
-    view = await client.call(operations.schedules.create, schedule, enabled=enable)
+    given = {"args": json.loads(arguments(args, arg)), "description": description or "", "enabled": enable}
+    spec = ScheduleSpec(job=job, **_given(options), **given)
+    defined(name, spec)  # refuse what is wrong before connecting
+    view = (await client.call(operations.schedules.put, name, spec, replace=False)).schedule
     if print_if_json(view):
         return
     note(f"created: {view.words}" + ("" if view.kind == "daemon" else f", in {view.timezone}"))
@@ -166,13 +170,37 @@ async def edit(
     if not (change.options or clear or job or given or args is not None or description is not None):
         raise click.UsageError("nothing to change; give an option", click.get_current_context())
     edited(Schedule(name, "job", "every", "60"), change)  # refuse what is wrong by itself before connecting
-    _report_change(await client.call(operations.schedules.edit, name, change), done="changed")
+    _report_change(await _edit(client, name, change), done="changed")
+
+
+async def _edit(client: Client, name: str, edit: Edit) -> ScheduleChange:
+    """Read the schedule, change it here, and write it if it is still the same: an argument may be null or an object.
+
+    Neither can be said in a merge patch.
+    """
+    from msgspec.structs import replace
+
+    from mainspring.errors import StaleVersion
+    from mainspring.model.schedules.edit_schedule import edited
+    from mainspring.model.schedules.schedule_spec import defined, spec_of
+
+    for tries_left in range(EDIT_TRIES, 0, -1):
+        view = (await client.call(operations.schedules.show, name)).schedule
+        schedule = edited(defined(name, view.spec, provider=view.policies.provider), edit)
+        spec = spec_of(schedule)
+        if "scopes" in edit.clear:
+            spec = replace(spec, scopes=[])  # without any, those that code tells would stay
+        try:
+            return await client.call(operations.schedules.put, name, spec, version=view.version)
+        except StaleVersion:
+            if tries_left == 1:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _report_change(change: ScheduleChange, *, done: str) -> None:
     view, recalled = change.schedule, change.recalled
-    told = None if recalled is None else recalled._asdict()
-    if print_if_json({"schedule": view, "changed": recalled is not None, "recalled": told}):
+    if print_if_json({"schedule": view, "changed": change.changed, "recalled": recalled}):
         return
     if recalled is None:
         note(f"unchanged: it is {done} already" if done.endswith("abled") else "unchanged")
@@ -233,7 +261,7 @@ async def delete(client: Client, name: str) -> None:
     change = await client.call(operations.schedules.delete, name)
     view, recalled = change.schedule, change.recalled
     assert recalled is not None  # a deletion always changes something
-    if print_if_json({"name": name, "deleted": True, "recalled": recalled._asdict()}):
+    if print_if_json({"name": name, "deleted": True, "recalled": recalled}):
         return
     note("deleted" + tell_recalled(recalled))
     if view.app is not None and not view.is_orphan:
@@ -245,7 +273,7 @@ async def delete(client: Client, name: str) -> None:
 @click.option("--scope", type=name_of("scope"), multiple=True, metavar="SCOPE", help="Only this scope; repeatable.")
 async def run_now(client: Client, name: str, scope: tuple[str, ...]) -> None:
     """Run a schedule's job once, at once, beside its plan; prints the task of each scope."""
-    ids = await client.call(operations.schedules.run_now, name, scope)
+    ids = (await client.call(operations.schedules.run, name, scopes=scope)).tasks
     if print_if_json({"name": name, "tasks": ids}):
         return
     for id in ids:

@@ -37,20 +37,19 @@ MISSING = 1  # the exit code
 async def explain(client: Client, name: str, at: str | None, tz: str | None) -> None:
     """Tell the story of a plan time: expected or not, planned, armed, fired how late, or why not."""
     from mainspring.model.schedules.story import as_lines
-    from mainspring.model.schedules.timing import timing
     from mainspring.model.words.instants import parse_time
-    from mainspring.model.words.zones import check_zone
+    from mainspring.model.words.zones import check_zone, zone_or_utc
 
     zone = None if tz is None else check_zone(tz)
     instant = None if at is None else parse_time(at, field="at")
     if instant is not None:
         zone = zone or check_zone((await client.call(operations.schedules.show, name)).schedule.timezone)
         instant = read_in(instant, zone, field="at")
-    found = await client.call(operations.schedules.explain, name, instant)
+    found = await client.call(operations.plan_times.explain, name, at=instant)
     if print_if_json({"schedule": name, "plan_times": found.plan_times}):
         return
     for story in found.plan_times:
-        for line in as_lines(name, story, timing(found.schedule)):
+        for line in as_lines(name, story, zone_or_utc(found.timezone)):
             click.echo(wrapped(visible(line)))
     if not found.plan_times:
         note("nothing was decided yet, and no plan time comes: `mainspring schedule show` tells its state")
@@ -65,7 +64,7 @@ async def check(client: Client, name: str | None, since: str) -> None:
     So it is if a schedule could not be checked to the end."""
     back = timedelta(seconds=seconds(since, field="since"))
     keep = timedelta(seconds=max(client.settings.keep_succeeded, client.settings.keep_failed))
-    found = await client.call(operations.schedules.check, name, back, keep=keep)
+    found = await client.every(operations.plan_times.check, since=back, schedule=name, keep=keep)
     bad = [one for one in found if one.missing or one.why is not None or not one.complete]
     if not print_if_json({"ok": not bad, **_counts(found), "schedules": bad if name is None else found}):
         _tell(found, bad)

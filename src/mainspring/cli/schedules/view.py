@@ -18,7 +18,7 @@ from mainspring.cli.parse import name_of
 from mainspring.cli.render import age, fields, on_terminal, pick, print_if_json, table
 
 if TYPE_CHECKING:
-    from mainspring.operations.schedules import LastFire, ScheduleDetail, ScheduleView
+    from mainspring.operations.planning.schedule_views import FireView, ScheduleDetail, ScheduleView
 
 _DRIFT = Room(fold=("CODE", "IN FORCE"))
 _DURATIONS = {"jitter", "delay", "window", "misfire_after", "restart_delay", "max_restart_delay", "stable", "ready"}
@@ -29,12 +29,12 @@ _LABELS = {"fills": "args from the plan", "provider": "scopes told by", "exclude
 @click.option("--job", type=name_of("job"), metavar="NAME", help="Only schedules of this job.")
 async def list_schedules(client: Client, job: str | None) -> None:
     """Show all schedules, with their next plan times by their own clocks."""
-    found = await client.call(operations.schedules.listing, job=job)
+    found = await client.every(operations.schedules.listing, job=[] if job is None else [job])
     if print_if_json(found):
         return
     table(
         ["NAME", "JOB", "WHEN", "STATE", "NEXT", "LAST", "APP", "REMARK"],
-        [[v.name, v.job, _when(v), v.state, shown(v.next), _ended(v.last), v.app, _remark(v)] for v in found],
+        [[v.name, v.job, _when(v), v.state, _next(v), _ended(v.last), v.app, _remark(v)] for v in found],
         empty="no schedules; make one with `mainspring schedule create nightly JOB --daily 03:00 --enable`",
         room=Room(cut=("NAME", "JOB", "APP"), fold=("WHEN", "REMARK"), drop=("APP", "JOB", "LAST", "REMARK")),
     )
@@ -43,6 +43,13 @@ async def list_schedules(client: Client, job: str | None) -> None:
 def _when(view: ScheduleView) -> str:
     """Its words, with its timezone if that is not UTC."""
     return view.words if view.timezone == "UTC" or view.kind == "daemon" else f"{view.words}, {view.timezone}"
+
+
+def _next(view: ScheduleView) -> str:
+    """In the timezone itself: a view has the offset only, which does not tell whether a time comes twice."""
+    from mainspring.model.words.zones import zone_or_utc
+
+    return shown(None if view.next is None else view.next.astimezone(zone_or_utc(view.timezone)))
 
 
 def shown(at: datetime | None) -> str:
@@ -56,7 +63,7 @@ def shown(at: datetime | None) -> str:
     return f"{clock}{at.isoformat()[-6:]}" if comes_twice else clock
 
 
-def _ended(last: LastFire | None) -> str:
+def _ended(last: FireView | None) -> str:
     """How the last run ended, and how long ago; for programs, when."""
     if last is None:
         return ""
@@ -68,7 +75,7 @@ def _ended(last: LastFire | None) -> str:
 
 
 def _remark(view: ScheduleView) -> str:
-    drift = f"differs from its code in {', '.join(one['field'] for one in view.drift)}" if view.drift else None
+    drift = f"differs from its code in {', '.join(one.field for one in view.drift)}" if view.drift else None
     orphan = "gone from its code" if view.is_orphan else None
     return "; ".join(part for part in (view.problem, orphan, drift) if part)
 
@@ -84,7 +91,7 @@ async def show(client: Client, name: str) -> None:
     drift = found.schedule.drift
     if drift:
         click.echo()
-        table(["FIELD", "CODE", "IN FORCE"], [list(one.values()) for one in drift], room=_DRIFT)
+        table(["FIELD", "CODE", "IN FORCE"], [[one.field, one.code, one.in_force] for one in drift], room=_DRIFT)
 
 
 def _schedule_fields(found: ScheduleDetail) -> dict[str, Any]:
@@ -117,7 +124,7 @@ def _lines(values: Iterable[str]) -> str | None:
     return ("\n" if on_terminal() else ", ").join(values) or None
 
 
-def _last(fire: LastFire) -> str:
+def _last(fire: FireView) -> str:
     at = fire.plan_time.isoformat(" ", "milliseconds" if fire.plan_time.microsecond else "seconds")
     scope = f" [{fire.scope}]" if fire.scope else ""
     if fire.task_id is None:
@@ -128,10 +135,12 @@ def _last(fire: LastFire) -> str:
 
 def _policies(view: ScheduleView) -> dict[str, Any]:
     """Those that differ from the default."""
+    from msgspec.structs import asdict
+
     from mainspring.model.schedules.schedules import Policies
 
     default = Policies()
-    chosen = {name: value for name, value in view.policies.items() if value != getattr(default, name)}
+    chosen = {name: value for name, value in asdict(view.policies).items() if value != getattr(default, name)}
     if "calendars" in chosen:
         chosen.pop("excluded", None)  # they are the days of the calendars
     return {_LABELS.get(name, name): _policy(name, value, view) for name, value in chosen.items()}
@@ -143,7 +152,9 @@ def _policy(name: str, value: Any, view: ScheduleView) -> Any:
     if name in _DURATIONS:
         return span(timedelta(seconds=value))
     if isinstance(value, datetime):
-        return value.astimezone(view.created_at.tzinfo).isoformat(sep=" ")
+        from mainspring.model.words.zones import zone_or_utc
+
+        return value.astimezone(zone_or_utc(view.timezone)).isoformat(sep=" ")
     if name == "provider":
         return f"{value} of its application"
     return ", ".join(value) if isinstance(value, (list, tuple)) else value

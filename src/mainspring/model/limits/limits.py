@@ -27,7 +27,7 @@ OPTIONS = ("max_running", "concurrency_key", "concurrency_limit", "rate", "burst
 
 _RATE = re.compile(r"(\d{1,9})\s*/\s*(s|second|sec|m|min|minute|h|hour|d|day)", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_UNITS = {1.0: "second", 60.0: "minute", 3600.0: "hour", 86400.0: "day"}
+UNITS = {1.0: "second", 60.0: "minute", 3600.0: "hour", 86400.0: "day"}
 _NAMESPACE = "\x1f"  # between a namespace and a key; no key that people give holds it
 PLACEHOLDER = re.compile(r"\{(\w+)\}", re.ASCII)
 
@@ -42,7 +42,7 @@ class Rate(Struct, frozen=True, omit_defaults=True):
 
     @property
     def in_words(self) -> str:
-        return f"{self.count}/{_UNITS.get(self.per, f'{self.per:g} s')}" + (" for each key" if self.per_key else "")
+        return f"{self.count}/{UNITS.get(self.per, f'{self.per:g} s')}" + (" for each key" if self.per_key else "")
 
 
 class Limits(Struct, frozen=True, omit_defaults=True):

@@ -19,7 +19,7 @@ from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.payload import encode
 from mainspring.model.words.durations import Duration, seconds
 from mainspring.model.words.instants import check_instant, parse_instant
-from mainspring.model.words.names import check_name, check_text
+from mainspring.model.words.names import check_name, check_path_name, check_text
 from mainspring.model.words.zones import check_zone
 
 MAX_RUNS = 1_000_000_000
@@ -99,8 +99,8 @@ def define_schedule(
         raise ValidationError("anchor: belongs to `every`; cron and once have fixed times", field="anchor")
     given = options.get("scopes", ())
     schedule = Schedule(
-        check_name(name, field="name"),
-        check_name(job, field="job"),
+        check_path_name(name, field="name"),
+        check_path_name(job, field="job"),
         kind,
         expression,
         check_zone(options.get("tz", "UTC")).key,
@@ -234,7 +234,7 @@ def _optional_seconds(options: When, field: str) -> float | None:
 def _names(given: Any) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple, set, frozenset)):
         raise ValidationError(f"calendars: {shown(given)}; give a list of names", field="calendars")
-    return tuple(dict.fromkeys(check_name(name, field="calendars") for name in given))
+    return tuple(dict.fromkeys(check_path_name(name, field="calendars") for name in given))
 
 
 def _arguments(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def options_of(schedule: Schedule) -> dict[str, Any]:
         if (value := getattr(schedule.policies, name)) != getattr(default, name)  # what is left out is the default
     }
     expression: Any = schedule.expression
-    if schedule.kind == "daemon":
+    if schedule.kind == "daemon" and expression.isascii() and expression.isdigit() and len(expression) < 10:
         expression = int(expression)
     return {schedule.kind: expression, "tz": schedule.timezone, **given}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
@@ -192,9 +193,9 @@ def waits(overlap: Overlap, by: str) -> str:
     return f"the run before it has not ended (overlap={overlap})"
 
 
-def as_lines(name: str, story: Story, zone: Timing) -> list[str]:
+def as_lines(name: str, story: Story, zone: ZoneInfo) -> list[str]:
     """A story in lines, one fact each."""
-    lines = [f"{name} at {local(story.plan_time, zone)}", *(f"  {sentence}" for sentence in story.said)]
+    lines = [f"{name} at {in_zone(story.plan_time, zone)}", *(f"  {sentence}" for sentence in story.said)]
     for fire in story.fires:
         first, *others = fire.said
         lines.append(f"  [{fire.scope}] {first}" if fire.scope else f"  {first}")
@@ -203,16 +204,21 @@ def as_lines(name: str, story: Story, zone: Timing) -> list[str]:
         lines.append(f"  and {story.more_fires} more scope{'' if story.more_fires == 1 else 's'}")
     around = {"before": story.before, "after": story.after}
     return lines + [
-        f"  the one {way}: {local(at, zone, on=story.plan_time)}" for way, at in around.items() if at is not None
+        f"  the one {way}: {in_zone(at, zone, on=story.plan_time)}" for way, at in around.items() if at is not None
     ]
 
 
 def local(at: datetime, timing: Timing, *, on: datetime | None = None) -> str:
     """An instant in the schedule's timezone; without its date if that is the day of `on`."""
-    shown = at.astimezone(timing.zone)
+    return in_zone(at, timing.zone, on=on)
+
+
+def in_zone(at: datetime, zone: ZoneInfo, *, on: datetime | None = None) -> str:
+    """The same in any timezone."""
+    shown = at.astimezone(zone)
     precision = "milliseconds" if shown.microsecond else "seconds"
     if on is not None:
-        day = on.astimezone(timing.zone)
+        day = on.astimezone(zone)
         if (shown.date(), shown.utcoffset()) == (day.date(), day.utcoffset()):
             return shown.time().isoformat(precision)
     return shown.isoformat(" ", precision)

@@ -31,21 +31,21 @@ class Every:
     """`anchor + k × period` for every integer k, in whole microseconds, so that no error accumulates."""
 
     def __init__(self, expression: str, anchor: datetime | None) -> None:
-        self._period = _period(expression)
+        self.period = _period(expression)
         self._anchor = (anchor or _EPOCH).astimezone(UTC)
 
     def after(self, instant: datetime) -> datetime | None:
-        periods = (instant - self._anchor) // self._period + 1
+        periods = (instant - self._anchor) // self.period + 1
         try:
-            return self._anchor + periods * self._period
+            return self._anchor + periods * self.period
         except OverflowError:  # the calendar ends with 9999
             return None
 
     @property
     def words(self) -> str:
-        rest, microseconds = self._period // timedelta(seconds=1), self._period.microseconds
+        rest, microseconds = self.period // timedelta(seconds=1), self.period.microseconds
         if microseconds:
-            return f"every {self._period.total_seconds():.6f}".rstrip("0") + " seconds"
+            return f"every {self.period.total_seconds():.6f}".rstrip("0") + " seconds"
         parts = []
         for word, short, size in _UNITS:
             count, rest = divmod(rest, size)
@@ -160,10 +160,13 @@ class Timing:
         return resume
 
 
-def timing(schedule: Schedule) -> Timing:
-    """The timing of a schedule, cached if it is slow to make. ValidationError if it cannot be made."""
+def timing(schedule: Schedule, *, keep: bool = True) -> Timing:
+    """The timing of a schedule, cached if it is slow to make. ValidationError if it cannot be made.
+
+    Whoever goes through all schedules once does not `keep` them: that would push out those that planners need.
+    """
     policies = schedule.policies
-    make = _kept_timing if schedule.kind == "cron" or policies.excluded else _timing
+    make = _kept_timing if keep and (schedule.kind == "cron" or policies.excluded) else _timing
     return make(
         schedule.kind,
         schedule.expression,

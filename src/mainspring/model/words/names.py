@@ -32,6 +32,16 @@ def check_name(name: object, *, field: str) -> str:
     return name
 
 
+def check_path_name(name: object, *, field: str) -> str:
+    """The name of a job, a schedule, a calendar, a daemon or an agent: it is a part of paths of the HTTP API.
+
+    Browsers and proxies rewrite paths with `.` and `..`, so nothing has such a name.
+    """
+    if name in (".", ".."):
+        raise ValidationError(f"{field}: {shown(name)} cannot be a name, because it means a directory", field=field)
+    return check_name(name, field=field)
+
+
 def check_text(text: object, *, field: str, limit: int = 10_000) -> str:
     """Free text that PostgreSQL can hold."""
     if not isinstance(text, str):

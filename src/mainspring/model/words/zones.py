@@ -7,7 +7,7 @@ Next: model/schedules/cron.py
 from __future__ import annotations
 
 import difflib
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
@@ -79,6 +79,12 @@ def _close(name: str) -> list[str]:
     cities = [known for lower, known in by_lower.items() if wanted and lower.rsplit("/", 1)[-1] == wanted]
     close = difflib.get_close_matches(wanted, by_lower, n=3, cutoff=0.75)
     return cities[:3] or [by_lower[lower] for lower in close]
+
+
+def by_its_clocks(instant: datetime, zone: ZoneInfo) -> datetime:
+    """The instant with the offset that the timezone has then: as it is after a passage through JSON."""
+    local = instant.astimezone(zone)
+    return local.replace(tzinfo=timezone(local.utcoffset() or timedelta()), fold=0)
 
 
 def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from mainspring.errors import ValidationError
 from mainspring.model.messages import MAX_HELD, Armed, Hello
-from mainspring.model.words.names import check_name
+from mainspring.model.words.names import check_name, check_path_name
 from mainspring.store.access import tokens
 from mainspring.store.cluster import agents
 from mainspring.store.cluster.agents import AgentInfo
@@ -78,7 +78,7 @@ async def open_session(
 
 
 def _check(hello: Hello) -> None:
-    check_name(hello.name, field="name")
+    check_path_name(hello.name, field="name")
     check_name(hello.host or "unknown", field="host")
     check_name(hello.version or "unknown", field="version")
     if not 1 <= hello.slots <= MAX_SLOTS:

@@ -30,10 +30,13 @@ class Replica(msgspec.Struct, frozen=True):
     restarts: int
     healthy: bool | None
     outdated: bool  # its job or schedule has changed since it started
+    why: str | None = None  # it is not up, where that is known and was looked for
 
 
 class Daemon(msgspec.Struct, frozen=True):
     name: str
+    namespace: str
+    version: int  # of its schedule
     job: str
     enabled: bool
     wanted: int  # replicas; 0 while it is stopped
@@ -42,7 +45,7 @@ class Daemon(msgspec.Struct, frozen=True):
 
 
 _DAEMONS = """
-    select s.name, j.name as job, s.enabled, s.expression::integer as replicas, t.id as task,
+    select s.name, s.version, j.name as job, s.enabled, s.expression::integer as replicas, t.id as task,
            t.scope::integer as number, t.state, agent.name as agent, coalesce(t.started_at, t.run_at) as since,
            coalesce(t.restarts, 0) as restarts, t.healthy, t.generation < s.generation as outdated, t.cancel_at,
            t.cancel_mode, j.definition ? 'health' as is_checked
@@ -51,13 +54,19 @@ _DAEMONS = """
       left join mainspring.task t on t.schedule_id = s.id and t.origin = 'daemon'
       left join mainspring.agent on agent.session = t.session
      where s.kind = 'daemon' and s.namespace = 'default' and ($1::text is null or s.name = $1)
+       and s.id = any (array(
+           select d.id from mainspring.schedule d
+            where d.kind = 'daemon' and d.namespace = 'default' and ($2::text is null or d.name > $2)
+            order by d.name limit $3))
      order by s.name, t.scope::integer
 """
 
 
-async def listing(conn: Connection, name: str | None = None) -> list[Daemon]:
-    """All daemons by name, or one."""
-    rows = await readable(conn, _DAEMONS, name)
+async def listing(
+    conn: Connection, name: str | None = None, *, after: str | None = None, limit: int = 1_000_000
+) -> list[Daemon]:
+    """All daemons by name, those behind a name, or one."""
+    rows = await readable(conn, _DAEMONS, name, after, limit)
     return [_daemon(list(group)) for _, group in groupby(rows, key=lambda row: row["name"])]
 
 
@@ -71,6 +80,8 @@ def _daemon(rows: list[Any]) -> Daemon:
     replicas = views(Replica, [{**row, "state": _state(row)} for row in rows if row["task"] is not None])
     return Daemon(
         name=first["name"],
+        namespace="default",
+        version=first["version"],
         job=first["job"],
         enabled=first["enabled"],
         wanted=first["replicas"] if first["enabled"] else 0,
@@ -85,11 +96,6 @@ def _state(row: Any) -> str:
     if row["cancel_at"] is not None:
         return "restarting" if row["cancel_mode"] == CancelMode.RESTART else "stopping"
     return "running" if row["state"] == RUNNING else "starting"
-
-
-async def exists(conn: Connection, name: str) -> bool:
-    found = "select from mainspring.schedule where namespace = 'default' and name = $1"
-    return bool(await conn.fetchval(f"select exists ({found})", name))
 
 
 async def find(conn: Connection, name: str, *, lock: bool = False) -> Stored:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,6 +26,13 @@ FAR_PAST, FAR_FUTURE = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzi
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+
+class Batch(NamedTuple, Generic[T]):
+    """Some rows of a list in the order of their names; those that cannot be read are left out."""
+
+    items: list[T]
+    last: str | None  # the name of the last row, to read on behind it; None: there are no more
 
 
 async def readable(conn: Connection, query: str, *args: Any) -> list[dict[str, Any]]:

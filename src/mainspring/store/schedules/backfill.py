@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from mainspring.errors import InvalidTransition, ScheduleNotFound, ValidationError
-from mainspring.model.schedules.planning import INSTANT, arguments
+from mainspring.model.schedules.planning import arguments
 from mainspring.model.schedules.schedules import Schedule
-from mainspring.model.schedules.timing import timing
 from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
@@ -31,10 +30,10 @@ def check_range(start: datetime, end: datetime) -> None:
         raise ValidationError(f"to: {end.isoformat()} is not after {start.isoformat()}, the --from", field="to")
 
 
-def plan_backfill(
+def check_backfill(
     schedule: Schedule, start: datetime, end: datetime, now: datetime, scopes: Sequence[str] = ()
-) -> list[FireKey]:
-    """All plan times from `start` through `end`, with each scope; ValidationError if there are too many."""
+) -> tuple[str, ...]:
+    """Refuse what cannot be filled; returns the scopes to fill."""
     check_range(start, end)
     if schedule.kind == "daemon":
         raise InvalidTransition(
@@ -53,17 +52,18 @@ def plan_backfill(
             field="scope",
         )
     wanted = chosen_scopes(schedule, scopes)
-    most = MOST // len(wanted)
-    plan_times = timing(schedule).between(start - INSTANT, end, most + 1)
-    if len(plan_times) > most:
-        raise ValidationError(
-            f"from: more than {MOST:,} runs up to {end.isoformat()} ({len(wanted)} for each plan time); give a later"
-            f" --from or an earlier --to: the first {most:,} plan times end at {plan_times[most - 1].isoformat()}"
-            if most
-            else f"from: more than {MOST:,} scopes; name some of them with --scope",
-            field="from",
-        )
-    return [(at, scope) for at in plan_times for scope in wanted]
+    if len(wanted) > MOST:
+        raise ValidationError(f"from: more than {MOST:,} scopes; name some of them with --scope", field="from")
+    return wanted
+
+
+def too_many(end: datetime, scopes: int, last: datetime) -> ValidationError:
+    """`last` is the last plan time of those that may be filled in one go."""
+    return ValidationError(
+        f"from: more than {MOST:,} runs up to {end.isoformat()} ({scopes} for each plan time); give a later"
+        f" --from or an earlier --to: the first {MOST // scopes:,} plan times end at {last.isoformat()}",
+        field="from",
+    )
 
 
 _WITH_TASK = """

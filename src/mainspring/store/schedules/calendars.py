@@ -7,13 +7,20 @@ Next: store/schedules/schedules.py
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from mainspring.errors import CalendarNotFound, Conflict
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import affected
+from mainspring.store.postgres.rows import Batch, affected
+
+
+class Calendar(NamedTuple):
+    name: str
+    days: tuple[str, ...]
+    version: int
 
 
 async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
@@ -41,7 +48,8 @@ async def with_days(conn: Connection, schedule: Schedule) -> Schedule:
 
 _PUT = """
     insert into mainspring.calendar as c (name, days) values ($1, $2)
-    on conflict (namespace, name) do update set days = excluded.days, updated_at = mainspring.now(), is_spread = false
+    on conflict (namespace, name) do update
+       set days = excluded.days, version = c.version + 1, updated_at = mainspring.now(), is_spread = false
      where c.days <> excluded.days
 """
 
@@ -64,19 +72,39 @@ async def spread(conn: Connection, name: str, days: Sequence[str]) -> None:
     )
 
 
-async def users(conn: Connection, name: str) -> list[str]:
-    """The schedules that use a calendar."""
-    rows = await conn.fetch(
-        "select name from mainspring.schedule where namespace = 'default' and policies->'calendars' ? $1 order by name",
-        name,
-    )
-    return [row["name"] for row in rows]
+_USERS = """
+    select s.name, j.name as job from mainspring.schedule s join mainspring.job j on j.id = s.job_id
+     where s.namespace = 'default' and s.policies->'calendars' ? $1 order by s.name
+"""
 
 
-async def listing(conn: Connection) -> dict[str, list[str]]:
-    """All calendars with their days."""
-    rows = await conn.fetch("select name, days from mainspring.calendar where namespace = 'default' order by name")
-    return {row["name"]: list(row["days"]) for row in rows}
+async def users(conn: Connection, name: str) -> dict[str, str]:
+    """The schedules that use a calendar, each with its job."""
+    return {row["name"]: row["job"] for row in await conn.fetch(_USERS, name)}
+
+
+_LIST = """
+    select name, days, version from mainspring.calendar
+     where namespace = 'default' and ($1::text is null or name > $1) order by name limit $2
+"""
+
+
+async def listing(conn: Connection, *, after: str | None = None, limit: int = 1_000_000) -> Batch[Calendar]:
+    """Calendars by name."""
+    rows = await conn.fetch(_LIST, after, limit)
+    return Batch([_calendar(row) for row in rows], rows[-1]["name"] if len(rows) == limit else None)
+
+
+_ONE = "select name, days, version from mainspring.calendar where namespace = 'default' and name = $1"
+
+
+async def find(conn: Connection, name: str, *, lock: bool = False) -> Calendar | None:
+    row = await conn.fetchrow(f"{_ONE} for update" if lock else _ONE, name)
+    return None if row is None else _calendar(row)
+
+
+def _calendar(row: Any) -> Calendar:
+    return Calendar(row["name"], tuple(row["days"]), row["version"])
 
 
 async def days(conn: Connection, name: str, *, lock: bool = False) -> list[str] | None:
@@ -90,7 +118,7 @@ async def delete(conn: Connection, name: str) -> None:
     """Remove a calendar that no schedule uses."""
     async with conn.transaction():
         tag = await conn.execute("delete from mainspring.calendar where namespace = 'default' and name = $1", name)
-        if used := await users(conn, name):  # no new one can come: it would wait for our row lock
+        if used := list(await users(conn, name)):  # no new one can come: it would wait for our row lock
             raise Conflict(f"calendar {name!r} is used by {', '.join(used[:3])}; change them first", field="calendar")
     if not affected(tag):
         raise CalendarNotFound(f"no calendar named {name!r}; `mainspring schedule calendar list` shows what there is")

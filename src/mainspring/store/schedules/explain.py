@@ -16,6 +16,7 @@ from mainspring.model.schedules import story
 from mainspring.model.schedules.schedules import Overlap
 from mainspring.model.schedules.story import FireStory, Past, Story, local
 from mainspring.model.schedules.timing import Timing, timing
+from mainspring.model.words.zones import by_its_clocks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules.fires import FireRow, UsedUp, last_decided, used_up, versions
 from mainspring.store.schedules.schedules import Stored
@@ -53,14 +54,14 @@ async def _story(conn: Connection, stored: Stored, at: datetime) -> Story:
     before = story.last_before(timing_then, at)
     after = timing_then.after(max(at, stored.created_at))
     return Story(
-        plan_time=at.astimezone(timing_then.zone),
+        plan_time=by_its_clocks(at, timing_then.zone),
         expected=expected,
         status=status,
         said=said,
         fires=shown,
         more_fires=len(decided) - len(shown),
-        before=before.astimezone(timing_then.zone) if before is not None and before > stored.created_at else None,
-        after=None if after is None else after.astimezone(timing_then.zone),
+        before=by_its_clocks(before, timing_then.zone) if before is not None and before > stored.created_at else None,
+        after=None if after is None else by_its_clocks(after, timing_then.zone),
     )
 
 

@@ -5,6 +5,7 @@ It needs no server and no planner, so it also covers the time in which none was 
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from msgspec import Struct
 from mainspring.model.schedules.planning import GRACE, Version, expected
 from mainspring.model.schedules.story import local
 from mainspring.model.schedules.timing import timing
+from mainspring.model.words.zones import by_its_clocks
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import fires
 from mainspring.store.schedules.fires import UsedUp
@@ -23,7 +25,7 @@ from mainspring.store.schedules.schedules import Stored
 
 MOST_CHECKED = 100_000  # fires of one schedule
 MOST_LISTED = 100
-AT_ONCE = 1_000  # fires compared in one query
+AT_ONCE = 250  # fires compared in one query: computing so many plan times holds the event loop for some 2 ms
 
 
 class Missing(Struct, frozen=True):
@@ -64,19 +66,23 @@ async def missing(
     count = checked = 0
     reached = since
     at_once = max(1, AT_ONCE // max(1, len(stored.schedule.policies.scopes)))
-    while checked < MOST_CHECKED and (chunk := list(islice(coming, at_once))):
+    while checked < MOST_CHECKED and (some := list(islice(coming, at_once))):
+        chunk = [one for one in some if one is not None]
+        if not chunk:
+            await asyncio.sleep(0)
+            continue
         known = await _known(conn, stored.id, chunk[0].plan_time, chunk[-1].plan_time)
         for one in chunk:
             checked += len(one.scope_sets[0])
-            gaps = [Missing(one.plan_time.astimezone(zone), scope) for scope in _gaps(one, known[one.plan_time])]
+            gaps = [Missing(by_its_clocks(one.plan_time, zone), scope) for scope in _gaps(one, known[one.plan_time])]
             count += len(gaps)
             found += gaps[: max(0, limit - len(found))]
         reached = chunk[-1].plan_time
-    complete = next(coming, None) is None
+    complete = checked < MOST_CHECKED or not any(one is not None for one in coming)
     return Checked(
         schedule=stored.schedule.name,
-        since=since.astimezone(zone),
-        until=(until if complete else reached).astimezone(zone),
+        since=by_its_clocks(since, zone),
+        until=by_its_clocks(until if complete else reached, zone),
         expected=checked,
         missing=found,
         more=count - len(found),
@@ -96,7 +102,8 @@ def _coming(
     stored: Stored,
     since: datetime,
     until: datetime,
-) -> Iterator[_Expected]:
+) -> Iterator[_Expected | None]:
+    """The plan times that must be in the ledger; None for one that need not be, so that the caller can pause."""
     scopes: dict[int, tuple[list[tuple[str, ...]], bool]] = {}
     for number, version in enumerate(versions):
         later = [one.policies for one in versions[number:]]
@@ -106,12 +113,15 @@ def _coming(
         if at > until or (used is not None and used.before is None and used.has(at) and version is versions[-1]):
             return
         if used is not None and used.has(at):
+            yield None
             continue
         due = at + timedelta(seconds=version.policies.delay)
         # While a schedule is disabled, what became due since then stays undecided.
         waits_for_enable = not stored.enabled and due > stored.since
         if version.enabled and due <= stored.now - GRACE and not waits_for_enable:
             yield _Expected(at, *scopes[id(version)])
+        else:
+            yield None
 
 
 def _gaps(one: _Expected, known: Iterable[str]) -> list[str]:

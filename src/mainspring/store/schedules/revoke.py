@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from mainspring.model.tasks.states import ASSIGNED, CANCEL, IS_WAITING, RUNNING, CancelMode
 from mainspring.store.postgres.database import Connection
@@ -20,7 +21,7 @@ from mainspring.store.tasks import partitions
 from mainspring.store.tasks.transitions import asking_agents, into_history, noted
 
 
-class Recalled(NamedTuple):
+class Recalled(Struct, frozen=True):
     """What a change did to the tasks of its schedule."""
 
     taken_back: int  # withdrawn

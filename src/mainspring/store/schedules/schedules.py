@@ -26,7 +26,7 @@ from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.model.tasks.states import PENDING
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import is_far, readable
+from mainspring.store.postgres.rows import Batch, is_far, readable
 from mainspring.store.schedules import calendars, revoke
 from mainspring.store.schedules.plans import policies
 from mainspring.store.schedules.revoke import Recalled
@@ -122,12 +122,49 @@ async def listing(conn: Connection, *, job: str | None = None, names: Sequence[s
         job,
         names,
     )
+    return _all_stored(rows)
+
+
+def _all_stored(rows: Sequence[Any]) -> list[Stored]:
     found = []
     for row in rows:
         try:
             found.append(_stored(row))
         except ValidationError as error:
             log.warning("schedule %s cannot be read: %s", row["name"], error.message)
+    return found
+
+
+_FILTERED = f"""
+    {_STORED}
+       and ($1::text is null or s.name > $1) and ($2::text[] is null or s.name like any ($2))
+       and ($3::text[] is null or j.name like any ($3)) and ($4::text[] is null or s.app = any ($4))
+       and ($5::text[] is null or s.kind = any ($5)) and ($6::boolean is null or s.enabled = $6)
+       and ($7::integer is null or s.id <= $7)
+     order by s.name limit $8
+"""
+
+
+class Filter(NamedTuple):
+    """Which schedules; None: whatever they have."""
+
+    name: Sequence[str] | None = None  # patterns of LIKE
+    job: Sequence[str] | None = None
+    app: Sequence[str] | None = None
+    kind: Sequence[str] | None = None
+    enabled: bool | None = None
+    highest_id: int | None = None
+
+
+async def page(conn: Connection, wanted: Filter, *, after: str | None, limit: int) -> Batch[Stored]:
+    """Schedules by name, those behind a name. One that cannot be read is left out, with a warning."""
+    rows = await readable(conn, _FILTERED, after, *wanted, limit)
+    return Batch(_all_stored(rows), rows[-1]["name"] if len(rows) == limit else None)
+
+
+async def highest_id(conn: Connection) -> int:
+    """The id of the newest schedule; 0 if there is none."""
+    found: int = await conn.fetchval("select coalesce(max(id), 0) from mainspring.schedule")
     return found
 
 

@@ -18,11 +18,12 @@ from mainspring.model.schedules.define_schedule import check_fires
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.store.postgres.database import Connection
 from mainspring.store.schedules import calendars, schedules
+from mainspring.store.schedules.calendars import Calendar
 from mainspring.store.schedules.schedules import Stored
 
 log = logging.getLogger("mainspring")
 
-Note = Callable[[Sequence[str] | None], Awaitable[None]]  # what notes a change, given the days before it
+Check = Callable[[Calendar | None], Awaitable[None]]
 
 _DEFINED = "update mainspring.schedule set code = $2, app_version = $3 where id = $1"
 # One instant for all of them: a schedule that the application no longer defines stays behind it.
@@ -85,24 +86,28 @@ def _check_owner(stored: Stored, app: str) -> None:
     )
 
 
-async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]], *, note: Note | None = None) -> None:
-    """Create calendars or change their days, then update the schedules that use them, one by one.
-
-    It locks one schedule at a time. If it is interrupted, the next call with the same days does the rest. `note` is
-    awaited in the transaction that changes the days.
-    """
+async def put_calendars(conn: Connection, given: Mapping[str, Sequence[str]]) -> None:
+    """Create calendars or change their days, each with the schedules that use it."""
     for name, days in sorted(given.items()):
-        async with conn.transaction():
-            before = await calendars.days(conn, name, lock=True)
-            is_new = await calendars.put(conn, name, days)
-            if note is not None:
-                await note(before)
-            users = await calendars.users(conn, name) if is_new else []
-            for stored in await schedules.listing(conn, names=users):
-                if stored.app is None:  # refuse before any schedule changes
-                    check_fires(await calendars.with_days(conn, stored.schedule), stored.now)
-        for user in users:
-            with suppress(ScheduleNotFound):  # deleted meanwhile
-                await schedules.change(conn, user, lambda schedule: schedule)
-        if is_new:
-            await calendars.spread(conn, name, days)
+        await put_calendar(conn, name, days)
+
+
+async def put_calendar(conn: Connection, name: str, days: Sequence[str], *, check: Check | None = None) -> None:
+    """Create a calendar or change its days, then update the schedules that use it, one by one.
+
+    It locks one schedule at a time. If it is interrupted, the next call with the same days does the rest. `check` sees
+    what there is, in the transaction that changes the days, and may raise.
+    """
+    async with conn.transaction():
+        if check is not None:
+            await check(await calendars.find(conn, name, lock=True))
+        is_new = await calendars.put(conn, name, days)
+        users = list(await calendars.users(conn, name)) if is_new else []
+        for stored in await schedules.listing(conn, names=users):
+            if stored.app is None:  # refuse before any schedule changes
+                check_fires(await calendars.with_days(conn, stored.schedule), stored.now)
+    for user in users:
+        with suppress(ScheduleNotFound):  # deleted meanwhile
+            await schedules.change(conn, user, lambda schedule: schedule)
+    if is_new:
+        await calendars.spread(conn, name, days)

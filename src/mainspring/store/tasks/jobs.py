@@ -7,6 +7,7 @@ Next:   store/tasks/enqueue.py
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.model.tasks.payload import UNREADABLE
 from mainspring.store.postgres.connection import is_producer
 from mainspring.store.postgres.database import Connection
-from mainspring.store.postgres.rows import affected
+from mainspring.store.postgres.rows import Batch, affected
 
 log = logging.getLogger("mainspring")
 
@@ -102,8 +103,13 @@ async def register(
             await note({row["name"]: msgspec.json.decode(row["definition"]) for row in before})
     if changed:
         await conn.execute(_REFILL, namespace, list(definitions))
-        await conn.execute(_MARK_GATES, namespace, list(definitions))
+        await mark_gates(conn, list(definitions), namespace=namespace)
     return changed
+
+
+async def mark_gates(conn: Connection, names: Sequence[str], *, namespace: str = "default") -> None:
+    """Let tasks of these jobs that have passed their limits by be searched for."""
+    await conn.execute(_MARK_GATES, namespace, names)
 
 
 # New limits also count for tasks that wait: store/limits/gating.py moves them to the gate.
@@ -221,24 +227,84 @@ async def find(conn: Connection, name: str, *, namespace: str = "default") -> Jo
         raise ValidationError(f"job {name!r} cannot be read: {str(error)[:200]}", field="job") from None
 
 
-_LIST = """
-    select j.id, j.name, j.version, j.pool, j.definition, j.namespace,
-           (select count(*) from mainspring.task t where t.job_id = j.id) as live
-      from mainspring.job j
-     where j.namespace = $1
-     order by j.name
+_LIST = f"""
+    {_JOB}
+     where namespace = $1 and ($2::text is null or name > $2) and ($3::text[] is null or name like any ($3))
+     order by name limit $4
 """
 
 
-async def listing(conn: Connection, *, namespace: str = "default") -> Sequence[tuple[Job, int]]:
-    """All jobs by name, each with its number of live tasks. One that cannot be read is left out, with a warning."""
+async def listing(
+    conn: Connection,
+    *,
+    like: Sequence[str] | None = None,
+    after: str | None = None,
+    limit: int = 1_000_000,
+    namespace: str = "default",
+) -> Batch[Job]:
+    """Jobs by name. One that cannot be read is left out, with a warning."""
     found = []
-    for row in await conn.fetch(_LIST, namespace):
+    rows = await conn.fetch(_LIST, namespace, after, like, limit)
+    for row in rows:
         try:
-            found.append((_job(row), row["live"]))
+            found.append(_job(row))
         except UNREADABLE as error:
             log.warning("job %s cannot be read: %.200s", row["name"], error)
+    return Batch(found, rows[-1]["name"] if len(rows) == limit else None)
+
+
+MOST_COUNTED = 100_000  # live tasks of all jobs together: so many are read in some 20 ms
+
+_LIVE = """
+    select job_id, count(*) as live
+      from (select job_id from mainspring.task limit $1) live
+     group by job_id
+"""
+
+
+async def live_counts(conn: Connection) -> Counter[int] | None:
+    """Job id → tasks that have not ended; None if there are too many tasks to count them each time."""
+    counts = Counter({row["job_id"]: row["live"] for row in await conn.fetch(_LIVE, MOST_COUNTED + 1)})
+    return counts if counts.total() <= MOST_COUNTED else None
+
+
+async def hold(conn: Connection, name: str, *, namespace: str = "default") -> Job:
+    """The job, locked until the caller's transaction ends."""
+    await conn.execute("select from mainspring.job where namespace = $1 and name = $2 for update", namespace, name)
+    return await find(conn, name, namespace=namespace)
+
+
+async def version(conn: Connection, name: str, definition: Definition, *, namespace: str = "default") -> int | None:
+    """The version of a job that is about to get this definition, locked; None if there is no such job.
+
+    Its pool comes first: `register` takes the two in this order, and another one could deadlock with it.
+    """
+    await conn.execute(_POOLS, [placement.encode(placement.requirements_of(definition))])
+    found: int | None = await conn.fetchval(
+        "select version from mainspring.job where namespace = $1 and name = $2 for update", namespace, name
+    )
     return found
+
+
+class Uses(NamedTuple):
+    """What keeps a job from being deleted."""
+
+    schedule: str | None  # one of them
+    schedules: int
+    tasks: int  # at most MOST_USES
+
+
+MOST_USES = 10_000
+
+_USES = """
+    select (select min(name) from mainspring.schedule where job_id = $1),
+           (select count(*) from mainspring.schedule where job_id = $1),
+           (select count(*) from (select from mainspring.task where job_id = $1 limit $2) live)
+"""
+
+
+async def uses(conn: Connection, job: Job) -> Uses:
+    return Uses(*await conn.fetchrow(_USES, job.id, MOST_USES))
 
 
 _DELETE = """
@@ -250,7 +316,7 @@ _DELETE = """
 
 
 async def delete(conn: Connection, name: str, *, namespace: str = "default") -> bool:
-    """Remove a job without live tasks; False if it has some."""
+    """Remove a job without live tasks; False if it has some. JobInUse if it has schedules."""
     found = await find(conn, name, namespace=namespace)
     used = await conn.fetchval("select name from mainspring.schedule where job_id = $1 limit 1", found.id)
     if used is not None:

@@ -1113,6 +1113,7 @@ create table mainspring.calendar (
     namespace  text        not null default 'default',
     name       text        not null,
     days       text[]      not null,                    -- 2026-12-25, 12-25 of every year, sun
+    version    integer     not null default 1,
     is_spread  boolean     not null default false,      -- whether all schedules that use it have been given these days
     updated_at timestamptz not null default mainspring.now(),
     primary key (namespace, name)

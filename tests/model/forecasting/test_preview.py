@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mainspring.model.schedules.preview import preview
+from mainspring.model.forecasting.preview import preview
 from mainspring.model.schedules.schedules import Kind, Policies, Schedule
 
 

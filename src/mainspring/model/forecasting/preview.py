@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from itertools import islice
 
 from msgspec import Struct
 
@@ -25,20 +27,23 @@ class Preview(Struct, frozen=True):
 
 def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
     """The next `count` plan times strictly after an instant."""
+    return Preview(timing(schedule).words, list(islice(foreseen(schedule, after), count)))
+
+
+def foreseen(schedule: Schedule, after: datetime) -> Iterator[PreviewFire]:
+    """All plan times strictly after an instant, each computed when it is asked for."""
     times = timing(schedule)
-    fires: list[PreviewFire] = []
-    for instant in times.between(after, datetime.max.replace(tzinfo=UTC), count):
+    before: timedelta | None = None
+    instant = times.after(after)
+    while instant is not None:
         offset = offset_at(times.zone, instant)
-        notes = [_changed(fires[-1].at.utcoffset(), offset)] if fires else []
-        notes.append(transition(times, instant))
-        fires.append(
-            PreviewFire(
-                at=instant.astimezone(timezone(offset)),
-                utc=instant,
-                note="; ".join(note for note in notes if note) or None,
-            )
+        notes = [_changed(before, offset), transition(times, instant)]
+        yield PreviewFire(
+            at=instant.astimezone(timezone(offset)),
+            utc=instant,
+            note="; ".join(note for note in notes if note) or None,
         )
-    return Preview(times.words, fires)
+        before, instant = offset, times.after(instant)
 
 
 def transition(times: Timing, instant: datetime) -> str | None:

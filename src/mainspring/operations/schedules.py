@@ -279,6 +279,7 @@ async def _filter(conn: Connection, actor: Actor, wanted: ScheduleFilter) -> Fil
         app=apps,
         kind=list(wanted.kind) or None,
         enabled=None if not states or ("disabled" in states and len(states) > 1) else "disabled" not in states,
+        is_over=states == {"ended"},
     )
 
 

@@ -17,6 +17,7 @@ from mainspring.operations.pages import Page
 from mainspring.store.postgres.rows import Batch
 
 PATIENCE = 0.3
+AT_ONCE = 100  # rows of a read: decoding them holds the event loop for about a millisecond
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ async def page(
     until = monotonic() + PATIENCE
     pages.check_limit(limit)
     while True:
-        batch = await read(after, limit + 1)
+        batch = await read(after, min(limit + 1, AT_ONCE))
         found += filter(accept, batch.items)
         if len(found) > limit:
             return pages.page(found, limit, filters, name)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mainspring.store.postgres.database import Connection
 
-AT_ONCE = 1_000
+AT_ONCE = 250  # rows: decoding so many holds the event loop for about a millisecond
 
 
 class Planned(NamedTuple):

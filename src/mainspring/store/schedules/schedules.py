@@ -140,8 +140,8 @@ _FILTERED = f"""
        and ($1::text is null or s.name > $1) and ($2::text[] is null or s.name like any ($2))
        and ($3::text[] is null or j.name like any ($3)) and ($4::text[] is null or s.app = any ($4))
        and ($5::text[] is null or s.kind = any ($5)) and ($6::boolean is null or s.enabled = $6)
-       and ($7::integer is null or s.id <= $7)
-     order by s.name limit $8
+       and (not $7 or s.next_plan_at is null) and ($8::integer is null or s.id <= $8)
+     order by s.name limit $9
 """
 
 
@@ -153,6 +153,7 @@ class Filter(NamedTuple):
     app: Sequence[str] | None = None
     kind: Sequence[str] | None = None
     enabled: bool | None = None
+    is_over: bool = False  # only those without a plan time to decide
     highest_id: int | None = None
 
 

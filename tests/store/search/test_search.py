@@ -21,7 +21,7 @@ EPOCH = datetime(2026, 9, 21, tzinfo=UTC)
 
 
 async def ended(conn: Connection, make_task: MakeTask, state: TaskState, **fields: Any) -> int:
-    task = await make_task(TaskState.RUNNING, token=5, session=1, attempt=1)
+    task = await make_task(TaskState.RUNNING, token=5, session=1, attempt=1, created_at=EPOCH)
     await transitions.finish(conn, [Ending(task, 5, 1, 1, state, 1_790_000_000.0, 1_790_000_001.0, **fields)])
     return task
 
@@ -133,8 +133,8 @@ async def test_times_of_creation_bound_the_walk(
     searched: list[tuple[int, int]] = []
     advance = search._Walk.next
 
-    def spy(walk: search._Walk) -> tuple[int, int] | None:
-        if (window := advance(walk)) is not None:
+    async def spy(walk: search._Walk) -> tuple[int, int] | None:
+        if (window := await advance(walk)) is not None:
             searched.append(window)
         return window
 
@@ -164,6 +164,20 @@ async def test_a_search_that_runs_out_of_time_says_where_to_continue(
     assert pages[-1].searched_to is None
     assert [view.id for view in (await search.search(conn, failed, limit=50)).tasks] == made[:1]
     assert await search.count(conn, Filters(), patience=0.0) == search.Count(2, False)
+
+
+async def test_a_search_leaves_the_settings_of_its_connection_as_they_were(
+    conn: Connection, make_task: MakeTask
+) -> None:
+    """The engine's connections must not prune where they lock rows."""
+    await make_task()
+    sql = "select current_setting('enable_partition_pruning'), current_setting('plan_cache_mode')"
+    async with conn.transaction():
+        before = await conn.fetchrow(sql)
+        for filters in (Filters(), Filters(finished_after=EPOCH)):
+            await search.search(conn, filters, limit=1)
+            await search.count(conn, filters)
+            assert await conn.fetchrow(sql) == before
 
 
 async def test_a_count_is_capped(conn: Connection, make_task: MakeTask) -> None:

@@ -32,6 +32,7 @@ from mainspring.store.tasks.enqueue import Submission
 
 MOST = 10_000  # tasks that are submitted at once
 MOST_PARENTS = 1000
+DAY = timedelta(days=1)  # the text need not be read for each task
 RETRY_AFTER = 5  # seconds, where no agent is there
 
 
@@ -74,7 +75,9 @@ def submission(task: NewTask) -> Submission:
         run_at=None if task.run_at is None else check_instant(task.run_at, field="run_at"),
         delay=None if task.delay is None else timedelta(seconds=seconds(task.delay, field="delay")),
         key=None if task.key is None else check_name(task.key, field="key"),
-        key_ttl=timedelta(seconds=seconds(task.key_ttl, field="key_ttl", at_least=0.001)),
+        key_ttl=DAY
+        if task.key_ttl == "1d"
+        else timedelta(seconds=seconds(task.key_ttl, field="key_ttl", at_least=0.001)),
         after=[check_id(id, field="after") for id in task.after] or None,
         concurrency_key=None if concurrency_key is None else check_concurrency_key(concurrency_key),
     )

@@ -10,7 +10,8 @@ Next:   store/search/task_views.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from mainspring.store.search.task_views import (
 )
 
 WINDOW = 2_000  # ids that are searched at first; more while that is fast
-FAST = 0.02  # seconds
+FAST, SLOW = 0.03, 0.08  # seconds for a window: the next one is longer, or shorter
 PATIENCE = 0.3  # seconds that a search takes, and one window more
 MOST_COUNTED = 10_000
 
@@ -176,9 +177,11 @@ def _history(conn: Connection, states: set[TaskState]) -> str:
     return "mainspring.task_history" if states & _FAILED_STATES else "mainspring.task_history_succeeded"
 
 
-_ENDS = """
-    select coalesce(least((select min(id) from mainspring.task), (select min(id) from mainspring.task_history)), 0),
-           coalesce(greatest((select max(id) from mainspring.task), (select max(id) from mainspring.task_history)), 0)
+_NEWEST = """
+    select coalesce(greatest((select max(id) from mainspring.task), (select max(id) from mainspring.task_history)), 0)
+"""
+_OLDEST = """
+    select coalesce(least((select min(id) from mainspring.task), (select min(id) from mainspring.task_history)), 0)
 """
 # The first task from an id on, which need not exist.
 _FROM = """
@@ -198,22 +201,23 @@ class _Walk:
         self._stop_at = monotonic() + (PATIENCE if patience is None else patience)
         self._window = WINDOW
         self._asked_at = 0.0
-        self.first = 0
+        self._first: int | None = None  # asked for once it matters: most pages are full after one window
         self.end = 0
 
     async def begin(self, filters: Filters, before: int | None) -> None:
-        first, last = await self._conn.fetchrow(_ENDS)
-        self.first, self.end = first, min(last + 1, last + 1 if before is None else before)
+        newest = await self._conn.fetchval(_NEWEST) if before is None else before - 1
+        self.end = newest + 1
         if filters.created_after is not None:
-            self.first = await self._id_at(filters.created_after - _CREATED_WITHIN)
-        if filters.created_before is not None:
-            self.end = min(self.end, await self._id_at(filters.created_before + _CREATED_WITHIN))
+            self._first = await self._id_at(filters.created_after - _CREATED_WITHIN)
+        # What ended before an instant was created before it.
+        if (latest := min(filter(None, (filters.created_before, filters.finished_before)), default=None)) is not None:
+            self.end = min(self.end, await self._id_at(latest + _CREATED_WITHIN))
         if filters.parents:
             self._window = max(WINDOW, self.end)  # runs of a broadcast have an index
 
     async def _id_at(self, instant: datetime) -> int:
         """The first id that was created at `instant` or later, by bisection."""
-        low, high = self.first, self.end
+        low, high = await self._oldest(), self.end
         while low < high:
             middle = (low + high) // 2
             rows = await readable(self._conn, _FROM, middle)
@@ -223,17 +227,33 @@ class _Walk:
                 low = rows[0]["id"] + 1
         return low
 
-    def next(self) -> tuple[int, int] | None:
+    async def _oldest(self) -> int:
+        if self._first is None:
+            self._first = await self._conn.fetchval(_OLDEST)
+        return self._first
+
+    async def is_over(self) -> bool:
+        """Whether nothing remains to be searched."""
+        return self.end <= await self._oldest()
+
+    async def next(self) -> tuple[int, int] | None:
         """The next window, from and before; None if there is none, or no time."""
-        if self.end <= self.first or (self._asked_at and monotonic() >= self._stop_at):
+        if self._asked_at and (monotonic() >= self._stop_at or await self.is_over()):
             return None
         if self._asked_at:
-            is_fast = monotonic() - self._asked_at < FAST
-            self._window = self._window * 4 if is_fast else max(WINDOW, self._window // 2)
+            self._window = self._next_window(monotonic())
+        start = self.end - self._window if self._first is None else max(self._first, self.end - self._window)
         self._asked_at = monotonic()
-        window = max(self.first, self.end - self._window), self.end
-        self.end = window[0]
+        window = start, self.end
+        self.end = min(window)
         return window
+
+    def _next_window(self, now: float) -> int:
+        """As many ids as the last window suggests: it should end about when the time does."""
+        took = max(now - self._asked_at, 0.001)
+        wanted = self._window * 4 if took < FAST else self._window if took < SLOW else self._window // 2
+        in_time = int(self._window * (self._stop_at - now + SLOW) / took)
+        return max(WINDOW, min(wanted, in_time))
 
     async def searched_to(self) -> datetime | None:
         rows = await readable(self._conn, _FROM, self.end)
@@ -255,18 +275,42 @@ async def search(
     newest = f"select * from ({conditions.select(conn, filters, *columns)}) found order by id desc limit $3"
     sql = f"{named(newest)} order by found.id desc"
     walk = _Walk(conn, patience)
-    await walk.begin(filters, before)
     rows: list[Any] = []
-    while len(rows) < limit and (window := walk.next()) is not None:
-        rows += await readable(conn, sql, *window, limit - len(rows), *conditions.parameters)
-    blocked = [row["id"] for row in rows if row["state"] == TaskState.BLOCKED]
-    views = task_views(rows, await waiting_for(conn, blocked) if blocked else {})
-    if len(rows) == limit:
-        end = int(rows[-1]["id"])
-        return Found(views, end if end > walk.first else None)
-    if walk.end <= walk.first:
-        return Found(views, None)
-    return Found(views, walk.end, await walk.searched_to())
+    async with _planned_for(conn, filters):
+        await walk.begin(filters, before)
+        while len(rows) <= limit and (window := await walk.next()) is not None:
+            rows += await readable(conn, sql, *window, limit + 1 - len(rows), *conditions.parameters)
+        is_over = len(rows) <= limit and await walk.is_over()
+    shown = rows[:limit]
+    blocked = [row["id"] for row in shown if row["state"] == TaskState.BLOCKED]
+    views = task_views(shown, await waiting_for(conn, blocked) if blocked else {})
+    if len(rows) > limit:
+        return Found(views, int(shown[-1]["id"]))
+    return Found(views, None) if is_over else Found(views, walk.end, await walk.searched_to())
+
+
+@asynccontextmanager
+async def _planned_for(conn: Connection, filters: Filters) -> AsyncIterator[None]:
+    """How PostgreSQL plans the windows. In general once for all: a scan of ids; with many partitions a plan costs more
+    than the scan. Searches by the time of their end are planned by their values, to use the BRIN index and leave out
+    whole days. They prune, which the engine's connections do not (partitions.go_through_all); a search locks no row.
+    """
+    by_end = filters.finished_after is not None
+    async with conn.transaction():
+        before = await conn.fetchrow(
+            _PLANNING, "on" if by_end else "off", "force_custom_plan" if by_end else "force_generic_plan"
+        )
+        yield
+        await conn.fetchrow(_PLANNING, *before[:2])
+
+
+# Sets both, and returns what they were before.
+_PLANNING = """
+    select was.pruning, was.mode,
+           set_config('enable_partition_pruning', $1, true), set_config('plan_cache_mode', $2, true)
+      from (select current_setting('enable_partition_pruning') as pruning, current_setting('plan_cache_mode') as mode
+            offset 0) was
+"""
 
 
 async def count(
@@ -276,8 +320,9 @@ async def count(
     conditions = _Conditions(filters)
     sql = f"select count(*) from ({conditions.select(conn, filters, 't.id', 't.id')}) found"
     walk = _Walk(conn, patience)
-    await walk.begin(filters, None)
     found = 0
-    while found <= most and (window := walk.next()) is not None:
-        found += await conn.fetchval(sql, *window, most + 1 - found, *conditions.parameters)
-    return Count(min(found, most), found <= most and walk.end <= walk.first)
+    async with _planned_for(conn, filters):
+        await walk.begin(filters, None)
+        while found <= most and (window := await walk.next()) is not None:
+            found += await conn.fetchval(sql, *window, most + 1 - found, *conditions.parameters)
+        return Count(min(found, most), found <= most and await walk.is_over())

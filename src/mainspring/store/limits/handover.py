@@ -24,7 +24,7 @@ from mainspring.store.limits.release import LIMITS
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.claims import BATCH_TOKENS, COLUMNS, Claim, as_claim
-from mainspring.store.tasks.transitions import MOVED, among, ending, finished
+from mainspring.store.tasks.transitions import ending, finished, moved
 
 # Like the release, one statement in parts, each of which builds on those before it.
 
@@ -190,7 +190,7 @@ _LEFT = """
 
 _FINISH_AND_HAND_OVER = f"""
     with {_FREED}, {_BY_JOB}, {_BY_KEY}, {_PLACED}, {_MOVED}, {_LEFT}
-    select moved.*, {MOVED} as ended, ({hints.due("unclaimed")}) as hints,
+    select moved.*, (select count(*) from ended)::integer as ended, ({hints.due("unclaimed")}) as hints,
            (select count(mainspring.slot_freed(gate, job_id, key)) from left_free) as woken,
            {_HANDS_OVER.format("off")} as hands_over
       from (values (true)) as always left join moved on true
@@ -224,4 +224,4 @@ async def finish(
         for row in rows
         if row["id"] is not None and row["session"] is None
     ]
-    return HandedOver(among(endings, rows[0]["ended"]), as_claim(claimed), released)
+    return HandedOver(await moved(conn, endings, rows[0]["ended"]), as_claim(claimed), released)

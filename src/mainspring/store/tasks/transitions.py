@@ -29,6 +29,7 @@ from mainspring.model.tasks.verdict import Again
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.connection import SEARCH_PATH
 from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.rows import affected
 
 V = TypeVar("V")
 
@@ -89,11 +90,9 @@ _PROBED = "t.id = any (array[given.id])"
 _INTO_HISTORY = _INTO_HISTORY_BUT_FOR.format(result_due="false")
 _ENDED = _ENDED_BUT_FOR.format(is_given=_PROBED, also="", only="")
 _ENDED_MANY = _ENDED_BUT_FOR.format(is_given="t.id = any ($1::bigint[]) and t.id = given.id", also="", only="")
-# Task and token of the attempts that ended their task; null: all that were given did.
-MOVED = "(select case when count(*) < cardinality($1) then coalesce(array_agg(array[id, token]), '{}') end from ended)"
-_FINISH = f"with {_ENDED}, recorded as ({_INTO_HISTORY}) select {MOVED}"
-_FINISH_MANY = f"with {_ENDED_MANY}, recorded as ({_INTO_HISTORY}) select {MOVED}"
-_COMPLETE = f"with {_ENDED}, recorded as ({_INTO_HISTORY_BUT_FOR.format(result_due='true')}) select {MOVED}"
+_FINISH = f"with {_ENDED} {_INTO_HISTORY}"
+_FINISH_MANY = f"with {_ENDED_MANY} {_INTO_HISTORY}"
+_COMPLETE = f"with {_ENDED} {_INTO_HISTORY_BUT_FOR.format(result_due='true')}"
 
 
 def ending(also: str, only: str) -> str:
@@ -112,13 +111,29 @@ async def finish_many(conn: Connection, endings: list[Ending]) -> list[Ending]:
 
 
 async def _finish(conn: Connection, statement: str, endings: list[Ending]) -> list[Ending]:
-    return among(endings, await conn.fetchval(statement, *finished(endings)))
+    return await moved(conn, endings, affected(await conn.execute(statement, *finished(endings))))
 
 
-def among(endings: list[Ending], moved: Iterable[Sequence[int]] | None) -> list[Ending]:
-    """Those of `endings` whose task and token are in `moved`, each once; None: all."""
-    if moved is None:
-        return endings
+# The rows of one statement have one time of recording, and those of the last one the greatest.
+_MOVED = """
+    with found as materialized (
+        select h.id, h.token, h.recorded_at from unnest($1::bigint[], $2::bigint[]) as given(id, token)
+          join mainspring.task_history h on h.id = any (array[given.id]) and h.token = given.token
+    )
+    select distinct id, token from found where recorded_at = (select max(recorded_at) from found) limit $3
+"""
+
+
+async def moved(conn: Connection, endings: list[Ending], count: int) -> list[Ending]:
+    """Those that the last statement has ended, which were so many. All of them, as a rule: then nothing is asked."""
+    if count == len(endings) or count == 0:
+        return endings if count else []
+    ids, tokens = [e.task for e in endings], [e.token for e in endings]
+    return among(endings, await conn.fetch(_MOVED, ids, tokens, count))
+
+
+def among(endings: list[Ending], moved: Iterable[Sequence[int]]) -> list[Ending]:
+    """Those of `endings` whose task and token are in `moved`, each once."""
     attempts = {(e.task, e.token): e for e in endings}
     return [attempts[task, token] for task, token in moved]
 

@@ -97,14 +97,18 @@ def test_a_request_that_takes_longer_than_all_limits_is_answered(serve: Serve) -
         assert client.is_closed(), "then it is idle"
 
 
-def test_a_half_closed_connection_gets_its_answers(serve: Serve) -> None:
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_half_closed_connection_gets_its_answers(serve: Serve, more: int) -> None:
     served = serve()
     with served.client() as client:
-        client.get("/wait").get("/?second")
+        client.get("/wait")
+        for _ in range(more):
+            client.get("/?more")
         client.socket.shutdown(socket.SHUT_WR)
         eventually(lambda: served.site.waiting)
+        time.sleep(SOON)  # the server sees the end of what it reads
         served.site.go.set()
-        assert [client.answer().body, client.answer().body] == [b"done", b"second"]
+        assert [client.answer().body for _ in range(1 + more)] == [b"done"] + [b"more"] * more
         assert client.is_closed()
 
 
@@ -129,11 +133,13 @@ def test_a_head_that_does_not_end_is_cut_with_408(serve: Serve, sent: bytes) -> 
         assert client.is_closed()
 
 
-def test_a_head_that_dribbles_has_its_time_from_the_connect(serve: Serve) -> None:
-    with serve(head=SOON, linger=SOON).client() as client, pytest.raises((BrokenPipeError, ConnectionResetError)):
-        for _ in range(int(WAIT / 0.05)):  # each byte within the limit
-            client.send(b"G" if _ == 0 else b"E")
-            time.sleep(0.05)
+@pytest.mark.parametrize("start", [b"GET /", b"GET / HTTP/1.1\r\nHost: here\r\nX: "], ids=["line", "header"])
+def test_a_head_that_dribbles_is_cut_although_each_byte_comes_soon(serve: Serve, start: bytes) -> None:
+    with serve(head=2 * SOON, linger=SOON).client() as client, pytest.raises((BrokenPipeError, ConnectionResetError)):
+        client.send(start)
+        for _ in range(int(WAIT / 0.02)):
+            client.send(b"x")
+            time.sleep(0.02)
 
 
 def test_a_second_request_has_its_time_from_its_first_byte(serve: Serve) -> None:

@@ -30,6 +30,9 @@ from mainspring.api.origins import Origins
 from mainspring.api.problems import MEDIA_TYPE, Internal, Malformed, encoded, retry_after, status_of
 from mainspring.api.routing import Router
 from mainspring.api.scrape import Scrape
+from mainspring.api.streams.followed import Followed
+from mainspring.api.streams.hub import Hub
+from mainspring.api.streams.sse import Streams
 from mainspring.api.table import BASE, Row
 from mainspring.errors import Forbidden, MainspringError, StoreUnavailable, Unauthorized, ValidationError, shown
 from mainspring.model.access.actors import Role
@@ -73,6 +76,9 @@ class Api:
         self.origins = origins
         self.rows = rows
         self.waiting = Waiting(connections)
+        self.streams = Streams()
+        self.hub = Hub(connections)
+        self.followed = Followed(connections)
         self._router = Router([_Absolute(row) for row in rows])
         self._handlers = handlers
         self._rates = Buckets(COMMON_RATE, 2 * COMMON_RATE)
@@ -97,6 +103,13 @@ class Api:
         self.stopping.set()
         await self.waiting.close()
         await self.scrape.close()
+        await self.hub.close()
+        await self.followed.close()
+
+    def hint(self, ended: Sequence[int]) -> None:
+        """The recorder of this process has written the end of these tasks."""
+        self.waiting.hint(ended)
+        self.followed.hint(ended)
 
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         began_at = monotonic()

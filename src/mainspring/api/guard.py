@@ -20,7 +20,7 @@ import msgspec
 
 from mainspring.api.buckets import Buckets
 from mainspring.api.origins import Origin, Origins
-from mainspring.errors import Forbidden, MainspringError, RateLimited, Unauthorized
+from mainspring.errors import Forbidden, MainspringError, Unauthorized
 from mainspring.model.access.actors import Access, Actor, Role
 from mainspring.operations import Connections
 from mainspring.store.access import sessions, tokens
@@ -70,7 +70,9 @@ class Guard:
         self._noting: asyncio.Task[None] | None = None
         self._count = count
 
-    async def caller(self, scope: Any, headers: Mapping[str, str], origin: Origin, request_id: str) -> Caller:
+    async def caller(
+        self, scope: Any, headers: Mapping[str, str], origin: Origin, request_id: str, *, guesses: bool = True
+    ) -> Caller:
         """Raises Unauthorized for nobody that we know, RateLimited for an address that guesses."""
         if self._authorize is not None:
             return await self._mounted(scope, origin, request_id)
@@ -85,8 +87,9 @@ class Guard:
         key = hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
         found = self._known.get(key)
         if found is None or monotonic() - found[0] > BELIEVED:
-            self.check_failures(origin)
-            found = (monotonic(), await self._find(secret, is_token=given is not None, origin=origin))
+            if guesses:
+                self.check_failures(origin)
+            found = (monotonic(), await self._find(secret, is_token=given is not None, origin=origin, guesses=guesses))
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
             self._known[key] = found
@@ -94,11 +97,12 @@ class Guard:
         actor = msgspec.structs.replace(caller.actor, address=origin.address, request_id=request_id)
         return caller._replace(actor=actor)
 
-    async def _find(self, secret: str, *, is_token: bool, origin: Origin) -> Caller:
+    async def _find(self, secret: str, *, is_token: bool, origin: Origin, guesses: bool) -> Caller:
         async with self._connections.acquire() as conn:
             found = await (tokens.find(conn, secret) if is_token else sessions.find(conn, secret))
         if found is None:
-            self.count_failure(origin)
+            if guesses:
+                self.count_failure(origin)
             what = "token" if is_token else "session"
             raise Unauthorized(f"no valid {what}: it is unknown, expired or revoked; `mainspring login` makes another")
         if isinstance(found, sessions.Session):
@@ -108,10 +112,10 @@ class Guard:
         return Caller(found.acting(), f"token/{found.id}", rate=rate)
 
     async def still_valid(self, caller: Caller, scope: Any, headers: Mapping[str, str], origin: Origin) -> bool:
-        """Whether a caller whose stream is open may still read it."""
+        """Whether a caller whose stream is open may still read it. That it asks is no attempt to guess a token."""
         try:
-            now = await self.caller(scope, headers, origin, caller.actor.request_id or "")
-        except (Unauthorized, RateLimited):
+            now = await self.caller(scope, headers, origin, caller.actor.request_id or "", guesses=False)
+        except Unauthorized:
             return False
         except MainspringError:  # PostgreSQL does not answer: nobody was revoked meanwhile
             return True

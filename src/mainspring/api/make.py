@@ -11,6 +11,7 @@ from mainspring.api.guard import Authorize, Guard
 from mainspring.api.origins import Origins
 from mainspring.api.rows import ROWS
 from mainspring.api.scrape import Scrape
+from mainspring.api.streams import events, output
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
 from mainspring.operations.health import DEGRADED_AFTER
@@ -22,6 +23,9 @@ HANDLERS: Mapping[str, Handler] = {
     "scrape.metrics": scrape.handle_metrics,
     "scrape.health": scrape.handle_health,
     "public.health": public.handle_health,
+    "events.listen": events.handle_listen,
+    "events.follow": events.handle_follow,
+    "output.read": output.handle,
     "public.openapi": public.handle_openapi,
     "site.page": site.handle_page,
 }

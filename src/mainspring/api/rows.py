@@ -7,8 +7,23 @@ from __future__ import annotations
 
 from mainspring import errors
 from mainspring.api import public, scrape, session, site
+from mainspring.api.problems import NotAcceptable
+from mainspring.api.streams import events
+from mainspring.api.streams.sse import MEDIA_TYPE as SSE
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
-from mainspring.operations import access, calendars, cluster, daemons, fleet, jobs, schedules, settings, tasks, timeline
+from mainspring.operations import (
+    access,
+    calendars,
+    cluster,
+    daemons,
+    fleet,
+    jobs,
+    output,
+    schedules,
+    settings,
+    tasks,
+    timeline,
+)
 from mainspring.operations.planning import backfill, forecast, plan_times
 
 _RANGE = (("start", "from"), ("end", "to"))  # `from` is a word of Python
@@ -17,6 +32,7 @@ _FINDS_TASKS = (errors.JobNotFound, errors.ScheduleNotFound, errors.AgentNotFoun
 _OF_A_TASK = (errors.TaskNotFound,)
 _MOVES_A_TASK = (errors.TaskNotFound, errors.InvalidTransition)
 _OF_A_JOB = (errors.JobNotFound,)
+_STREAMED = (errors.RateLimited,)
 _OF_A_SCHEDULE = (errors.ScheduleNotFound,)
 
 TASKS = (
@@ -78,6 +94,17 @@ DAEMONS = (
     Row(daemons.restart, "POST", "/daemons/{name}/restart", ACTS, errors=_OF_A_SCHEDULE),
     Row(daemons.scale, "POST", "/daemons/{name}/scale", ACTS, errors=_OF_A_SCHEDULE),
 )
+STREAMS = (
+    Row(events.listen, "GET", "/events", READS_TASKS, handler="events.listen", media_type=SSE, errors=_STREAMED),
+    Row(
+        events.follow, "GET", "/tasks/{id}/events", READS_TASKS, handler="events.follow", media_type=SSE,
+        errors=(*_OF_A_TASK, *_STREAMED),
+    ),
+    Row(
+        output.read, "GET", "/tasks/{id}/output", READS_TASKS, handler="output.read",
+        errors=(*_OF_A_TASK, *_STREAMED, NotAcceptable),
+    ),
+)  # fmt: skip
 FLEET = (
     Row(fleet.listing, "GET", "/agents", READS),
     Row(fleet.show, "GET", "/agents/{name}", READS, errors=(errors.AgentNotFound,)),
@@ -115,4 +142,4 @@ PUBLIC = (
 )
 SITE = tuple(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES)
 
-ROWS = (*TASKS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *FLEET, *ACCESS, *PUBLIC, *SITE)
+ROWS = (*TASKS, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *FLEET, *ACCESS, *PUBLIC, *SITE)

@@ -54,7 +54,7 @@ def make_api(settings: Settings, database: Database, server: Server | None = Non
         keep=timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed)),
     )
     if server is not None:
-        server.recorder.on_ended.connect(lambda endings: made.waiting.hint(ending.task for ending in endings))
+        server.recorder.on_ended.connect(lambda endings: made.hint([ending.task for ending in endings]))
 
     async def close() -> None:
         if reachability is not None:

@@ -6,12 +6,16 @@ Reads   store.tasks.tasks
 from __future__ import annotations
 
 import asyncio
+import re
+from base64 import b64encode
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from time import monotonic
+from typing import NamedTuple
 
 import msgspec
 
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import StoreUnavailable, TaskNotFound, ValidationError, shown
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import Connections
@@ -43,21 +47,31 @@ async def has_output(conn: Connection, actor: Actor, id: int) -> bool:
     return bool(await tasks.output(conn, id))
 
 
-async def follow(connections: Connections, id: int, *, wait: bool, gap: float = GAP) -> AsyncIterator[Event]:
-    """The output of a task in order and each chunk once; with `wait` until the task has ended.
+async def follow(
+    connections: Connections,
+    id: int,
+    *,
+    wait: bool,
+    gap: float = GAP,
+    after: tuple[int, int] = (0, 0),
+    only: int | None = None,
+    limit: int = 200,
+    patient: bool = False,
+) -> AsyncIterator[Event]:
+    """The output of a task in order and each chunk once, behind the chunk `after`; with `wait` until the task ends.
 
-    At a missing chunk it waits `gap` seconds and then skips it: retention may have dropped it.
+    With `only` the output of the attempt with that token, until it has ended. At a missing chunk it waits `gap` seconds
+    and then skips it: retention may have dropped it. With `patient` it waits for PostgreSQL from the first read on.
     """
-    cursor = Cursor(gap if wait else 0.0)
+    cursor = Cursor(gap if wait else 0.0, max(after, (0 if only is None else only, 0)), is_new=not patient)
     interval, away = SOONEST, False
     while True:
         found = 0
         try:
             async with connections.acquire() as conn:
-                view = await tasks.get(conn, id)
+                ended = await _has_ended(conn, id, only)
             # Before the output is read: output is recorded before the end, so what is read after the end is complete.
-            ended = TaskState.from_label(view.state) in TERMINAL
-            while chunks := await _next_chunks(connections, id, cursor):
+            while chunks := await _next_chunks(connections, id, cursor, only, limit):
                 for event in chunks:
                     yield event
                 found += len(chunks)
@@ -76,11 +90,21 @@ async def follow(connections: Connections, id: int, *, wait: bool, gap: float = 
         await asyncio.sleep(interval)
 
 
-async def _next_chunks(connections: Connections, id: int, cursor: Cursor) -> list[Event]:
+async def _has_ended(conn: Connection, id: int, only: int | None) -> bool:
+    """Whether no more output comes: the task has ended, or the attempt that alone is wanted."""
+    view = await tasks.get(conn, id)
+    if TaskState.from_label(view.state) in TERMINAL:
+        return True
+    return only is not None and not any(
+        attempt.token == only and attempt.finished_at is None for attempt in await tasks.attempts(conn, id)
+    )
+
+
+async def _next_chunks(connections: Connections, id: int, cursor: Cursor, only: int | None, limit: int) -> list[Event]:
     """The chunks behind the cursor; a `NewAttempt` comes before the first chunk of each further attempt."""
     last_token = cursor.after[0]
     async with connections.acquire() as conn:
-        read = await tasks.output(conn, id, after=cursor.after)
+        read = await tasks.output(conn, id, after=cursor.after, limit=limit, **({} if only is None else {"upto": only}))
         later = any(piece.token != last_token for piece in read)
         attempts = {attempt.token: attempt for attempt in await tasks.attempts(conn, id)} if later else {}
     events: list[Event] = []
@@ -92,14 +116,130 @@ async def _next_chunks(connections: Connections, id: int, cursor: Cursor) -> lis
     return events
 
 
+# ── one page ────────────────────────────────────────────────────────────────────────────────────
+
+PIECES, BYTES = 100, 256 * 1024  # in one page
+MOST_TAIL = 64 * 1024 * 1024
+STREAMS = ("remark", "stdout", "stderr")
+
+_CURSOR = re.compile(r"(\d{1,16})\.(\d{1,10})")
+_SIZE = re.compile(r"(\d{1,12})\s*([kKmM]?)[bB]?")
+
+
+class PieceView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A chunk of output: `text` if its bytes are UTF-8, else `base64`."""
+
+    token: int
+    number: int
+    stream: str  # stdout, stderr, or remark: of the agent
+    at: datetime
+    text: str | None = None
+    base64: str | None = None
+
+
+class OutputPage(msgspec.Struct, frozen=True):
+    items: list[PieceView]
+    next: str | None  # `after` of the next page, which may be empty as yet; None: no more will come
+
+
+def piece_view(piece: Piece) -> PieceView:
+    stream = STREAMS[piece.stream]
+    try:
+        return PieceView(piece.token, piece.number, stream, piece.at, text=piece.data.decode())
+    except UnicodeDecodeError:
+        encoded = b64encode(piece.data).decode()
+        return PieceView(piece.token, piece.number, stream, piece.at, base64=encoded)
+
+
+class Range(NamedTuple):
+    """Which part of an output is wanted."""
+
+    after: tuple[int, int]
+    only: int | None  # the token of an attempt
+    skip: int  # bytes of the first piece
+
+
+async def read(
+    conn: Connection,
+    actor: Actor,
+    id: int,
+    *,
+    after: str | None = None,
+    attempt: int | None = None,
+    tail: str | None = None,
+    follow: bool = False,
+    download: bool = False,
+) -> OutputPage:
+    """A page of what a task wrote, from behind `after`.
+
+    `attempt` is the number of one attempt; `tail` begins so many bytes before the end. With `Accept: text/event-stream`
+    or `text/plain` the whole output is sent, and with `follow` what is yet to come until the task has ended.
+    """
+    wanted = await resolve(conn, actor, id, after=after, attempt=attempt, tail=tail)
+    ended = await _has_ended(conn, id, wanted.only)
+    upto = {} if wanted.only is None else {"upto": wanted.only}
+    found = await tasks.output(conn, id, after=wanted.after, limit=PIECES + 1, **upto)
+    size, items = 0, []
+    for piece in found[:PIECES]:
+        items.append(piece_view(piece))
+        size += len(piece.data)
+        if size >= BYTES:
+            break
+    token, number = (items[-1].token, items[-1].number) if items else wanted.after
+    return OutputPage(items, None if ended and len(items) == len(found) else f"{token}.{number}")
+
+
+async def resolve(
+    conn: Connection, actor: Actor, id: int, *, after: str | None, attempt: int | None, tail: str | None
+) -> Range:
+    """TaskNotFound if there is no such task for this actor; ValidationError if it has no such attempt."""
+    view = await tasks.get(conn, id)
+    if not actor.reaches(view.job):
+        raise TaskNotFound(f"no task {id}; it never existed, or retention dropped it", field="task")
+    only = None if attempt is None else await _token(conn, id, attempt)
+    if after is not None:
+        return Range(max(parse_cursor(after), (only or 0, 0)), only, 0)
+    if tail is not None:
+        bounds = {} if only is None else {"after": only - 1, "upto": only}
+        start = await tasks.tail(conn, id, _size(tail), **bounds)
+        return Range(max(start.after, (only or 0, 0)), only, start.skip)
+    return Range((only or 0, 0), only, 0)
+
+
+async def _token(conn: Connection, id: int, number: int) -> int:
+    """A task that was retried by a person counts its attempts anew: the last of that number."""
+    found = [attempt.token for attempt in await tasks.attempts(conn, id) if attempt.number == number]
+    if not found:
+        raise ValidationError(f"attempt: task {id} has had no attempt {number}", field="attempt")
+    return found[-1]
+
+
+def parse_cursor(text: str) -> tuple[int, int]:
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise ValidationError(f"after: {shown(text)}; give TOKEN.NUMBER of a piece, such as 5120.7", field="after")
+    return int(found[1]), min(int(found[2]), 2**31 - 1)
+
+
+def _size(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValidationError(f"tail: {shown(text)}; give bytes, such as 64k or 1m", field="tail")
+    size = int(found[1]) * {"": 1, "k": 1024, "m": 1024 * 1024}[found[2].lower()]
+    return min(size, MOST_TAIL)
+
+
+# ── following ───────────────────────────────────────────────────────────────────────────────────
+
+
 class Cursor:
     """How far a follower has read, and since when the next chunk is missing."""
 
-    def __init__(self, patience: float) -> None:
-        self.after = (0, 0)  # token, number
+    def __init__(self, patience: float, after: tuple[int, int] = (0, 0), *, is_new: bool = True) -> None:
+        self.after = after  # token, number
         self._patience = patience
         self._missing_since: float | None = None
-        self.is_new = True
+        self.is_new = is_new
 
     @property
     def at_gap(self) -> bool:

@@ -87,11 +87,12 @@ async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
     checked = submission(task)
     _check_job(actor, checked.job)
     await _check_parents(conn, actor, checked)
+    if task.require_agents:
+        await _check_agents(conn, checked.job)
+    if task.key is None or task.if_exists == "return":
+        return await _answer(conn, task, *await enqueue.submit_new(conn, checked))
     async with conn.transaction():  # a key is not taken by a submission that is refused for it
-        if task.require_agents:
-            await _check_agents(conn, checked.job)
-        id, created = await enqueue.submit_new(conn, checked)
-        return await _answer(conn, task, id, created)
+        return await _answer(conn, task, *await enqueue.submit_new(conn, checked))
 
 
 async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) -> list[Submitted | MainspringError]:

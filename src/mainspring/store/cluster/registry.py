@@ -44,6 +44,12 @@ async def living(conn: Connection) -> list[Known]:
     return views(Known, await conn.fetch(_LIVING), json=("labels", "offers"))
 
 
+async def statuses(conn: Connection) -> list[tuple[Any, ...]]:
+    """All agents with a lease, by name, and what changes about them seldom: not their load, not their heartbeats."""
+    columns = ("name", "session", "slots", "labels", "offers", "draining", "disconnected")
+    return [tuple(row[column] for column in columns) for row in await conn.fetch(_LIVING)]
+
+
 async def drained(conn: Connection) -> frozenset[str]:
     """The names of draining agents, connected or not."""
     return frozenset(row["name"] for row in await conn.fetch("select name from mainspring.draining"))

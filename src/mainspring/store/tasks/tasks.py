@@ -254,10 +254,40 @@ class Piece(NamedTuple):
 # Two servers may record the same chunk, if an agent reconnects before the first server has acknowledged it.
 _OUTPUT = """
     select distinct on (token, number) token, number, stream, at, data from mainspring.output
-     where task_id = $1 and (token, number) > ($2, $3) order by token, number limit 200
+     where task_id = $1 and (token, number) > ($2, $3) and token <= $4 order by token, number limit $5
+"""
+_LAST_TOKEN = 2**63 - 1
+
+
+async def output(
+    conn: Connection, task: int, *, after: tuple[int, int] = (0, 0), upto: int = _LAST_TOKEN, limit: int = 200
+) -> list[Piece]:
+    """Output of the attempts up to the token `upto` in order, from behind the piece `after` = (token, number)."""
+    return [Piece(*row) for row in await conn.fetch(_OUTPUT, task, *after, upto, limit)]
+
+
+# From the end, as far as the bytes that are wanted go.
+_TAIL = """
+    select token, number, size, sum(size) over (order by token desc, number desc) as bytes
+      from (select distinct on (token, number) token, number, octet_length(data) as size from mainspring.output
+             where task_id = $1 and token > $2 and token <= $3 and stream > 0
+             order by token desc, number desc limit 2000) last
+     order by token desc, number desc
 """
 
 
-async def output(conn: Connection, task: int, *, after: tuple[int, int] = (0, 0)) -> list[Piece]:
-    """Output of all attempts in order, from behind the piece `after` = (token, number)."""
-    return [Piece(*row) for row in await conn.fetch(_OUTPUT, task, *after)]
+class Start(NamedTuple):
+    """Where the last bytes of an output begin."""
+
+    after: tuple[int, int]
+    skip: int  # bytes of the first piece
+
+
+async def tail(conn: Connection, task: int, size: int, *, after: int = 0, upto: int = _LAST_TOKEN) -> Start:
+    """Where the last `size` bytes begin, of attempts behind the token `after`; at most 2,000 pieces before the end."""
+    first = Start((after, 0), 0)
+    for row in await conn.fetch(_TAIL, task, after, upto):
+        first = Start((row["token"], row["number"] - 1), max(0, row["bytes"] - size))
+        if row["bytes"] >= size:
+            break
+    return first

@@ -1072,6 +1072,7 @@ create table mainspring.schedule (
 create index schedule_look on mainspring.schedule (look_at) where look_at is not null;
 create index schedule_job on mainspring.schedule (job_id);
 create index schedule_daemon on mainspring.schedule (id) where kind = 'daemon';
+create index schedule_updated on mainspring.schedule (updated_at);   -- planning does not write this column
 comment on column mainspring.schedule.next_plan_at is 'all plan times from here on are undecided';
 
 -- When each application last named its schedules: one of its schedules with an earlier synced_at is gone from its code.

@@ -1,0 +1,11 @@
+"""Streams: what has changed, told to those who listen, as server-sent events.
+
+    sse.py        one open answer: events as they come, and why it ends
+    listener.py   what one listener is yet to be sent; a slow one is not buffered for
+    hub.py        one sample per topic and second, however many listen
+    topics.py     what the topics sample, and what of it a listener sees
+    followed.py   tasks that are followed by themselves: one poll for all of them
+    output.py     the output of a task: events, raw bytes, or a page
+    events.py     the handlers
+Reads   store.figures.changes
+"""

@@ -1,0 +1,217 @@
+"""Hub: one sample per topic and second on a server, however many listen; none while nobody does.
+
+A room belongs to each topic. It keeps its last samples, so that a listener who was cut off and returns with its cursor
+misses nothing; where that is not possible it is told to `resync`. Positions are times of the database, which mean the
+same on every server.
+Next: api/streams/topics.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from mainspring.api.streams.listener import Pending
+from mainspring.api.streams.sse import event
+from mainspring.api.streams.topics import Sample, Topic, Wants, make_topics
+from mainspring.errors import MainspringError
+from mainspring.operations import Connections
+
+log = logging.getLogger("mainspring.api")
+
+EVERY = 1.0  # seconds between samples
+SHARE = 4  # a sample is followed by at least so many times its own duration without one
+KEPT = 30  # samples, for those who return
+AT_ONCE = 2  # connections that samples take at most
+
+TOPICS = ("stats", "tasks", "schedules", "agents", "servers", "alerts")  # of alerts there are none yet
+
+
+class Listener:
+    """One stream: what it wants, how far it has heard each topic, and what it is yet to be sent."""
+
+    def __init__(self, hub: Hub, topics: Sequence[str], wants: Wants, cursor: str | None) -> None:
+        self._hub = hub
+        self.topics = list(topics)
+        self.wants = wants
+        self.pending = Pending(topics)
+        self.returns = cursor is not None
+        self.positions = _positions(cursor or "")
+        self.silent = {topic for topic in topics if topic in hub.rooms}  # not placed yet
+        self.ready = False
+
+    @property
+    def cursor(self) -> str:
+        return ",".join(f"{topic}={at}" for topic, at in self.positions.items() if topic in self.topics)
+
+    def place(self, topic: str, at: int) -> None:
+        """From here on it misses nothing of the topic."""
+        self.positions[topic] = at
+        self.silent.discard(topic)
+        if not self.silent and not self.ready:
+            self.ready = True
+            self.pending.put(event("ready", {"topics": self.topics}, self.cursor))
+
+    def tell(self, topic: str, at: int, data: bytes) -> None:
+        self.positions[topic] = at
+        told = event(topic, data, self.cursor)
+        self.pending.put(told, key=topic if topic == "stats" else None, id=self.cursor)
+
+    def resync(self, topic: str, at: int) -> None:
+        self.positions[topic] = at
+        self.pending.put(event("resync", {"topics": [topic]}, self.cursor), id=self.cursor)
+
+    async def next(self) -> bytes | None:
+        return await self.pending.next()
+
+    async def close(self) -> None:
+        self._hub.leave(self)
+
+
+def _positions(cursor: str) -> dict[str, int]:
+    """tasks=1763198400123,agents=1763198400200; what is not that is no position."""
+    found = {}
+    for part in cursor[:500].split(","):
+        topic, _, at = part.partition("=")
+        if topic in TOPICS and at.isascii() and at.isdigit() and len(at) <= 15:
+            found[topic] = int(at)
+    return found
+
+
+class Hub:
+    def __init__(self, connections: Connections) -> None:
+        self.rooms = {topic.name: _Room(topic, connections, at_once) for at_once in [asyncio.Semaphore(AT_ONCE)]
+                      for topic in make_topics()}  # fmt: skip
+        self.listeners = 0
+
+    def listen(self, topics: Sequence[str], wants: Wants, cursor: str | None = None) -> Listener:
+        listener = Listener(self, topics, wants, cursor)
+        self.listeners += 1
+        for topic in listener.silent.copy():
+            self.rooms[topic].enter(listener)
+        if not listener.silent and not listener.ready:  # alerts only
+            listener.ready = True
+            listener.pending.put(event("ready", {"topics": listener.topics}))
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        self.listeners -= 1
+        for room in self.rooms.values():
+            room.leave(listener)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(room.close() for room in self.rooms.values()))
+
+
+class _Room:
+    def __init__(self, topic: Topic, connections: Connections, at_once: asyncio.Semaphore) -> None:
+        self._topic = topic
+        self._connections = connections
+        self._at_once = at_once
+        self._listeners: dict[Listener, list[Any]] = {}  # each with what it was not told while it was away
+        self._new: set[Listener] = set()  # placed by the next sample
+        self._kept: deque[tuple[int, Sample]] = deque(maxlen=KEPT)  # with the position before it
+        self._at: int | None = None  # of the last sample
+        self._sampling: asyncio.Task[None] | None = None
+
+    @property
+    def _is_live(self) -> bool:
+        return self._sampling is not None and not self._sampling.done()
+
+    def enter(self, listener: Listener) -> None:
+        since = listener.positions.get(self._topic.name)
+        missed = None if since is None else self._since(since)
+        self._listeners[listener] = missed or []
+        if missed is not None and since is not None:
+            listener.place(self._topic.name, since)
+        elif self._is_live and self._at is not None and not listener.returns and self._topic.name != "stats":
+            listener.place(self._topic.name, self._at)
+        else:
+            self._new.add(listener)
+        if not self._is_live:
+            self._sampling = asyncio.create_task(self._sample(), name=f"mainspring events {self._topic.name}")
+
+    def _since(self, position: int) -> list[Any] | None:
+        """What was found behind a position; None: it is not known any more."""
+        first = self._kept[0][0] if self._kept else self._at
+        if first is None or position < first:
+            return None
+        return [sample.found for _, sample in self._kept if _position(sample.at) > position]
+
+    def leave(self, listener: Listener) -> None:
+        self._listeners.pop(listener, None)
+        self._new.discard(listener)
+
+    async def close(self) -> None:
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.wait([self._sampling])
+
+    async def _sample(self) -> None:
+        while self._listeners:
+            began_at = monotonic()
+            try:
+                async with self._at_once, self._connections.acquire() as conn:
+                    began_at, present = monotonic(), list(self._listeners)
+                    sample = await self._topic.sample(conn)
+                    told = await self._told(conn, sample, present)
+                self._tell(sample, told, present)
+            except MainspringError as error:  # the next sample finds what this one has not
+                log.debug("no sample of %s: %s", self._topic.name, error)
+            except Exception:
+                log.exception("no sample of %s", self._topic.name)
+            taken = monotonic() - began_at
+            await asyncio.sleep(max(EVERY - taken, SHARE * taken))
+
+    async def _told(self, conn: Any, sample: Sample, present: Sequence[Listener]) -> Mapping[Listener, bytes]:
+        """What each listener is to be told, encoded once for all who want the same."""
+        if sample.found is None:
+            return {}
+        missed = {one: self._listeners[one] for one in present if self._listeners.get(one)}
+        others = [one for one in present if one not in missed and self._is_told(one)]
+        data = await self._topic.told(conn, {one.wants: [sample.found] for one in others})
+        encoded = {wants: msgspec.json.encode(found) for wants, found in data.items()}
+        told = {one: encoded[one.wants] for one in others if one.wants in encoded}
+        for one, found in missed.items():
+            data = await self._topic.told(conn, {one.wants: [*found, sample.found]})
+            if one.wants in data:
+                told[one] = msgspec.json.encode(data[one.wants])
+        return told
+
+    def _is_told(self, listener: Listener) -> bool:
+        return listener not in self._new or self._topic.name == "stats"
+
+    def _tell(self, sample: Sample, told: Mapping[Listener, bytes], present: Sequence[Listener]) -> None:
+        name, at = self._topic.name, _position(sample.at)
+        before, self._at = self._at, at
+        if sample.found is None or name == "stats":
+            self._kept.clear()
+        elif before is not None:
+            self._kept.append((before, sample))
+        for listener, missed in self._listeners.items():
+            if listener not in present:  # it came meanwhile
+                if listener not in self._new and sample.found is not None:
+                    missed.append(sample.found)
+            elif listener in self._new:
+                self._new.discard(listener)
+                listener.place(name, at)
+                if listener.returns and name != "stats":
+                    listener.resync(name, at)
+            elif sample.found is None:
+                listener.resync(name, at)
+            else:
+                listener.positions[name] = at
+                self._listeners[listener] = []
+            if listener in told:
+                listener.tell(name, at, told[listener])
+
+
+def _position(at: datetime) -> int:
+    return int(at.timestamp() * 1000)

@@ -1,0 +1,396 @@
+"""Streams of events: topics, filters, cursors, and why a stream ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from mainspring.api.streams import listener
+from mainspring.api.streams.sse import Streams
+from mainspring.model.access.actors import Role
+from mainspring.model.tasks.define_job import command, define
+from mainspring.model.tasks.states import TaskState
+from mainspring.operations import jobs, schedules, tasks
+from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.store.access import tokens
+from mainspring.store.figures import changes
+from mainspring.store.postgres.database import Connection
+from tests.api.conftest import ACTOR
+from tests.api.serving import Served, Stream, serving, streaming
+from tests.conftest import Eventually, MakeTask
+
+
+@pytest.fixture
+async def served(dsn: str) -> AsyncIterator[Served]:
+    async with serving(dsn) as made:
+        yield made
+
+
+@pytest.fixture
+async def secret(conn: Connection) -> str:
+    return (await tokens.create(conn, "viewer", role=Role.VIEWER))[1]
+
+
+@pytest.fixture
+async def viewer(served: Served, secret: str) -> AsyncIterator[httpx2.AsyncClient]:
+    async with served.client(secret) as client:
+        yield client
+
+
+async def create_job(conn: Connection, name: str) -> str:
+    await jobs.put(conn, ACTOR, name, define(command(["echo", "hello"]), {}))
+    return name
+
+
+async def submit(conn: Connection, job: str = "hello") -> int:
+    return (await tasks.submit(conn, ACTOR, NewTask(job=job))).id
+
+
+async def connect_agent(conn: Connection) -> int:
+    session: int = await conn.fetchval("""
+        insert into mainspring.agent (name, slots, lease_until) values ('a', 1, mainspring.now() + interval '1 hour')
+        returning session
+    """)
+    return session
+
+
+async def changed(stream: Stream, *ids: int) -> dict[int, str]:
+    """The states in which the stream tells of these tasks, once it has told of all of them."""
+    found: dict[int, str] = {}
+    while not found.keys() >= set(ids):
+        told = await stream.until("tasks")
+        found |= {task["id"]: task["state"] for task in told.data["changed"]}
+    return found
+
+
+# ── topics ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_tasks_are_told_when_they_are_created_and_when_they_end(
+    viewer: httpx2.AsyncClient, conn: Connection, job: str
+) -> None:
+    async with streaming(viewer, "/events?topics=tasks") as stream:
+        assert stream.answer.headers["content-type"] == "text/event-stream"
+        assert stream.answer.headers["cache-control"] == "no-store"
+        assert stream.answer.headers["x-accel-buffering"] == "no"
+        assert (await stream.next()).data == {"topics": ["tasks"]}
+        id = await submit(conn)
+        assert await changed(stream, id) == {id: "pending"}
+        await tasks.cancel(conn, ACTOR, id)
+        assert await changed(stream, id) == {id: "cancelled"}
+
+
+async def test_a_task_that_starts_long_after_it_was_created_is_told(
+    viewer: httpx2.AsyncClient, conn: Connection, make_task: MakeTask
+) -> None:
+    id = await make_task()
+    session = await connect_agent(conn)
+    async with streaming(viewer, "/events?topics=tasks") as stream:
+        await stream.until("ready")
+        batch = await conn.fetchval("select nextval('mainspring.claim_batch')")
+        await conn.execute("insert into mainspring.claim values ($1, $2, $3)", session, batch, [id])
+        await conn.execute(
+            "update mainspring.task set state = 3, token = $2, session = $3, started_at = now() where id = $1",
+            id,
+            batch * 1024,
+            session,
+        )
+        assert await changed(stream, id) == {id: "running"}
+
+
+async def test_what_commits_late_is_told_once(
+    viewer: httpx2.AsyncClient, conn: Connection, dsn: str, job: str, database: Any
+) -> None:
+    async with streaming(viewer, "/events?topics=tasks") as stream:
+        await stream.until("ready")
+        async with database.acquire() as other, other.transaction():
+            late = await submit(other)
+            early = await submit(conn)
+            assert await changed(stream, early) == {early: "pending"}
+        last = await submit(conn)
+        found: list[int] = []
+        while last not in found or late not in found:
+            found += [task["id"] for task in (await stream.until("tasks")).data["changed"]]
+        assert sorted(found) == sorted({late, last})
+
+
+async def test_filters_narrow_what_is_told_and_the_rest_is_counted(
+    viewer: httpx2.AsyncClient, conn: Connection, job: str
+) -> None:
+    other = await create_job(conn, "other")
+    async with (
+        streaming(viewer, "/events?topics=tasks&job=oth*") as named,
+        streaming(viewer, "/events?topics=tasks&state=cancelled") as ended,
+        streaming(viewer, "/events?topics=tasks") as all,
+    ):
+        for stream in (named, ended, all):
+            await stream.until("ready")
+        ids = [await submit(conn) for _ in range(150)]
+        mine = await submit(conn, other)
+        await tasks.cancel(conn, ACTOR, ids[0])
+        assert await changed(named, mine) == {mine: "pending"}
+        assert await changed(ended, ids[0]) == {ids[0]: "cancelled"}
+        told, count = set[int](), 0
+        while count < 151:
+            data = (await all.until("tasks")).data
+            assert len(data["changed"]) <= 100
+            told |= {task["id"] for task in data["changed"]}
+            count += len(data["changed"]) + data["more"]
+        assert told <= {*ids, mine}
+        assert count in (151, 152)  # one of them was created and cancelled between two samples, or not
+
+
+async def test_unknown_topics_states_and_jobs_are_refused(viewer: httpx2.AsyncClient) -> None:
+    for path, status, field in (
+        ("/events?topics=task", 422, "topics"),
+        ("/events?state=done", 422, "state"),
+        ("/events?job=nothing", 404, "job"),
+        ("/events?jobs=x", 422, "jobs"),
+    ):
+        answer = await viewer.get(path)
+        assert (answer.status_code, answer.json()["field"]) == (status, field), path
+
+
+async def test_stats_are_told_at_once_and_alerts_are_silent(viewer: httpx2.AsyncClient, conn: Connection) -> None:
+    async with streaming(viewer, "/events?topics=stats,alerts") as stream:
+        assert (await stream.until("stats")).data["live"] is not None
+    async with streaming(viewer, "/events?topics=alerts") as stream:
+        assert (await stream.next()).name == "ready"
+
+
+async def test_changed_schedules_agents_and_servers_are_named(
+    viewer: httpx2.AsyncClient, conn: Connection, job: str
+) -> None:
+    async with streaming(viewer, "/events?topics=schedules&topics=agents,servers") as stream:
+        await stream.until("ready")
+        await conn.execute(
+            """insert into mainspring.schedule (name, job_id, kind, expression, segment)
+               select 'nightly', id, 'cron', '0 0 * * *', 1 from mainspring.job where name = $1""",
+            job,
+        )
+        assert (await stream.until("schedules")).data == {"changed": ["nightly"], "more": 0, "gone": 0}
+        await connect_agent(conn)
+        assert (await stream.until("agents")).data["changed"] == ["a"]
+        await conn.execute("insert into mainspring.draining (name) values ('a')")
+        assert (await stream.until("agents")).data["changed"] == ["a"]
+        name = await conn.fetchval("update mainspring.server set status = 'draining' returning name")
+        assert name in (await stream.until("servers")).data["changed"]
+        await schedules.delete(conn, ACTOR, "nightly")
+        assert (await stream.until("schedules")).data["gone"] == 1
+
+
+async def test_one_sample_serves_all_and_none_is_taken_for_nobody(
+    served: Served, viewer: httpx2.AsyncClient, conn: Connection, job: str, eventually: Eventually
+) -> None:
+    room = served.api.hub.rooms["tasks"]
+    assert room._sampling is None
+    async with streaming(viewer, "/events?topics=tasks") as one, streaming(viewer, "/events?topics=tasks") as two:
+        await one.until("ready")
+        await two.until("ready")
+        id = await submit(conn)
+        first, second = await one.until("tasks"), await two.until("tasks")
+        assert first == second
+        assert first.data["changed"][0]["id"] == id
+        assert served.api.hub.listeners == served.api.streams.open == 2
+    assert await eventually(_true(lambda: room._sampling is not None and room._sampling.done()))
+    assert served.api.hub.listeners == served.api.streams.open == 0
+
+
+def _true(check: Any) -> Any:
+    async def asked() -> bool:
+        return bool(check())
+
+    return asked
+
+
+# ── cursors ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_listener_that_returns_misses_nothing(viewer: httpx2.AsyncClient, conn: Connection, job: str) -> None:
+    async with streaming(viewer, "/events?topics=tasks") as stream:
+        cursor = (await stream.until("ready")).id
+    missed = await submit(conn)
+    assert cursor is not None
+    async with streaming(viewer, "/events?topics=tasks", Last_Event_ID=cursor) as stream:
+        assert (await stream.next()).name == "ready"
+        told = await stream.next()
+        assert (told.name, [task["id"] for task in told.data["changed"]]) == ("tasks", [missed])
+
+
+async def test_another_server_goes_on_from_the_cursor_if_it_listened_too(
+    dsn: str, served: Served, viewer: httpx2.AsyncClient, secret: str, conn: Connection, job: str
+) -> None:
+    async with serving(dsn) as other, other.client(secret) as there, streaming(there, "/events?topics=tasks") as kept:
+        await kept.until("ready")
+        async with streaming(viewer, "/events?topics=tasks") as stream:
+            await stream.until("ready")
+            first = await submit(conn)
+            await changed(kept, first)
+            await changed(stream, first)
+            cursor = (await _after(stream, conn)).id
+        missed = await submit(conn)
+        await changed(kept, missed)
+        assert cursor is not None
+        async with streaming(there, "/events?topics=tasks", Last_Event_ID=cursor) as stream:
+            assert missed in await changed(stream, missed)
+
+
+async def _after(stream: Stream, conn: Connection) -> Any:
+    await submit(conn)
+    return await stream.until("tasks")
+
+
+@pytest.mark.parametrize("cursor", ["tasks=1000", "nonsense", "tasks=99999999999999999999"])
+async def test_a_gap_that_is_too_long_is_told_once(viewer: httpx2.AsyncClient, cursor: str, conn: Connection) -> None:
+    async with streaming(viewer, "/events?topics=tasks", Last_Event_ID=cursor) as stream:
+        assert [(await stream.next()).name for _ in range(2)] == ["ready", "resync"]
+
+
+# ── the end of a stream ─────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_revoked_token_ends_its_stream(served: Served, conn: Connection) -> None:
+    token, secret = await tokens.create(conn, "gone", role=Role.VIEWER)
+    async with served.client(secret) as client, streaming(client, "/events?topics=alerts") as stream:
+        await stream.until("ready")
+        await tokens.revoke(conn, token)
+        assert [(told.name, told.data) for told in await stream.rest()] == [("bye", {"reason": "revoked"})]
+
+
+async def test_a_valid_stream_outlives_failed_logins_from_its_address(
+    served: Served, viewer: httpx2.AsyncClient, conn: Connection, job: str
+) -> None:
+    async with streaming(viewer, "/events?topics=tasks") as stream, served.client("ms_wrong") as guesser:
+        await stream.until("ready")
+        answers = [(await guesser.get("/servers")).status_code for _ in range(12)]
+        assert answers[-1] == 429
+        await asyncio.sleep(1.2)  # what was believed of the caller is forgotten after a second
+        id = await submit(conn)
+        assert await changed(stream, id) == {id: "pending"}
+
+
+async def test_a_server_that_stops_says_bye(served: Served, viewer: httpx2.AsyncClient) -> None:
+    async with streaming(viewer, "/events?topics=alerts") as stream:
+        await stream.until("ready")
+        served.api.stopping.set()
+        assert [told.data for told in await stream.rest()] == [{"reason": "stopping"}]
+
+
+async def test_too_many_streams_of_one_caller_are_refused(
+    served: Served, viewer: httpx2.AsyncClient, eventually: Eventually
+) -> None:
+    served.api.streams = Streams(per_caller=2, per_server=3)
+    async with streaming(viewer, "/events?topics=alerts"), streaming(viewer, "/events?topics=alerts"):
+        refused = await viewer.get("/events?topics=alerts")
+        assert (refused.status_code, refused.json()["code"]) == (429, "rate_limited")
+        assert int(refused.headers["retry-after"]) >= 1
+    assert await eventually(_true(lambda: served.api.streams.open == 0))
+    async with streaming(viewer, "/events?topics=alerts") as stream:
+        await stream.until("ready")
+
+
+async def test_a_slow_reader_is_told_to_resync_and_not_buffered_for(
+    served: Served, secret: str, conn: Connection, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MOST_PENDING", 100_000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
+    request = f"GET /api/v1/events?topics=servers HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {secret}\r\n\r\n"
+    writer.write(request.encode())
+    await reader.readuntil(b"event: ready")
+    [slow] = served.api.hub.rooms["servers"]._listeners
+    told, sent = b"x" * 50_000, 0
+    while b"resync" not in b"".join(data for _, data in slow.pending._events):
+        slow.tell("servers", sent, told)
+        sent += len(told)
+        await asyncio.sleep(0)
+        assert slow.pending._bytes <= 100_000
+        assert sent < 500_000_000
+    received = b""
+    async with asyncio.timeout(10):
+        while b"event: resync" not in received:
+            received = received[-20:] + await reader.read(65536)
+    writer.close()
+    assert await eventually(_true(lambda: served.api.streams.open == 0))
+
+
+# ── what a caller may hear ──────────────────────────────────────────────────────────────────────
+
+
+async def test_a_submitter_hears_of_its_tasks_and_of_nothing_else(served: Served, conn: Connection, job: str) -> None:
+    await create_job(conn, "secret")
+    _, secret = await tokens.create(conn, "ci", role=Role.SUBMITTER, jobs=["hel*"])
+    async with served.client(secret) as client:
+        refused = await client.get("/events?topics=tasks,stats")
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        assert (await client.get("/events?job=secret")).status_code == 404
+        async with streaming(client, "/events") as stream:
+            assert (await stream.until("ready")).data == {"topics": ["tasks"]}
+            hidden = await submit(conn, "secret")
+            mine = await submit(conn)
+            assert await changed(stream, mine) == {mine: "pending"}
+        assert (await client.get(f"/tasks/{hidden}/events")).status_code == 404
+
+
+# ── one task ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_followed_task_is_told_at_once_and_its_end_is_the_end(
+    viewer: httpx2.AsyncClient, conn: Connection, make_task: MakeTask
+) -> None:
+    id = await make_task(TaskState.RUNNING)
+    async with streaming(viewer, f"/tasks/{id}/events") as stream:
+        first = await stream.next()
+        assert (first.name, first.data["state"], first.data["attempt"], first.data["progress"]) == (
+            "task", "running", 1, None,
+        )  # fmt: skip
+        await conn.execute("update mainspring.task set progress = '{\"done\": 3}' where id = $1", id)
+        assert (await stream.next()).data["progress"] == {"done": 3}
+        await conn.execute("update mainspring.task set state = 1, session = null where id = $1", id)
+        told = await stream.next()
+        assert (told.data["state"], told.data["waits"]["code"]) == ("pending", "no_agents")
+        await tasks.cancel(conn, ACTOR, id)
+        ended, bye = await stream.rest()
+        assert (ended.data["state"], bye.name, bye.data) == ("cancelled", "bye", {"reason": "ended"})
+
+
+async def test_a_follower_that_returns_is_not_told_what_it_knows(
+    viewer: httpx2.AsyncClient, conn: Connection, job: str
+) -> None:
+    id = (await tasks.submit(conn, ACTOR, NewTask(job=job, delay="1h"))).id
+    async with streaming(viewer, f"/tasks/{id}/events") as stream:
+        cursor = (await stream.next()).id
+    assert cursor is not None
+    async with streaming(viewer, f"/tasks/{id}/events", Last_Event_ID=cursor) as stream:
+        await tasks.cancel(conn, ACTOR, id)
+        assert [told.data.get("state") for told in await stream.rest()] == ["cancelled", None]
+
+
+async def test_what_is_told_of_a_task_is_of_one_version(
+    served: Served, conn: Connection, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends between the look for changes and the look at the task."""
+    id = await submit(conn)
+    version = (await changes.versions(conn, [id]))[id]
+    versions = changes.versions
+
+    async def ending(*given: Any) -> dict[int, str]:
+        found = await versions(*given)
+        if "live" in found[id]:
+            await tasks.cancel(conn, ACTOR, id)
+        return found
+
+    monkeypatch.setattr(changes, "versions", ending)
+    follower = served.api.followed.follow(id, version, "request")
+    told = await follower.next()
+    assert told is not None
+    assert b'"cancelled"' in told
+    assert b"event: bye" in told
+
+
+async def test_an_unknown_task_is_not_found(viewer: httpx2.AsyncClient) -> None:
+    assert (await viewer.get("/tasks/4711/events")).status_code == 404
+    assert (await viewer.get("/tasks/x/events")).status_code == 422

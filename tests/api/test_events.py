@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import httpx2
@@ -18,7 +19,7 @@ from mainspring.operations import jobs, schedules, tasks
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.access import tokens
 from mainspring.store.figures import changes
-from mainspring.store.postgres.database import Connection
+from mainspring.store.postgres.database import Connection, Database
 from tests.api.conftest import ACTOR
 from tests.api.serving import Served, Stream, serving, streaming
 from tests.conftest import Eventually, MakeTask
@@ -102,13 +103,16 @@ async def test_a_task_that_starts_long_after_it_was_created_is_told(
         assert await changed(stream, id) == {id: "running"}
 
 
+@pytest.mark.parametrize("with_savepoint", [False, True])
 async def test_what_commits_late_is_told_once(
-    viewer: httpx2.AsyncClient, conn: Connection, dsn: str, job: str, database: Any
+    viewer: httpx2.AsyncClient, conn: Connection, job: str, database: Database, with_savepoint: bool
 ) -> None:
     async with streaming(viewer, "/events?topics=tasks") as stream:
         await stream.until("ready")
         async with database.acquire() as other, other.transaction():
-            late = await submit(other)
+            await other.execute("select pg_current_xact_id()")
+            async with other.transaction() if with_savepoint else nullcontext():
+                late = await submit(other)
             early = await submit(conn)
             assert await changed(stream, early) == {early: "pending"}
         last = await submit(conn)

@@ -207,7 +207,7 @@ READS = {
     "fleet": {"listing", "show", "armed", "has_agents"},
     "health": {"health"},
     "jobs": {"listing", "find"},
-    "output": {"has_output"},
+    "output": {"has_output", "read", "resolve"},
     "schedules": {"listing", "show", "find"},
     "planning.forecast": {"forecast"},
     "planning.plan_times": {"explain", "check", "fires", "next_times", "preview"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from mainspring.api import public, scrape, session, site
+from mainspring.api import bulk, public, scrape, session, site
 from mainspring.api.app import Api, Handler
 from mainspring.api.guard import Authorize, Guard
 from mainspring.api.origins import Origins
@@ -23,6 +23,7 @@ HANDLERS: Mapping[str, Handler] = {
     "scrape.metrics": scrape.handle_metrics,
     "scrape.health": scrape.handle_health,
     "public.health": public.handle_health,
+    "bulk.submit": bulk.handle,
     "events.listen": events.handle_listen,
     "events.follow": events.handle_follow,
     "output.read": output.handle,

@@ -74,7 +74,9 @@ def _operation(row: Row, known: dict[str, Any]) -> dict[str, Any]:
         made["description"] = rest
     if not row.roles:
         made["security"] = []
-    if row.shape.body is not None:
+    if row.body_type is not None:
+        made["requestBody"] = {"required": True, "content": {row.body_type: {"schema": {"type": "string"}}}}
+    elif row.shape.body is not None:
         kind = "application/merge-patch+json" if row.method == "PATCH" else "application/json"
         required = row.shape.whole_body is not None or any(
             one.required for one in row.shape.parameters if one.place == "body"
@@ -122,7 +124,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
 
 def _common_parameters(row: Row) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if row.method == "POST" and row.roles and row.handler is None:
+    if row.method == "POST" and row.roles and (row.handler is None or row.body_type is not None):
         found.append(
             {
                 "name": "Idempotency-Key",

@@ -6,8 +6,8 @@ Next: operations/tasks.py
 from __future__ import annotations
 
 from mainspring import errors
-from mainspring.api import public, scrape, session, site
-from mainspring.api.problems import NotAcceptable
+from mainspring.api import bulk, public, scrape, session, site
+from mainspring.api.problems import NotAcceptable, TooLarge, UnsupportedMediaType
 from mainspring.api.streams import events
 from mainspring.api.streams.sse import MEDIA_TYPE as SSE
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
@@ -95,6 +95,10 @@ DAEMONS = (
     Row(daemons.scale, "POST", "/daemons/{name}/scale", ACTS, errors=_OF_A_SCHEDULE),
 )
 STREAMS = (
+    Row(
+        bulk.submit, "POST", "/tasks/bulk", SUBMITS, handler="bulk.submit", body_type=bulk.NDJSON,
+        media_type=bulk.NDJSON, errors=(errors.JobNotFound, TooLarge, UnsupportedMediaType),
+    ),
     Row(events.listen, "GET", "/events", READS_TASKS, handler="events.listen", media_type=SSE, errors=_STREAMED),
     Row(
         events.follow, "GET", "/tasks/{id}/events", READS_TASKS, handler="events.follow", media_type=SSE,

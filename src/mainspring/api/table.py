@@ -41,6 +41,7 @@ class Row:
     handler: str | None = None  # of api/app.py: it answers by itself, such as a stream
     waits: bool = False  # takes `wait`: answers once the task has ended
     media_type: str = "application/json"
+    body_type: str | None = None  # of a body that the handler reads itself; all parameters are in the query then
     secret: str | None = None  # the member of the answer that is told once and kept nowhere
     base: str = BASE
     guarded: bool = True  # refuses a Host that is not ours; load balancers ask for health under any
@@ -52,7 +53,8 @@ class Row:
 
     @cached_property
     def shape(self) -> Shape:
-        return shape_of(self.operation, self.method, self.path, self.body, self.names, self.bound)
+        method = self.method if self.body_type is None else "GET"
+        return shape_of(self.operation, method, self.path, self.body, self.names, self.bound)
 
     @property
     def full_path(self) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mainspring.operations import (
         access,
         actors,
+        bulk,
         calendars,
         cluster,
         daemons,
@@ -36,6 +37,7 @@ __all__ = [
     "access",
     "actors",
     "backfill",
+    "bulk",
     "calendars",
     "cluster",
     "daemons",

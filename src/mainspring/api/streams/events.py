@@ -27,7 +27,7 @@ MOST_VALUES = 100  # of one filter
 
 async def listen(
     conn: Connection, actor: Actor, *, topics: Sequence[str] = (), job: Sequence[str] = (), state: Sequence[str] = ()
-) -> None:
+) -> str:
     """What changes, as server-sent events.
 
     `topics` are stats, tasks, schedules, agents, servers and alerts, with commas or repeated; `job` and `state` narrow
@@ -36,7 +36,7 @@ async def listen(
     raise NotImplementedError  # its handler streams
 
 
-async def follow(conn: Connection, actor: Actor, id: int) -> None:
+async def follow(conn: Connection, actor: Actor, id: int) -> str:
     """One task, as server-sent events: its state, progress, attempt and what it waits for, until it has ended."""
     raise NotImplementedError  # its handler streams
 

@@ -124,7 +124,8 @@ async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) 
     for number, task in enumerate(tasks):
         if number not in answers:
             try:
-                answers[number] = await submit(conn, actor, task)
+                async with conn.transaction():  # inside one of the caller's: a refusal must not end that
+                    answers[number] = await submit(conn, actor, task)
             except (JobNotFound, ValidationError, TaskExists, NoAgents) as error:  # of this one alone
                 answers[number] = error
     return [answers[number] for number in range(len(tasks))]

@@ -2,8 +2,7 @@
 
 A look remembers the snapshot that it saw. The next one finds the rows that are visible now and were not then: whatever
 commits late is found once and none twice, by whichever server and clock it was written. The time or the id of a row
-only bounds how far back is searched. (A row that was written under a savepoint is missed if a look fell between that and
-the commit: snapshots do not name subtransactions.)
+only bounds how far back is searched.
 Reads   mainspring.task, mainspring.task_history, mainspring.attempt, mainspring.claim, mainspring.schedule
 """
 
@@ -29,26 +28,41 @@ LEAD = timedelta(seconds=15)  # between a claim and the start of its tasks, at m
 
 
 class Snapshot(NamedTuple):
-    """What a look has seen: all transactions before `following`, but those that were `open`."""
+    """What a look has seen: all transactions before `following`, but those that were `open`.
+
+    A savepoint has a transaction id too, behind that of its transaction, and is not among the open ones. So of what is
+    behind the first open one only that was seen which is in `seen`.
+    """
 
     following: int
     open: tuple[int, ...]
+    seen: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, text: str) -> Snapshot:
+    def read(cls, text: str, seen: Sequence[str] | None = None) -> Snapshot:
         """PostgreSQL's text: xmin:xmax:open,open."""
         _, following, open = text.split(":")
-        return cls(int(following), tuple(int(one) for one in open.split(",") if one))
+        return cls(int(following), tuple(int(one) for one in open.split(",") if one), tuple(seen or ()))
 
     @property
-    def parameters(self) -> tuple[str, list[str]]:
-        """Without the epoch, as rows have it."""
-        return str(self.following % 2**32), [str(one % 2**32) for one in self.open]
+    def parameters(self) -> tuple[str, list[str], str, list[str]]:
+        """Without the epoch, as rows have it. Of too many that were seen, some are told twice."""
+        open = [str(one % 2**32) for one in self.open]
+        first = str(min((*self.open, self.following)) % 2**32)
+        return str(self.following % 2**32), open, first, list(self.seen)
 
 
-def _is_new(row: str, following: str, open: str) -> str:
-    """SQL: whether the row was not visible in a snapshot. Transactions have no order but their age."""
-    return f"(age({row}.xmin) <= age({following}::text::xid) or {row}.xmin = any({open}::text[]::xid[]))"
+def _is_new(row: str, number: int) -> str:
+    """SQL: whether the row was not visible in a snapshot, whose parameters begin at this number. Transaction ids have
+    no order but their age."""
+    following, open, first, seen = (f"${number + place}" for place in range(4))
+    return f"""
+        (age({row}.xmin) <= age({following}::text::xid) or {row}.xmin = any({open}::text[]::xid[])
+         or (age({row}.xmin) < age({first}::text::xid) and not {row}.xmin = any({seen}::text[]::xid[])))
+    """
+
+
+_OPEN_SINCE = "(select age(pg_snapshot_xmin(pg_current_snapshot())::xid))"
 
 
 class Look(NamedTuple):
@@ -80,9 +94,6 @@ _NOW = """
 _TASKS = f"""
     with bounds as materialized (
         select least($1::timestamptz, mainspring.now()) - $2::interval as since
-    ), created as (
-        select t.id, t.job_id, t.state from mainspring.task t
-         where t.id > $3 and {_is_new("t", "$5", "$6")}
     ), claimed as (
         select claim.id
           from mainspring.agent a
@@ -94,22 +105,26 @@ _TASKS = f"""
          limit {MOST_STARTED}
     ), retried as (
         select a.task_id as id from mainspring.attempt a
-         where a.recorded_at > (select since from bounds) and {_is_new("a", "$5", "$6")} limit {MOST_RETRIED}
+         where a.recorded_at > (select since from bounds) order by a.recorded_at desc limit {MOST_RETRIED}
     ), moved as (
-        select t.id, t.job_id, t.state
+        select t.id, t.job_id, t.state, t.xmin as by, {_is_new("t", 5)} as is_new
           from (select id from claimed union select id from retried) found
           join mainspring.task t on t.id = found.id and t.id <= $3 and t.state <> {ASSIGNED:d}
-           and {_is_new("t", "$5", "$6")}
-    ), ended as (
-        select h.id, h.job_id, h.state from mainspring.task_history h
-         where h.recorded_at > (select since from bounds) and {_is_new("h", "$5", "$6")}
+    ), found as materialized (
+        select t.id, t.job_id, t.state, t.xmin as by, {_is_new("t", 5)} as is_new
+          from mainspring.task t where t.id > $3
+        union all
+        select * from moved
+        union all
+        select h.id, h.job_id, h.state, h.xmin, {_is_new("h", 5)}
+          from mainspring.task_history h where h.recorded_at > (select since from bounds)
     ), grouped as (
-        select job_id, state, count(*) as count, (array_agg(id order by id desc))[1:{IDS}] as ids
-          from (select * from created union all select * from moved union all select * from ended) found
-         group by job_id, state
+        select job_id, state, count(*) as total, (array_agg(id order by id desc))[1:{IDS}] as ids
+          from found where is_new group by job_id, state
     )
-    select at.*, (select json_agg(json_build_array(coalesce(j.name, '(deleted)'), g.state, g.count, g.ids))
-                    from grouped g left join mainspring.job j on j.id = g.job_id)::text as groups
+    select at.*, (select array_agg(distinct by::text) from found where age(by) < {_OPEN_SINCE}) as seen,
+           (select json_agg(json_build_array(coalesce(j.name, '(deleted)'), g.state, g.total, g.ids))
+              from grouped g left join mainspring.job j on j.id = g.job_id)::text as groups
       from ({_NOW}) at
 """
 
@@ -118,11 +133,11 @@ _Groups = msgspec.json.Decoder(list[tuple[str, TaskState, int, list[int]]])
 
 async def look(conn: Connection) -> Look:
     """Where changes are counted from."""
-    return _look(await conn.fetchrow(_NOW))
+    return _look(await conn.fetchrow(_NOW), None)
 
 
-def _look(row: Any) -> Look:
-    return Look(row["at"], Snapshot.read(row["snapshot"]), row["task"], row["batch"])
+def _look(row: Any, seen: Sequence[str] | None) -> Look:
+    return Look(row["at"], Snapshot.read(row["snapshot"], seen), row["task"], row["batch"])
 
 
 async def changed_tasks(conn: Connection, since: Look, *, first: int, batch: int) -> tuple[Look, list[Group]]:
@@ -133,7 +148,7 @@ async def changed_tasks(conn: Connection, since: Look, *, first: int, batch: int
     first = max(first, since.task - MOST_NEW)
     row = await conn.fetchrow(_TASKS, since.at, LATE, first, batch, *since.snapshot.parameters)
     found = [Group(*group) for group in _Groups.decode(row["groups"])] if row["groups"] else []
-    return _look(row), found
+    return _look(row, row["seen"]), found
 
 
 class ChangedTask(msgspec.Struct, frozen=True):
@@ -207,12 +222,15 @@ async def versions(conn: Connection, ids: Sequence[int]) -> dict[int, str]:
 _SCHEDULES = f"""
     select mainspring.now() as at, pg_current_snapshot()::text as snapshot,
            (select count(*) from mainspring.schedule) as count,
-           (select count(*) from mainspring.schedule where id > $5) as created,
+           (select count(*) from mainspring.schedule where id > $7) as created,
            coalesce((select max(id) from mainspring.schedule), 0) as last,
+           (select array_agg(distinct s.xmin::text) from mainspring.schedule s
+             where s.updated_at > (select least($1::timestamptz, mainspring.now()) - $2::interval)
+               and age(s.xmin) < {_OPEN_SINCE}) as seen,
            (select json_agg(json_build_array(s.name, j.name))
               from mainspring.schedule s join mainspring.job j on j.id = s.job_id
              where s.updated_at > (select least($1::timestamptz, mainspring.now()) - $2::interval)
-               and {_is_new("s", "$3", "$4")})::text as changed
+               and {_is_new("s", 3)})::text as changed
 """
 _Schedules = msgspec.json.Decoder(list[tuple[str, str]])
 
@@ -235,7 +253,7 @@ async def changed_schedules(conn: Connection, since: ScheduleLook | None) -> tup
     """Schedules that were created, changed, enabled, disabled or deleted since. None: where to count from."""
     at, snapshot, count, last = since or (None, Snapshot(0, ()), 0, 0)
     row = await conn.fetchrow(_SCHEDULES, at, LATE, *snapshot.parameters, last)
-    look = ScheduleLook(row["at"], Snapshot.read(row["snapshot"]), row["count"], row["last"])
+    look = ScheduleLook(row["at"], Snapshot.read(row["snapshot"], row["seen"]), row["count"], row["last"])
     if since is None:
         return look, ChangedSchedules([], 0)
     found = _Schedules.decode(row["changed"]) if row["changed"] else []

@@ -1,0 +1,265 @@
+"""Bulk submit: a stream of lines, each a new task, committed chunk by chunk.
+
+While one chunk is committed the next is read, and none beyond that: a source is read no faster than its tasks are
+stored, and what is held does not grow with its length. What was answered is durable.
+Next: operations/requests/lines.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from mainspring.errors import MainspringError, ValidationError
+from mainspring.model.access.actors import Actor
+from mainspring.operations import Connections, tasks
+from mainspring.operations.requests.lines import Chunk, Lines, Read, read
+from mainspring.operations.requests.new_tasks import NewTask, Submitted
+from mainspring.store.postgres.connection import Connection
+
+FLUSH_AFTER = 0.1  # seconds that a line waits for more
+MOST_ATOMIC = 10_000  # lines in one transaction
+MOST_ATOMIC_BYTES = 64 * 1024 * 1024
+MOST_ERRORS = 100  # that are told of a refused transaction
+LONGEST_KEY = 180  # characters: the line's number comes behind it
+
+OnError = Literal["continue", "stop"]
+MayContinue = Callable[[], Awaitable[MainspringError | None]]  # None: yes
+Receive = Callable[[], Awaitable[bytes | None]]  # what comes next; None: there is no more
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Lines that were committed together; `ids` has one for each, null for one that was blank or refused."""
+
+    lines: tuple[int, int]
+    ids: list[int | None]
+
+
+class RefusedLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    line: int
+    code: str
+    message: str
+    field: str | None = None
+    id: int | None = None  # of the task that has the key
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The last one. `done` is false if not all lines were read: the rest has to be sent again."""
+
+    done: bool
+    accepted: int
+    refused: int
+
+
+Answer = Committed | RefusedLine | Done
+
+
+class TooManyLines(ValidationError):
+    """More lines than one transaction takes."""
+
+
+async def chunks(receive: Receive) -> AsyncIterator[Chunk]:
+    """Full ones, or what has come when a line has waited for FLUSH_AFTER."""
+    lines = Lines()
+    coming: asyncio.Future[bytes | None] | None = None
+    loop = asyncio.get_running_loop()
+    flush_at = 0.0
+    try:
+        while True:
+            while lines.is_full:
+                yield lines.take()
+            coming = coming or asyncio.ensure_future(receive())
+            timeout = max(0.0, flush_at - loop.time()) if lines.has_lines else None
+            if not (await asyncio.wait([coming], timeout=timeout))[0]:
+                yield lines.take()
+                continue
+            data, coming = coming.result(), None
+            if data is None:
+                break
+            had_lines = lines.has_lines
+            lines.feed(data)
+            if lines.has_lines and not had_lines:
+                flush_at = loop.time() + FLUSH_AFTER
+        lines.end()
+        while lines.has_lines:
+            yield lines.take()
+    finally:
+        if coming is not None and not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+
+
+class _Ahead:
+    """The next chunk, read while the last is committed. Reading takes a thread: the event loop has others to serve."""
+
+    def __init__(self, source: AsyncIterator[Chunk], key: str | None) -> None:
+        self._source = source
+        self._key = key
+        self._coming = asyncio.ensure_future(self._next())
+
+    async def _next(self) -> Read | None:
+        async for chunk in self._source:
+            return await asyncio.to_thread(read, chunk, self._key)
+        return None
+
+    async def take(self) -> Read | None:
+        found = await self._coming
+        if found is not None:
+            self._coming = asyncio.ensure_future(self._next())
+        return found
+
+    async def close(self) -> None:
+        self._coming.cancel()
+        await asyncio.wait([self._coming])
+        if not self._coming.cancelled():
+            self._coming.exception()
+        await self._source.aclose()  # type: ignore[attr-defined]
+
+
+async def submit_lines(
+    connections: Connections,
+    actor: Actor,
+    receive: Receive,
+    *,
+    key: str | None = None,
+    atomic: bool = False,
+    on_error: OnError = "continue",
+    may_continue: MayContinue | None = None,
+) -> AsyncIterator[Answer]:
+    """Submit each line that `receive` brings; yields what became of them.
+
+    With `key` the task in line n has the key KEY:n, so the whole can be sent again and nothing is created twice.
+    `may_continue` is asked before each chunk, and says why not.
+    """
+    if key is not None and len(key) > LONGEST_KEY:
+        raise ValidationError(f"idempotency-key: at most {LONGEST_KEY} characters here", field="idempotency-key")
+    ahead = _Ahead(chunks(receive), key)
+    answers = (
+        _at_once(connections, actor, ahead)
+        if atomic
+        else _by_chunk(connections, actor, ahead, may_continue, stops=on_error == "stop")
+    )
+    try:
+        async for answer in answers:
+            yield answer
+    finally:
+        await ahead.close()
+
+
+async def _by_chunk(
+    connections: Connections, actor: Actor, ahead: _Ahead, may_continue: MayContinue | None, *, stops: bool
+) -> AsyncIterator[Answer]:
+    accepted = refused = 0
+    while (found := await ahead.take()) is not None:
+        first, last = found.chunk.first, found.chunk.last
+        why_not = None if may_continue is None else await may_continue()
+        if why_not is None:
+            try:
+                async with connections.acquire() as conn:
+                    outcomes = await _submit(conn, actor, found, stops=stops)
+            except MainspringError as error:  # of the whole chunk: whether it was committed is not known
+                if first == 1:
+                    raise
+                why_not = error
+        if why_not is not None:
+            yield RefusedLine(first, why_not.code, why_not.message, why_not.field)
+            yield Done(False, accepted, refused)
+            return
+        wrong = {line: outcome for line, outcome in outcomes.items() if isinstance(outcome, MainspringError)}
+        if len(wrong) < len(outcomes):
+            yield Committed((first, last), [_id(outcomes.get(number)) for number in range(first, last + 1)])
+        for line in sorted(wrong):
+            yield _refused(line, wrong[line])
+        accepted += len(outcomes) - len(wrong)
+        refused += len(wrong)
+        if wrong and stops:
+            yield Done(False, accepted, refused)
+            return
+    yield Done(True, accepted, refused)
+
+
+Outcomes = dict[int, Submitted | MainspringError]  # by line; one that was not tried is left out
+
+
+async def _submit(conn: Connection, actor: Actor, found: Read, *, stops: bool) -> Outcomes:
+    if not stops:
+        return {**found.refused, **await _each(conn, actor, found.numbers, found.tasks)}
+    first = min(found.refused, default=None)
+    if first is not None:
+        before = sum(number < first for number in found.numbers)
+        found = found._replace(numbers=found.numbers[:before], tasks=found.tasks[:before])
+    try:
+        async with conn.transaction():
+            outcomes = await _each(conn, actor, found.numbers, found.tasks)
+            wrong = [line for line, outcome in outcomes.items() if isinstance(outcome, MainspringError)]
+            if wrong:
+                raise _Wrong(min(wrong), outcomes[min(wrong)])
+    except _Wrong as stop:  # what stands before it is submitted, what stands behind it is not
+        before = found.numbers.index(stop.line)
+        outcomes = await _each(conn, actor, found.numbers[:before], found.tasks[:before])
+        return {**outcomes, stop.line: stop.outcome}
+    return outcomes if first is None else {**outcomes, first: found.refused[first]}
+
+
+class _Wrong(Exception):
+    def __init__(self, line: int, outcome: Submitted | MainspringError) -> None:
+        self.line, self.outcome = line, outcome
+
+
+async def _each(conn: Connection, actor: Actor, numbers: Sequence[int], given: Sequence[NewTask]) -> Outcomes:
+    found = await tasks.submit_each(conn, actor, given) if given else []
+    return dict(zip(numbers, found, strict=True))
+
+
+def _id(outcome: Submitted | MainspringError | None) -> int | None:
+    return outcome.id if isinstance(outcome, Submitted) else None
+
+
+def _refused(line: int, error: MainspringError) -> RefusedLine:
+    id = error.details.get("id")
+    return RefusedLine(line, error.code, error.message, error.field, id if isinstance(id, int) else None)
+
+
+async def _at_once(connections: Connections, actor: Actor, ahead: _Ahead) -> AsyncIterator[Answer]:
+    """All lines in one transaction, which begins once all have come."""
+    parts: list[Read] = []
+    size = 0
+    while (found := await ahead.take()) is not None:
+        parts.append(found)
+        size += sum(len(line) for line in found.chunk.lines if line is not None)
+        if found.chunk.last > MOST_ATOMIC or size > MOST_ATOMIC_BYTES:
+            raise TooManyLines(
+                f"body: more than {MOST_ATOMIC:,} lines or 64 MB; send it without atomic, or in parts", field="body"
+            )
+    answers: list[Answer] = []
+    accepted = 0
+    async with connections.acquire() as conn, conn.transaction():
+        wrong: Outcomes = {}
+        for part in parts:
+            outcomes = await _submit(conn, actor, part, stops=False)
+            wrong |= {line: outcome for line, outcome in outcomes.items() if isinstance(outcome, MainspringError)}
+            ids = [_id(outcomes.get(number)) for number in range(part.chunk.first, part.chunk.last + 1)]
+            answers.append(Committed((part.chunk.first, part.chunk.last), ids))
+            accepted += len(outcomes)
+        if wrong:
+            raise _nothing(wrong)
+    for answer in answers:
+        yield answer
+    yield Done(True, accepted, 0)
+
+
+def _nothing(wrong: Outcomes) -> MainspringError:
+    """The error of the first line; the others are in `errors`."""
+    told = [_refused(line, error) for line, error in sorted(wrong.items()) if isinstance(error, MainspringError)]
+    first = told[0]
+    error = wrong[first.line]
+    assert isinstance(error, MainspringError)
+    return type(error)(
+        f"line {first.line}: {first.message}; nothing was submitted",
+        field=first.field,
+        line=first.line,
+        errors=[msgspec.to_builtins(one) for one in told[:MOST_ERRORS]],
+    )

@@ -1,0 +1,169 @@
+"""Lines: NDJSON, cut into chunks as it arrives, and read as new tasks.
+
+A chunk is full with 1,000 lines or 1 MB. Most chunks keep all rules of model/tasks/payload.py at first sight, and are
+read in one piece; the lines of others are read one by one, so that each gets its own error. Knows no I/O.
+Next: operations/bulk.py
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from mainspring.errors import MainspringError, ValidationError
+from mainspring.model.tasks.payload import MAX_DEPTH, UNREADABLE, decode
+from mainspring.operations.requests.new_tasks import NewTask
+
+LINES, BYTES = 1000, 1024 * 1024  # of a chunk
+LONGEST = 1024 * 1024  # bytes of a line
+
+_TOO_LONG = b"(too long)"  # this very object stands for a line that was; a blank line is None
+_SUSPECT = re.compile(rb"[0-9]{16}|\\u|[eE][+-]?[0-9]{3}")  # numbers that lose digits, and all that an escape may hide
+_ANY = msgspec.json.Decoder()
+
+
+class Chunk(NamedTuple):
+    first: int  # the number of its first line, from 1
+    lines: list[bytes | None]  # without those that are blank
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+
+class Lines:
+    """Bytes → chunks of whole lines."""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes | None] = []
+        self._first = 1
+        self._bytes = 0
+        self._rest: list[bytes] = []  # of the line that has not ended
+        self._rest_bytes = 0
+
+    @property
+    def has_lines(self) -> bool:
+        return bool(self._lines)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._lines) >= LINES or self._bytes >= BYTES
+
+    def feed(self, data: bytes) -> None:
+        """What is beyond LONGEST of a line is not kept."""
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._keep(part)
+            self._end_line()
+        self._keep(rest)
+
+    def _keep(self, part: bytes) -> None:
+        if part and self._rest_bytes <= LONGEST:
+            self._rest.append(part)
+            self._rest_bytes += len(part)
+
+    def _end_line(self) -> None:
+        line = b"".join(self._rest).strip() if self._rest_bytes <= LONGEST else _TOO_LONG
+        self._lines.append(line or None)
+        self._bytes += len(line)
+        self._rest, self._rest_bytes = [], 0
+
+    def end(self) -> None:
+        """No more comes: the last line need not end with a line break."""
+        if self._rest:
+            self._end_line()
+
+    def take(self) -> Chunk:
+        """The lines that have ended, as many as a chunk holds."""
+        count, size = 0, 0
+        while count < min(len(self._lines), LINES) and size < BYTES:
+            size += len(self._lines[count] or b"")
+            count += 1
+        chunk = Chunk(self._first, self._lines[:count])
+        self._lines = self._lines[count:]
+        self._first += count
+        self._bytes -= size
+        return chunk
+
+
+class Read(NamedTuple):
+    """A chunk as tasks; each line of a task, and each that is none, by its number."""
+
+    chunk: Chunk
+    numbers: list[int]
+    tasks: list[NewTask]
+    refused: dict[int, MainspringError]
+
+
+def read(chunk: Chunk, key: str | None) -> Read:
+    """With `key` the task in line n has the key KEY:n, unless it has one."""
+    given = [(chunk.first + place, line) for place, line in enumerate(chunk.lines) if line is not None]
+    numbers = [number for number, _ in given]
+    tasks = _read_at_once([line for _, line in given])
+    refused: dict[int, MainspringError] = {}
+    if tasks is None:
+        found = {}
+        for number, line in given:
+            try:
+                found[number] = _read_one(line)
+            except MainspringError as error:
+                refused[number] = error
+        numbers, tasks = list(found), list(found.values())
+    if key is not None:
+        tasks = [
+            task if task.key is not None else msgspec.structs.replace(task, key=f"{key}:{number}")
+            for number, task in zip(numbers, tasks, strict=True)
+        ]
+    return Read(chunk, numbers, tasks, refused)
+
+
+def _read_at_once(lines: list[bytes]) -> list[NewTask] | None:
+    """None: one of them breaks a rule, or may do so."""
+    text = b"\n".join(lines)
+    if any(line is _TOO_LONG or line.count(b"{") + line.count(b"[") > MAX_DEPTH for line in lines):
+        return None
+    try:
+        text.decode()
+        if _SUSPECT.search(text):
+            return None
+        values = _ANY.decode_lines(text)
+        # A key that is there twice is read once: without escapes each key and each text has as many colons as before.
+        if len(values) != len(lines) or msgspec.json.encode(values).count(b":") != text.count(b":"):
+            return None
+        tasks = msgspec.convert(values, list[NewTask])
+    except (*UNREADABLE, msgspec.ValidationError):
+        return None
+    return None if any(task.run_at is not None and task.run_at.tzinfo is None for task in tasks) else tasks
+
+
+def _read_one(line: bytes) -> NewTask:
+    if line is _TOO_LONG:
+        raise ValidationError("line: over 1 MB; store the data elsewhere and pass a reference", field="line")
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise ValidationError("line: not UTF-8", field="line") from None
+    value = decode(text, "line")
+    try:
+        task = msgspec.convert(value, NewTask)
+    except msgspec.ValidationError as error:
+        raise _refused(str(error)) from None
+    if task.run_at is not None and task.run_at.tzinfo is None:
+        raise ValidationError("run_at: has no offset; write Z or +01:00 behind it", field="run_at")
+    return task
+
+
+def _refused(error: str) -> ValidationError:
+    """msgspec's reason in our words."""
+    reason, _, path = error.partition(" - at `")
+    name = path.removesuffix("`").removeprefix("$").removeprefix(".")
+    if "`" in reason and ("unknown field" in reason or "missing required" in reason):
+        name = reason.split("`")[1]
+        wrong = "is missing" if "missing" in reason else f"no such member; there are {', '.join(_MEMBERS)}"
+        return ValidationError(f"{name}: {wrong}", field=name)
+    return ValidationError(f"{name or 'line'}: {reason[:1].lower()}{reason[1:]}", field=name or "line")
+
+
+_MEMBERS = NewTask.__struct_fields__

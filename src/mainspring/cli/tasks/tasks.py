@@ -27,6 +27,7 @@ from mainspring.cli.render import (
     visible,
 )
 from mainspring.cli.schedules.view import shown
+from mainspring.cli.tasks.bulk import submit_from
 from mainspring.cli.tasks.control import control_commands
 from mainspring.cli.tasks.filters import filter_options, given_filters
 from mainspring.cli.tasks.logs import logs
@@ -59,8 +60,9 @@ for command in (logs, *control_commands):
     "mainspring task submit report --run-at 2026-11-15T09:00:00.250+01:00",
     "mainspring task submit report --run-at '2026-11-15 09:00' --tz Europe/Paris",
     "mainspring task submit load --after 17 --after 18 --wait --timeout 10m",
+    "mainspring task submit --from tasks.ndjson --key load-7",
 )
-@click.argument("job")
+@click.argument("job", required=False)
 @click.option("--args", metavar="JSON", help="All arguments, as one JSON object.")
 @click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text; repeatable.")
 @click.option("--delay", metavar="DURATION", help="Run it this long from now: 90, 10m, 1h30m.")
@@ -74,12 +76,42 @@ for command in (logs, *control_commands):
 )
 @click.option("--wait", is_flag=True, help="Wait until it has ended, and print its result.")
 @click.option("--timeout", metavar="DURATION", help="With --wait: for at most this long.")
+@click.option("--from", "file", metavar="FILE", help='One task per line, such as {"job": "backup"}; - is stdin.')
+@click.option("--atomic", is_flag=True, help="With --from: all lines, at most 10,000, or none.")
+@click.option(
+    "--on-error", type=click.Choice(["continue", "stop"]), help="With --from: what to do after a refused line."
+)
 async def submit(
-    client: Client, /, job: str, args: str | None, arg: tuple[str, ...], wait: bool, timeout: str | None, **when: Any
+    client: Client,
+    /,
+    job: str | None,
+    args: str | None,
+    arg: tuple[str, ...],
+    wait: bool,
+    timeout: str | None,
+    file: str | None,
+    atomic: bool,
+    on_error: str | None,
+    **when: Any,
 ) -> None:
-    """Submit one task of JOB; prints its number."""
+    """Submit one task of JOB; prints its number. With --from many, and prints what became of their lines.
+
+    With --from, --key K gives the task in line n the key K:n: the same file can be submitted again, and nothing is
+    created twice.
+    """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
+    if file is not None:
+        given = {"JOB": job, "--args": args, "--arg": arg, "--wait": wait, **when, "key": None}
+        wrong = [name for name, value in given.items() if value]
+        if wrong:
+            raise click.UsageError(f"--from: each line says it; leave out {wrong[0]}", click.get_current_context())
+        await submit_from(client, file, key=when["key"], atomic=atomic, on_error=on_error or "continue")
+        return
+    if atomic or on_error:
+        raise click.UsageError("--atomic and --on-error are for --from", click.get_current_context())
+    if job is None:
+        raise click.UsageError("Missing argument 'JOB', or --from FILE.", click.get_current_context())
     limit = None if timeout is None else seconds(timeout, field="timeout")
     submitted = await client.call(operations.tasks.submit, new_task(job, args=arguments(args, arg), **when))
     id = submitted.id

@@ -222,7 +222,7 @@ async def test_many_tasks_are_one_statement(app: App, echo: Job[..., Any], conn:
         await echo.enqueue_many(["warm"])
         async with app.database.acquire() as own:
             queries: list[str] = []
-            own.add_query_logger(lambda record: queries.append(record.query))
+            own.add_query_logger(lambda record: queries.append(record.query))  # type: ignore[attr-defined]
         await echo.using(priority="high", delay="1h").enqueue_many(range(500))
     assert len(queries) == 1, queries
     assert "mainspring.enqueue_many" in queries[0]

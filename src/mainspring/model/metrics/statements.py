@@ -1,6 +1,5 @@
-"""Statements: time what a connection runs, and name it by what it does to which table.
+"""Statements: name them by what they do to which table, and errors by their code.
 
-The driver calls `Observer` after each statement; it costs a dictionary lookup and an addition.
 Next: store/postgres/database.py
 """
 
@@ -8,9 +7,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any
-
-from mainspring.model.metrics.tallies import StoreTally
 
 _WRITES = re.compile(r"\b(insert(?=\s+into)|update|delete(?=\s+from))(?:\s+into|\s+from)?\s+mainspring\.(\w+)")
 _READS = re.compile(r"\b(?:from|join)\s+mainspring\.(\w+)\b(?!\s*\()")
@@ -42,16 +38,3 @@ def code_of(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "timeout"
     return "connection" if isinstance(error, OSError) else "driver"
-
-
-class Observer:
-    """A query logger of asyncpg."""
-
-    def __init__(self) -> None:
-        self.tally = StoreTally()
-
-    def __call__(self, record: Any) -> None:
-        if record.exception is None:
-            self.tally.ran(name_of(record.query), record.elapsed)
-        elif isinstance(record.exception, Exception):  # a cancelled caller is no fault of the store
-            self.tally.failed(code_of(record.exception))

@@ -22,11 +22,14 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from time import monotonic
 from typing import Any, NamedTuple
 
 import asyncpg
 
 from mainspring.errors import AccessDenied, MainspringError, StoreUnavailable, ValidationError
+from mainspring.model.metrics.statements import code_of, name_of
+from mainspring.model.metrics.tallies import StoreTally
 from mainspring.store.postgres.connect_errors import check_files, connecting, needs_direct
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.dsn import Host, check, hosts_of, without_hosts
@@ -167,7 +170,7 @@ class PrimaryConnector:
             self._dsn if host is None else without_hosts(self._dsn),
             **place,
             **unprepared,
-            connection_class=_connection_class(pooled=pooled, producer=producer),
+            connection_class=_connection_class(pooled=pooled, producer=producer, timed=arguments.pinned),
             target_session_attrs="any" if self._hosts else "read-write",  # else _inspect checks it
             timeout=None,
             command_timeout=arguments.command_timeout,
@@ -270,14 +273,50 @@ def _enable_keepalive(conn: Connection) -> None:
 # ── connections of clients ──────────────────────────────────────────────────────────────────────
 
 
-def _connection_class(*, pooled: bool, producer: bool) -> type[Any]:
+def _connection_class(*, pooled: bool, producer: bool, timed: bool) -> type[Any]:
     """The kind of connection for a client."""
     if pooled:
         return _PooledProducerConnection if producer else _PooledConnection
-    return _ProducerConnection if producer else asyncpg.Connection
+    if producer:
+        return _ProducerConnection
+    return TimedConnection if timed else asyncpg.Connection
 
 
-class _Wrapped(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+class TimedConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """Counts its statements in a tally, once it is given one. A query logger of the driver costs ten times as much."""
+
+    __slots__ = ("tally",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.tally: StoreTally | None = None
+
+    async def execute(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._timed(super().execute, query, args, timeout)
+
+    async def fetch(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._timed(super().fetch, query, args, timeout)
+
+    async def fetchrow(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._timed(super().fetchrow, query, args, timeout)
+
+    async def fetchval(self, query: str, *args: Any, timeout: float | None = None) -> Any:
+        return await self._timed(super().fetchval, query, args, timeout)
+
+    async def _timed(self, run: Callable[..., Any], query: str, args: tuple[Any, ...], timeout: float | None) -> Any:
+        began = monotonic()
+        try:
+            found = await run(query, *args, timeout=timeout)
+        except Exception as error:  # a cancelled caller is no fault of the store
+            if self.tally is not None:
+                self.tally.failed(code_of(error))
+            raise
+        if self.tally is not None:
+            self.tally.ran(name_of(query), monotonic() - began)
+        return found
+
+
+class _Wrapped(TimedConnection):
     """Passes every statement to `_run`."""
 
     __slots__ = ()

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
+from typing import cast
 
 import asyncpg
 
 from mainspring.errors import AccessDenied, Busy, EmbeddedUnavailable, StoreUnavailable
-from mainspring.model.metrics.statements import Observer
 from mainspring.model.metrics.tallies import StoreTally
-from mainspring.store.postgres.connect import PrimaryConnector
+from mainspring.store.postgres.connect import PrimaryConnector, TimedConnection
 from mainspring.store.postgres.connection import SEARCH_PATH, Connection
 from mainspring.store.postgres.errors import (
     SAME_SESSION,
@@ -116,7 +116,7 @@ class Database:
         self._pinned = True
         self._session = _SESSION
         self._was_admitted = False  # PostgreSQL has accepted a connection
-        self._observer = Observer()
+        self.tally = StoreTally()  # the statements of its connections, and what failed
 
     def for_handlers(self) -> Database:
         """The same database with a second pool, for handlers, which may hold a connection as long as they like."""
@@ -190,13 +190,8 @@ class Database:
             raise
         self._was_admitted = True
         if self._pinned:  # else its statements are the user's
-            conn.add_query_logger(self._observer)
+            cast(TimedConnection, conn).tally = self.tally
         return conn
-
-    @property
-    def tally(self) -> StoreTally:
-        """The statements of its connections, and what failed."""
-        return self._observer.tally
 
     @property
     def behind_pooler(self) -> bool:

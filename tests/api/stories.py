@@ -15,9 +15,9 @@ import asyncpg
 from prometheus_client.parser import text_string_to_metric_families
 
 from mainspring import App
-from mainspring.api.cluster_metrics import ClusterMetrics
-from mainspring.api.metrics import Source, process, render
-from mainspring.api.tallies import HttpTally, LoopLag, build
+from mainspring.api.metering.cluster_metrics import ClusterMetrics
+from mainspring.api.metering.tallies import HttpTally, LoopLag, build
+from mainspring.api.metering.text import Source, process, render
 from mainspring.compose.local import Settings, identity_of, load, make_server
 from mainspring.loops import run_every
 from mainspring.model.messages import PROTOCOL, Ending, Hello, Refused

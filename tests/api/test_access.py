@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mainspring.api import guard as guards
+from mainspring.api.access import guard as guards
+from mainspring.api.access.origins import Origin, Origins
 from mainspring.api.app import Api
 from mainspring.api.make import make_api
-from mainspring.api.origins import Origin, Origins
 from mainspring.errors import Forbidden, ValidationError
 from mainspring.model.access.actors import Access, Role
 from mainspring.store.access import sessions, tokens

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from mainspring.api import cluster_metrics
-from mainspring.api.metrics import OPENMETRICS, TEXT, process, render, render_in_parts
-from mainspring.api.tallies import HttpTally, build
+from mainspring.api.metering import cluster_metrics
+from mainspring.api.metering.tallies import HttpTally, build
+from mainspring.api.metering.text import OPENMETRICS, TEXT, process, render, render_in_parts
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.histogram import Histogram
 from mainspring.model.metrics.metrics import METRICS, Family

@@ -30,9 +30,9 @@ async def shop(dsn: str, database: Database) -> AsyncIterator[Shop]:
         yield shop
 
 
-def _get(url: str) -> tuple[int, Any]:
+def _get(url: str, headers: dict[str, str]) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         with error:
@@ -40,8 +40,8 @@ def _get(url: str) -> tuple[int, Any]:
         return error.code, json.loads(text) if text.startswith(b"{") else text
 
 
-async def get(url: str) -> tuple[int, Any]:
-    return await asyncio.to_thread(_get, url)
+async def get(url: str, **headers: str) -> tuple[int, Any]:
+    return await asyncio.to_thread(_get, url, headers)
 
 
 async def test_tasks_run_on_an_agent_while_requests_are_answered_on_the_same_port(
@@ -139,8 +139,8 @@ async def test_the_api_alone_says_that_postgresql_is_away(database: Database, ds
         status, body = await get(f"{url}/readyz")
         assert (status, body["status"]) == (503, "not_ready")
         assert (await get(f"{url}/healthz"))[0] == 200
-        status, problem = await get(f"{url}/api/v1/tasks")
-        assert (status, problem["code"]) == (503, "not_ready")
+        status, problem = await get(f"{url}/api/v1/tasks", Authorization="Bearer ms_x")
+        assert (status, problem["code"]) == (503, "store_unavailable")
 
 
 # ── ports ───────────────────────────────────────────────────────────────────────────────────────

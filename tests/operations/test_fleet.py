@@ -11,9 +11,7 @@ from mainspring.store.postgres.database import Connection
 
 
 async def test_an_agent_is_listed_and_drained(conn: Connection) -> None:
-    assert not await fleet.has_agents(conn, ACTOR)
     await add_agent(conn)
-    assert await fleet.has_agents(conn, ACTOR)
     assert [(view.name, view.status) for view in await fleet.listing(conn, ACTOR)] == [("eve", "active")]
     assert await fleet.drain(conn, ACTOR, "eve")
     assert not await fleet.drain(conn, ACTOR, "eve"), "it drains already"

@@ -190,7 +190,7 @@ async def test_a_page_costs_the_same_number_of_statements_however_long_it_is(con
     for number in range(20):
         await put(conn, f"s{number:02}", enabled=True)
     counted: list[str] = []
-    conn.add_query_logger(lambda record: counted.append(record.query.split()[0]))
+    conn.add_query_logger(lambda record: counted.append(record.query.split()[0]))  # type: ignore[attr-defined]
     await schedules.listing(conn, ACTOR, limit=1)
     short, counted[:] = counted.count("select"), []
     await schedules.listing(conn, ACTOR, limit=20)

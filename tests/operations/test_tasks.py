@@ -284,7 +284,7 @@ async def test_an_actor_sees_and_touches_only_its_jobs(conn: Connection) -> None
     with pytest.raises(ValidationError, match="does not exist"):
         await tasks.submit(conn, NARROW, NewTask(job="report-eu", after=[other]))
     operations: list[Operation] = [tasks.show, tasks.status, tasks.cancel, tasks.pause, tasks.resume, tasks.restart]
-    operations += [tasks.retry, lambda *given: tasks.change(*given, now=True), output.has_output]
+    operations += [tasks.retry, lambda *given: tasks.change(*given, now=True), output.read]
     for operation in operations:
         with pytest.raises(TaskNotFound) as denied:
             await operation(conn, NARROW, other)

@@ -21,15 +21,15 @@ from urllib.parse import parse_qsl, quote
 import msgspec
 
 from mainspring.api import idempotency, parameters
+from mainspring.api.access.buckets import Buckets, limited
+from mainspring.api.access.guard import COMMON_RATE, Guard
+from mainspring.api.access.origins import Origins
 from mainspring.api.answers import Answer, answer, etag, version_of
 from mainspring.api.bodies import Disconnected, as_json, check_json_type, read
-from mainspring.api.buckets import Buckets, limited
 from mainspring.api.call import Call, Receive, Send
-from mainspring.api.guard import COMMON_RATE, Guard
-from mainspring.api.origins import Origins
+from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.problems import MEDIA_TYPE, Internal, Malformed, encoded, retry_after, status_of
 from mainspring.api.routing import Router
-from mainspring.api.scrape import Scrape
 from mainspring.api.streams.followed import Followed
 from mainspring.api.streams.hub import Hub
 from mainspring.api.streams.sse import Streams

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mainspring.api.guard import Caller
-from mainspring.api.origins import Origin
+from mainspring.api.access.guard import Caller
+from mainspring.api.access.origins import Origin
 from mainspring.api.table import Row
 from mainspring.model.access.actors import Actor
 

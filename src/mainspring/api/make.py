@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from mainspring.api import bulk, public, scrape, session, site
+from mainspring.api.access.guard import Authorize, Guard
+from mainspring.api.access.origins import Origins
 from mainspring.api.app import Api, Handler
-from mainspring.api.guard import Authorize, Guard
-from mainspring.api.origins import Origins
+from mainspring.api.handlers import bulk, public, scrape, session, site
+from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import ROWS
-from mainspring.api.scrape import Scrape
 from mainspring.api.streams import events, output
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections

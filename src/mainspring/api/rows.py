@@ -6,7 +6,7 @@ Next: operations/tasks.py
 from __future__ import annotations
 
 from mainspring import errors
-from mainspring.api import bulk, public, scrape, session, site
+from mainspring.api.handlers import bulk, public, scrape, session, site
 from mainspring.api.problems import NotAcceptable, TooLarge, UnsupportedMediaType
 from mainspring.api.streams import events
 from mainspring.api.streams.sse import MEDIA_TYPE as SSE
@@ -17,6 +17,7 @@ from mainspring.operations import (
     cluster,
     daemons,
     fleet,
+    health,
     jobs,
     output,
     schedules,
@@ -40,6 +41,7 @@ TASKS = (
     Row(tasks.listing, "GET", "/tasks", READS_TASKS, errors=_FINDS_TASKS),
     Row(tasks.count, "GET", "/tasks/count", READS_TASKS, errors=_FINDS_TASKS),
     Row(tasks.show, "GET", "/tasks/{id}", READS_TASKS, errors=_OF_A_TASK, waits=True),
+    Row(tasks.status, "GET", "/tasks/{id}/status", READS_TASKS, errors=_OF_A_TASK),
     Row(tasks.change, "PATCH", "/tasks/{id}", ACTS, errors=_MOVES_A_TASK),
     Row(tasks.act, "POST", "/actions/tasks", ACTS, errors=_FINDS_TASKS),
     Row(tasks.cancel, "POST", "/tasks/{id}/cancel", SUBMITS, status=202, errors=_MOVES_A_TASK),
@@ -119,7 +121,7 @@ FLEET = (
     Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound,)),
     Row(cluster.segments, "GET", "/segments", READS),
     Row(cluster.moves, "GET", "/segments/moves", READS),
-    Row(scrape.health, "GET", "/health", SCRAPES, handler="scrape.health"),
+    Row(health.health, "GET", "/health", SCRAPES, handler="scrape.health", bound=("degraded_after", "skew_limit")),
     Row(cluster.stats, "GET", "/stats", READS),
     Row(cluster.figures, "GET", "/figures", READS, names=_RANGE),
     Row(cluster.queues, "GET", "/queues", READS),

@@ -109,6 +109,12 @@ class Client:
         """The output of a task; with `wait` until it has ended."""
         return self._reached().follow(id, wait=wait)
 
+    async def has_agents(self) -> bool:
+        """Whether anybody is there to run tasks."""
+        from mainspring import operations
+
+        return any(agent.status in ("active", "draining") for agent in await self.call(operations.fleet.listing))
+
     def _reached(self) -> Operations:
         if self._operations is None:
             if self._server is not None:

@@ -11,7 +11,20 @@ from functools import partial
 from typing import Any, Generic
 
 from mainspring.client.interface import Operation, Operations, P, R
-from mainspring.operations import access, cluster, fleet, settings, tasks, timeline
+from mainspring.operations import (
+    access,
+    calendars,
+    cluster,
+    daemons,
+    fleet,
+    jobs,
+    output,
+    schedules,
+    settings,
+    tasks,
+    timeline,
+)
+from mainspring.operations.planning import backfill, forecast, plan_times
 
 
 class Named(Generic[P, R]):
@@ -35,14 +48,61 @@ class Tasks(Namespace):
     submit = Named(tasks.submit)
     list = Named(tasks.listing)
     count = Named(tasks.count)
-    change = Named(tasks.change)
-    act = Named(tasks.act)
     show = Named(tasks.show)
+    change = Named(tasks.change)
     cancel = Named(tasks.cancel)
     retry = Named(tasks.retry)
     pause = Named(tasks.pause)
     resume = Named(tasks.resume)
     restart = Named(tasks.restart)
+    act = Named(tasks.act)
+    output = Named(output.read)
+
+
+class Jobs(Namespace):
+    list = Named(jobs.listing)
+    show = Named(jobs.show)
+    put = Named(jobs.put)
+    edit = Named(jobs.edit)
+    delete = Named(jobs.delete)
+
+
+class Schedules(Namespace):
+    list = Named(schedules.listing)
+    show = Named(schedules.show)
+    put = Named(schedules.put)
+    edit = Named(schedules.edit)
+    delete = Named(schedules.delete)
+    enable = Named(schedules.enable)
+    disable = Named(schedules.disable)
+    run = Named(schedules.run)
+    act = Named(schedules.act)
+    fires = Named(plan_times.fires)
+    explain = Named(plan_times.explain)
+    next = Named(plan_times.next_times)
+    preview = Named(plan_times.preview)
+    check = Named(plan_times.check)
+    backfill = Named(backfill.step)
+    forecast = Named(forecast.forecast)
+    timeline = Named(timeline.show)
+
+
+class Calendars(Namespace):
+    list = Named(calendars.listing)
+    show = Named(calendars.show)
+    put = Named(calendars.put)
+    delete = Named(calendars.delete)
+
+
+class Daemons(Namespace):
+    list = Named(daemons.listing)
+    show = Named(daemons.show)
+    put = Named(daemons.put)
+    delete = Named(daemons.delete)
+    start = Named(daemons.start)
+    stop = Named(daemons.stop)
+    restart = Named(daemons.restart)
+    scale = Named(daemons.scale)
 
 
 class Agents(Namespace):
@@ -58,7 +118,9 @@ class Cluster(Namespace):
     server = Named(cluster.server)
     segments = Named(cluster.segments)
     moves = Named(cluster.moves)
-    timeline = Named(timeline.show)
+    stats = Named(cluster.stats)
+    figures = Named(cluster.figures)
+    queues = Named(cluster.queues)
 
 
 class Settings(Namespace):

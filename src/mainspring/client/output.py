@@ -1,6 +1,6 @@
 """Output of a task over HTTP: followed in order and each piece once, across lost connections and stopped servers.
 
-Next: api/events
+Next: api/streams/output.py
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from mainspring.client.sse import ServerEvent
 from mainspring.errors import ServerUnavailable, StoreUnavailable
-from mainspring.operations import tasks
-from mainspring.operations.output import Event, Interrupted, NewAttempt
+from mainspring.operations import output, tasks
+from mainspring.operations.output import STREAMS, Event, Interrupted, NewAttempt, PieceView
 from mainspring.store.tasks.tasks import Piece
 
 if TYPE_CHECKING:
@@ -25,38 +24,50 @@ if TYPE_CHECKING:
 AGAIN_AFTER = 0.5  # seconds before a connection that was lost is made again
 
 
-class _Told(msgspec.Struct):
-    token: int
-    number: int
-    stream: int
-    at: datetime
-    text: str | None = None
-    base64: str | None = None
-
-    def piece(self) -> Piece:
-        data = (self.text or "").encode() if self.base64 is None else b64decode(self.base64)
-        return Piece(self.token, self.number, self.stream, self.at, data)
+class _Bye(msgspec.Struct):
+    reason: str = ""
 
 
-async def follow(client: Client, id: int, *, wait: bool) -> AsyncIterator[Event]:
-    """With `wait` until the task has ended; a server that is away for a while is waited for."""
+def _piece(view: PieceView) -> Piece:
+    data = (view.text or "").encode() if view.base64 is None else b64decode(view.base64)
+    return Piece(view.token, view.number, STREAMS.index(view.stream), view.at, data)
+
+
+async def read(client: Client, id: int) -> AsyncIterator[Event]:
+    """What the task has written so far, page by page."""
+    after: str | None = None
+    token = 0
+    while True:
+        page = await client.call(output.read, id, after=after)
+        for view in page.items:
+            if token and view.token != token:
+                yield await _attempt(client, id, view.token)
+            token = view.token
+            yield _piece(view)
+        if page.next is None or not page.items:
+            return
+        after = page.next
+
+
+async def follow(client: Client, id: int) -> AsyncIterator[Event]:
+    """Until the task has ended; a server that is away for a while is waited for."""
     after: str | None = None
     token, is_away = 0, False
     while True:
         try:
-            async for event in _events(client, id, after, wait):
+            async for event in _events(client, id, after):
                 is_away = False
-                if event.name == "end":
+                if event.name == "bye" and msgspec.json.decode(event.data, type=_Bye).reason == "ended":
                     return
                 if event.name != "output":
                     continue
-                piece = msgspec.json.decode(event.data, type=_Told).piece()
+                piece = _piece(msgspec.json.decode(event.data, type=PieceView))
                 if token and piece.token != token:
                     yield await _attempt(client, id, piece.token)
                 token, after = piece.token, event.id
                 yield piece
         except (ServerUnavailable, StoreUnavailable):
-            if not wait or after is None:
+            if after is None:
                 raise
             if not is_away:
                 yield Interrupted()
@@ -64,11 +75,9 @@ async def follow(client: Client, id: int, *, wait: bool) -> AsyncIterator[Event]
         await asyncio.sleep(AGAIN_AFTER)
 
 
-async def _events(client: Client, id: int, after: str | None, wait: bool) -> AsyncIterator[ServerEvent]:
-    query = [("follow", "true")] if wait else []
+def _events(client: Client, id: int, after: str | None) -> AsyncIterator[ServerEvent]:
     headers = {} if after is None else {"Last-Event-ID": after}
-    async for event in client.events(f"/api/v1/tasks/{id}/output", query, headers):
-        yield event
+    return client.events(f"/api/v1/tasks/{id}/output", [], headers)
 
 
 async def _attempt(client: Client, id: int, token: int) -> NewAttempt:

@@ -30,7 +30,18 @@ from mainspring.api.rows import ROWS
 from mainspring.api.table import Row
 from mainspring.client import output, sse
 from mainspring.client.interface import Operation, P, R
-from mainspring.client.namespaces import Access, Agents, Cluster, Namespace, Settings, Tasks
+from mainspring.client.namespaces import (
+    Access,
+    Agents,
+    Calendars,
+    Cluster,
+    Daemons,
+    Jobs,
+    Namespace,
+    Schedules,
+    Settings,
+    Tasks,
+)
 from mainspring.client.sse import ServerEvent
 from mainspring.errors import MainspringError, ServerUnavailable, ValidationError, WaitTimeout, shown
 from mainspring.model.tasks.states import TERMINAL, TaskState
@@ -60,8 +71,9 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open
         self.sync_loop: asyncio.AbstractEventLoop | None = None
-        self.tasks, self.agents = Tasks(self), Agents(self)
-        self.cluster, self.access, self.settings = Cluster(self), Access(self), Settings(self)
+        self.tasks, self.jobs, self.schedules = Tasks(self), Jobs(self), Schedules(self)
+        self.calendars, self.daemons, self.agents = Calendars(self), Daemons(self), Agents(self)
+        self.cluster, self.settings, self.access = Cluster(self), Settings(self), Access(self)
         self.sync = SyncClient(self)
 
     async def call(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -91,7 +103,7 @@ class Client:
 
     def follow(self, id: int, *, wait: bool) -> AsyncIterator[Event]:
         """The output of a task in order and each piece once; with `wait` until the task has ended."""
-        return output.follow(self, id, wait=wait)
+        return output.follow(self, id) if wait else output.read(self, id)
 
     async def events(
         self, path: str, query: list[tuple[str, str]], headers: Mapping[str, str]
@@ -151,7 +163,7 @@ class Client:
                 method, url, params=query, headers=sent, data=body, timeout=timeout, allow_redirects=False
             ) as answer:
                 data = await answer.read()
-                if answer.status >= 300:
+                if answer.status >= 300 and answer.content_type != "application/json":  # a cluster may be unhealthy
                     raise from_problem(data, answer.status)
                 return data
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

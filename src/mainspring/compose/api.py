@@ -11,11 +11,11 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from mainspring.api import tallies
+from mainspring.api.access.origins import Origins
+from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.make import make_api as make_application
-from mainspring.api.metrics import Source
-from mainspring.api.origins import Origins
-from mainspring.api.scrape import Scrape
+from mainspring.api.metering import tallies
+from mainspring.api.metering.text import Source
 from mainspring.config import Settings
 from mainspring.errors import MainspringError
 from mainspring.front.asgi import App

@@ -13,7 +13,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_path_name
 from mainspring.store.access import audit
-from mainspring.store.cluster import agents, registry
+from mainspring.store.cluster import registry
 from mainspring.store.cluster.registry import AgentView
 from mainspring.store.postgres.connection import Connection
 
@@ -62,8 +62,3 @@ async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
         if changed := await registry.undrain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.undrain", f"agent:{name}")
     return changed
-
-
-async def has_agents(conn: Connection, actor: Actor) -> bool:
-    """Whether any agent has a lease."""
-    return await agents.any_lives(conn)

@@ -19,7 +19,6 @@ from mainspring.errors import StoreUnavailable, TaskNotFound, ValidationError, s
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import Connections
-from mainspring.operations.requests.task_filters import check_reach
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.tasks import tasks
 from mainspring.store.tasks.tasks import Piece
@@ -40,11 +39,6 @@ class Interrupted(msgspec.Struct, frozen=True):
 
 
 Event = Piece | NewAttempt | Interrupted
-
-
-async def has_output(conn: Connection, actor: Actor, id: int) -> bool:
-    await check_reach(conn, actor, id)
-    return bool(await tasks.output(conn, id))
 
 
 async def follow(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mainspring.sdk.app import App
 
 if TYPE_CHECKING:
+    from mainspring.api.access.guard import Authorize
     from mainspring.api.app import Api
-    from mainspring.api.guard import Authorize
 
 
 class Mounted:

@@ -1,7 +1,7 @@
 """Metrics of a server: what its parts have counted since its start, and how they stand now.
 
 Read by a scrape, on the server's own event loop. Asks no database.
-Next: api/metrics.py
+Next: api/metering/text.py
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from mainspring.api.buckets import limited
+from mainspring.api.access.buckets import limited
 from mainspring.api.call import Call
 from mainspring.api.problems import encoded
 from mainspring.errors import MainspringError

@@ -87,7 +87,7 @@ async def backfill(
         if not print_if_json(counts | {"first": plan.first, "last": plan.last}) and to_run:
             note(f"from {plan.first} to {plan.last}; run it without --dry-run")
         return
-    if to_run and not await client.call(operations.fleet.has_agents):
+    if to_run and not await client.has_agents():
         note(NO_AGENT)
     run = await _complete(client, where, scope, max_parallel, plan)
     failed = sorted(run.failed)

@@ -243,7 +243,7 @@ async def _wait(client: Client, id: int, timeout: float | None) -> None:
     is_live = TaskState.from_label(found.state) not in TERMINAL
     if found.waits is not None:
         note(f"task {id} cannot start yet: {found.waits.reason}")
-    elif is_live and not await client.call(operations.fleet.has_agents):
+    elif is_live and not await client.has_agents():
         note(NO_AGENT)
     if is_live or found.result_due:
         await client.wait(id, timeout)
@@ -251,7 +251,7 @@ async def _wait(client: Client, id: int, timeout: float | None) -> None:
     if not print_if_json(view) and view.result is not None:
         click.echo(cell(view.result))
     if view.state != TaskState.SUCCEEDED.label:
-        raise _failure(view, has_output=await client.call(operations.output.has_output, id))
+        raise _failure(view, has_output=bool((await client.call(operations.output.read, id)).items))
 
 
 def _row(view: TaskSummary) -> list[Any]:

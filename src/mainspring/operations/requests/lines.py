@@ -2,7 +2,7 @@
 
 A chunk is full with 1,000 lines or 1 MB. Most chunks keep all rules of model/tasks/payload.py at first sight, and are
 read in one piece; the lines of others are read one by one, so that each gets its own error. Knows no I/O.
-Next: operations/bulk.py
+Next: operations/requests/new_tasks.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cluster metrics: what belongs to the whole cluster, in a few statements that cost the same whatever is stored.
 
-Next: api/cluster_metrics.py
+Next: api/metering/cluster_metrics.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Scrape: /metrics and /health, with what they need of the process that serves them.
 
-Next: api/metrics.py, operations/health.py
+Next: api/metering/text.py, operations/health.py
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ import asyncio
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
-from mainspring.api import tallies
 from mainspring.api.answers import Answer, answer
 from mainspring.api.call import Call
-from mainspring.api.cluster_metrics import ClusterMetrics
-from mainspring.api.metrics import Source, render_in_parts
-from mainspring.api.tallies import HttpTally, LoopLag
+from mainspring.api.metering import tallies
+from mainspring.api.metering.cluster_metrics import ClusterMetrics
+from mainspring.api.metering.tallies import HttpTally, LoopLag
+from mainspring.api.metering.text import Source, render_in_parts
 from mainspring.errors import MainspringError
 from mainspring.model.access.actors import Actor
-from mainspring.operations import Connections
-from mainspring.operations import health as healths
-from mainspring.operations.health import Health, Status
+from mainspring.operations import Connections, health
+from mainspring.operations.health import Status
 from mainspring.store.postgres.connection import Connection
 
 
@@ -71,16 +70,11 @@ async def handle_metrics(call: Call) -> Answer:
     return Answer(200, body, [("Content-Type", content_type)])
 
 
-async def health(conn: Connection, actor: Actor) -> Health:
-    """The health of the cluster: healthy, degraded or unhealthy (503), with a reason for each check."""
-    return await healths.health(conn, actor)
-
-
 async def handle_health(call: Call) -> Answer:
     limits = call.api.health_limits
     try:
         async with call.api.connections.acquire() as conn:
-            found = await healths.health(conn, call.actor, *limits)
+            found = await health.health(conn, call.actor, *limits)
     except MainspringError as error:
-        found = healths.unavailable(error)
+        found = health.unavailable(error)
     return await answer(found, 503 if found.status is Status.UNHEALTHY else 200)

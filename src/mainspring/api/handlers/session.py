@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
+from mainspring.api.access.guard import COOKIE
 from mainspring.api.answers import Answer, answer
 from mainspring.api.bodies import as_json, check_json_type, read
 from mainspring.api.call import Call
-from mainspring.api.guard import COOKIE
 from mainspring.api.parameters import from_body
 from mainspring.errors import Unauthorized
 from mainspring.model.access.actors import Actor, Role

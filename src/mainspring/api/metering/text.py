@@ -3,7 +3,7 @@
 A scrape is rendered in parts, one for each metric, between which the event loop serves others. The text is written
 here: prometheus-client takes ten times as long, which 500 agents and 200 jobs would feel (decision 43). It counts the
 process itself, and its parsers check this text in the tests.
-Reads   sources, such as server/metrics.py, api/cluster_metrics.py and api/tallies.py
+Reads   sources, such as server/metrics.py, api/metering/cluster_metrics.py and api/metering/tallies.py
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mainspring.api.buckets import Buckets
-from mainspring.api.origins import Origin, Origins
+from mainspring.api.access.buckets import Buckets
+from mainspring.api.access.origins import Origin, Origins
 from mainspring.errors import Forbidden, MainspringError, Unauthorized
 from mainspring.model.access.actors import Access, Actor, Role
 from mainspring.operations import Connections

@@ -1,6 +1,6 @@
 """Tallies of the HTTP skin and of this process: requests, streams, refused access, the lag of the event loop.
 
-Next: api/metrics.py
+Next: api/metering/text.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Who may come in: hosts and origins, tokens and sessions, rates."""

@@ -1,0 +1,1 @@
+"""What /metrics tells: the text, and what this process and the whole cluster have counted."""

@@ -30,9 +30,9 @@ async def shop(dsn: str, database: Database) -> AsyncIterator[Shop]:
         yield shop
 
 
-def _get(url: str, headers: dict[str, str]) -> tuple[int, Any]:
+def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=10) as response:
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         with error:

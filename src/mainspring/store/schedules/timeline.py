@@ -1,7 +1,6 @@
 """Timeline: the decided plan times of schedules between two instants, each with what became of its task.
 
 Reads the ledger by its primary key, then each task by its id: the cost is that of what is shown.
-Next: operations/timeline.py
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ async def test_a_client_that_does_not_read_is_not_read_from(served: Served, secr
 async def test_a_token_that_is_revoked_meanwhile_submits_nothing_more(
     served: Served, conn: Connection, job: str, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.api.handlers.bulk.LOOK", 0.0)
+    monkeypatch.setattr("mainspring.api.streams.bulk.LOOK", 0.0)
     monkeypatch.setattr("mainspring.api.access.guard.BELIEVED", 0.0)
     id, secret = await tokens.create(conn, "gone", role=Role.SUBMITTER)
     revoked = asyncio.Event()

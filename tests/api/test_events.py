@@ -265,16 +265,23 @@ async def test_a_revoked_token_ends_its_stream(served: Served, conn: Connection)
         assert [(told.name, told.data) for told in await stream.rest()] == [("bye", {"reason": "revoked"})]
 
 
-async def test_a_valid_stream_outlives_failed_logins_from_its_address(
-    served: Served, viewer: httpx2.AsyncClient, conn: Connection, job: str
+async def test_failed_logins_from_its_address_neither_end_a_stream_nor_keep_it_open(
+    served: Served, conn: Connection, job: str
 ) -> None:
-    async with streaming(viewer, "/events?topics=tasks") as stream, served.client("ms_wrong") as guesser:
+    token, secret = await tokens.create(conn, "mine", role=Role.VIEWER)
+    async with (
+        served.client(secret) as viewer,
+        served.client("ms_wrong") as guesser,
+        streaming(viewer, "/events?topics=tasks") as stream,
+    ):
         await stream.until("ready")
         answers = [(await guesser.get("/servers")).status_code for _ in range(12)]
         assert answers[-1] == 429
         await asyncio.sleep(1.2)  # what was believed of the caller is forgotten after a second
         id = await submit(conn)
         assert await changed(stream, id) == {id: "pending"}
+        await tokens.revoke(conn, token)
+        assert (await stream.until("bye")).data == {"reason": "revoked"}
 
 
 async def test_a_server_that_stops_says_bye(served: Served, viewer: httpx2.AsyncClient) -> None:

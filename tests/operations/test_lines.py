@@ -101,3 +101,28 @@ def test_arguments_arrive_as_they_were_sent(args: Any) -> None:
 def test_each_line_gets_a_key_of_its_own_unless_it_has_one() -> None:
     found = read_lines('{"job": "a"}', "", '{"job": "a", "key": "mine"}', '{"job": "a"}', key="K")
     assert [task.key for task in found.tasks] == ["K:1", "mine", "K:4"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_plain"),
+    [
+        (['{"job": "a", "args": {"x": 1}}', '{"job": "a"}'], True),
+        (['{"job": "a", "priority": "high"}', '{"job": "a", "priority": "high"}'], True),
+        (['{"job": "a"}', '{"job": "b"}'], False),
+        (['{"job": "a"}', '{"job": "a", "priority": 3}'], False),
+        (['{"job": "a", "priority": "highest"}'], False),
+        (['{"job": "a\\u0007"}'], False),
+        (['{"job": "a", "delay": 1}'], False),
+        (['{"job": "a", "run_at": "2026-11-15T09:00:00Z"}'], False),
+        (['{"job": "a", "key": "k"}'], False),
+        (['{"job": "a", "after": [1]}'], False),
+        (['{"job": "a", "concurrency_key": "k"}'], False),
+        (['{"job": "a", "require_agents": true}'], False),
+    ],
+)
+def test_tasks_that_differ_only_in_their_arguments_are_plain(lines: list[str], is_plain: bool) -> None:
+    found = read_lines(*lines)
+    assert (found.plain is not None) == is_plain
+    if found.plain is not None:
+        assert [json.loads(args) for args in found.plain.args] == [task.args for task in found.tasks]
+    assert read_lines(*lines, key="K").plain is None

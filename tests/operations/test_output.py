@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -166,3 +167,31 @@ async def test_a_database_that_was_never_there_is_told_at_once() -> None:
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(follower.following, 20)
     await follower.database.close()
+
+
+class Unreachable:
+    """PostgreSQL does not answer the first time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._failed = False
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Connection]:
+        if not self._failed:
+            self._failed = True
+            raise StoreUnavailable("away")
+        async with self._database.acquire() as conn:
+            yield conn
+
+
+async def test_a_patient_follower_waits_for_postgresql_from_the_start(
+    database: Database, conn: Connection, make_task: MakeTask
+) -> None:
+    id = await make_task(TaskState.RUNNING)
+    await record(conn, id, *pieces(1, 2))
+    with pytest.raises(StoreUnavailable):
+        await anext(follow(Unreachable(database), id, wait=True))
+    following = follow(Unreachable(database), id, wait=True, patient=True, after=(5, 1))
+    assert isinstance(await anext(following), Interrupted)
+    assert await anext(following) == pieces(2)[0]

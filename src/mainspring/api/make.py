@@ -8,10 +8,10 @@ from datetime import timedelta
 from mainspring.api.access.guard import Authorize, Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.app import Api, Handler
-from mainspring.api.handlers import bulk, public, scrape, session, site
+from mainspring.api.handlers import public, scrape, session, site
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import ROWS
-from mainspring.api.streams import events, output
+from mainspring.api.streams import bulk, events, output
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
 from mainspring.operations.health import DEGRADED_AFTER

@@ -6,9 +6,9 @@ Next: operations/tasks.py
 from __future__ import annotations
 
 from mainspring import errors
-from mainspring.api.handlers import bulk, public, scrape, session, site
+from mainspring.api.handlers import public, scrape, session, site
 from mainspring.api.problems import NotAcceptable, TooLarge, UnsupportedMediaType
-from mainspring.api.streams import events
+from mainspring.api.streams import bulk, events
 from mainspring.api.streams.sse import MEDIA_TYPE as SSE
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
 from mainspring.operations import (

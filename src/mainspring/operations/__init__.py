@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mainspring.operations import (
         access,
         actors,
-        bulk,
         calendars,
         cluster,
         daemons,
@@ -37,7 +36,6 @@ __all__ = [
     "access",
     "actors",
     "backfill",
-    "bulk",
     "calendars",
     "cluster",
     "daemons",

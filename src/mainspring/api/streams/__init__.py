@@ -1,4 +1,4 @@
-"""Streams: what has changed, told to those who listen, as server-sent events.
+"""Streams: what has changed, told to those who listen as server-sent events; many tasks submitted in one request.
 
     sse.py        one open answer: events as they come, and why it ends
     listener.py   what one listener is yet to be sent; a slow one is not buffered for
@@ -6,6 +6,7 @@
     topics.py     what the topics sample, and what of it a listener sees
     followed.py   tasks that are followed by themselves: one poll for all of them
     output.py     the output of a task: events, raw bytes, or a page
-    events.py     the handlers
+    events.py     the handlers of events
+    bulk.py       many tasks in one request, submitted as they arrive
 Reads   store.figures.changes
 """

@@ -1,7 +1,7 @@
 """`mainspring task submit --from FILE`: one task per line, in bulk.
 
 The answers are those of POST /tasks/bulk, line by line.
-Next: operations/bulk.py
+Next: operations/requests/bulk.py
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PART = 64 * 1024  # bytes that are read at once
 
 
 async def submit_from(client: Client, file: str, *, key: str | None, atomic: bool, on_error: Any) -> None:
-    from mainspring.operations import bulk
     from mainspring.operations.actors import this_user
+    from mainspring.operations.requests import bulk
 
     source = _open(file)
     try:

@@ -1,1 +1,4 @@
-"""What callers send, checked: new tasks, and filters of tasks. May import store/ and model/, no operation."""
+"""What callers send, checked: new tasks, one or a stream of them, and filters of tasks.
+
+May import store/ and model/, no operation.
+"""

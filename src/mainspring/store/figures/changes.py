@@ -45,21 +45,14 @@ class Snapshot(NamedTuple):
         return cls(int(following), tuple(int(one) for one in open.split(",") if one), tuple(seen or ()))
 
     @property
-    def parameters(self) -> tuple[str, list[str], str, list[str]]:
-        """Without the epoch, as rows have it. Of too many that were seen, some are told twice."""
-        open = [str(one % 2**32) for one in self.open]
-        first = str(min((*self.open, self.following)) % 2**32)
-        return str(self.following % 2**32), open, first, list(self.seen)
+    def parameters(self) -> tuple[str, list[str]]:
+        """The first that was open, or is to come, and those behind it that were seen; without the epoch, as in rows."""
+        return str(min((*self.open, self.following)) % 2**32), list(self.seen)
 
 
-def _is_new(row: str, number: int) -> str:
-    """SQL: whether the row was not visible in a snapshot, whose parameters begin at this number. Transaction ids have
-    no order but their age."""
-    following, open, first, seen = (f"${number + place}" for place in range(4))
-    return f"""
-        (age({row}.xmin) <= age({following}::text::xid) or {row}.xmin = any({open}::text[]::xid[])
-         or (age({row}.xmin) < age({first}::text::xid) and not {row}.xmin = any({seen}::text[]::xid[])))
-    """
+def _is_new(row: str, first: str, seen: str) -> str:
+    """SQL: whether the row was not visible in a snapshot. Transaction ids have no order but their age."""
+    return f"(age({row}.xmin) <= age({first}::text::xid) and {row}.xmin <> all({seen}::text[]::xid[]))"
 
 
 _OPEN_SINCE = "(select age(pg_snapshot_xmin(pg_current_snapshot())::xid))"
@@ -107,22 +100,22 @@ _TASKS = f"""
         select a.task_id as id from mainspring.attempt a
          where a.recorded_at > (select since from bounds) order by a.recorded_at desc limit {MOST_RETRIED}
     ), moved as (
-        select t.id, t.job_id, t.state, t.xmin as by, {_is_new("t", 5)} as is_new
+        select t.id, t.job_id, t.state, t.xmin as by, {_is_new("t", "$5", "$6")} as is_new
           from (select id from claimed union select id from retried) found
           join mainspring.task t on t.id = found.id and t.id <= $3 and t.state <> {ASSIGNED:d}
     ), found as materialized (
-        select t.id, t.job_id, t.state, t.xmin as by, {_is_new("t", 5)} as is_new
+        select t.id, t.job_id, t.state, t.xmin as by, {_is_new("t", "$5", "$6")} as is_new
           from mainspring.task t where t.id > $3
         union all
         select * from moved
         union all
-        select h.id, h.job_id, h.state, h.xmin, {_is_new("h", 5)}
+        select h.id, h.job_id, h.state, h.xmin, {_is_new("h", "$5", "$6")}
           from mainspring.task_history h where h.recorded_at > (select since from bounds)
     ), grouped as (
         select job_id, state, count(*) as total, (array_agg(id order by id desc))[1:{IDS}] as ids
           from found where is_new group by job_id, state
     )
-    select at.*, (select array_agg(distinct by::text) from found where age(by) < {_OPEN_SINCE}) as seen,
+    select at.*, (select array_agg(distinct by::text) from found where age(by) <= {_OPEN_SINCE}) as seen,
            (select json_agg(json_build_array(coalesce(j.name, '(deleted)'), g.state, g.total, g.ids))
               from grouped g left join mainspring.job j on j.id = g.job_id)::text as groups
       from ({_NOW}) at
@@ -222,15 +215,15 @@ async def versions(conn: Connection, ids: Sequence[int]) -> dict[int, str]:
 _SCHEDULES = f"""
     select mainspring.now() as at, pg_current_snapshot()::text as snapshot,
            (select count(*) from mainspring.schedule) as count,
-           (select count(*) from mainspring.schedule where id > $7) as created,
+           (select count(*) from mainspring.schedule where id > $5) as created,
            coalesce((select max(id) from mainspring.schedule), 0) as last,
            (select array_agg(distinct s.xmin::text) from mainspring.schedule s
              where s.updated_at > (select least($1::timestamptz, mainspring.now()) - $2::interval)
-               and age(s.xmin) < {_OPEN_SINCE}) as seen,
+               and age(s.xmin) <= {_OPEN_SINCE}) as seen,
            (select json_agg(json_build_array(s.name, j.name))
               from mainspring.schedule s join mainspring.job j on j.id = s.job_id
              where s.updated_at > (select least($1::timestamptz, mainspring.now()) - $2::interval)
-               and {_is_new("s", 3)})::text as changed
+               and {_is_new("s", "$3", "$4")})::text as changed
 """
 _Schedules = msgspec.json.Decoder(list[tuple[str, str]])
 

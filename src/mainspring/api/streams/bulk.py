@@ -2,7 +2,7 @@
 
 The body is read no faster than its tasks are committed, and the answer is written no faster than the client reads it: a
 client that does not read is not read from either, and ends after a minute.
-Next: operations/bulk.py
+Next: operations/requests/bulk.py
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mainspring.api.call import Call
 from mainspring.api.problems import TooLarge, UnsupportedMediaType
 from mainspring.errors import MainspringError, ServerUnavailable, Unauthorized, shown
 from mainspring.model.access.actors import Actor
-from mainspring.operations import bulk
-from mainspring.operations.bulk import OnError, TooManyLines
+from mainspring.operations.requests import bulk
+from mainspring.operations.requests.bulk import OnError, TooManyLines
 from mainspring.store.postgres.connection import Connection
 
 NDJSON = "application/x-ndjson"

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from typing import Literal
 
 import msgspec
 
-from mainspring.errors import MainspringError, ValidationError
+from mainspring.errors import JobNotFound, MainspringError, ValidationError
 from mainspring.model.access.actors import Actor
-from mainspring.operations import Connections, tasks
+from mainspring.model.tasks.states import PENDING
+from mainspring.operations import Connections
+from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.lines import Chunk, Lines, Read, read
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
 from mainspring.store.postgres.connection import Connection
+from mainspring.store.tasks import enqueue
+from mainspring.store.tasks.enqueue import BulkSubmission
 
 FLUSH_AFTER = 0.1  # seconds that a line waits for more
 MOST_ATOMIC = 10_000  # lines in one transaction
@@ -185,6 +190,13 @@ Outcomes = dict[int, Submitted | MainspringError]  # by line; one that was not t
 
 
 async def _submit(conn: Connection, actor: Actor, found: Read, *, stops: bool) -> Outcomes:
+    plain = found.plain
+    if plain is not None and actor.reaches(plain.job):
+        # If it is refused, nothing of it was submitted: then each line gets its own error below.
+        with suppress(JobNotFound, ValidationError):
+            async with conn.transaction() if conn.is_in_transaction() else nullcontext():
+                ids = await enqueue.submit(conn, BulkSubmission(plain.job, plain.args, plain.priority))
+            return {number: Submitted(id, PENDING.label, True) for number, id in zip(found.numbers, ids, strict=True)}
     if not stops:
         return {**found.refused, **await _each(conn, actor, found.numbers, found.tasks)}
     first = min(found.refused, default=None)
@@ -210,7 +222,7 @@ class _Wrong(Exception):
 
 
 async def _each(conn: Connection, actor: Actor, numbers: Sequence[int], given: Sequence[NewTask]) -> Outcomes:
-    found = await tasks.submit_each(conn, actor, given) if given else []
+    found = await new_tasks.submit_each(conn, actor, given) if given else []
     return dict(zip(numbers, found, strict=True))
 
 

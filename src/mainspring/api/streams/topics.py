@@ -71,9 +71,10 @@ class Tasks:
         if not self._looks:
             self._looks.append(await changes.look(conn))
             return Sample(self._looks[0].at, None)
-        last, second = self._looks[-1], self._looks[max(-2, -len(self._looks))]
-        # A transaction that was open at the last look may hold an id before that of the last look.
-        look, found = await changes.changed_tasks(conn, last, first=second.task, batch=self._looks[0].batch)
+        last, base = self._looks[-1], self._base()
+        look, found = await changes.changed_tasks(
+            conn, last, back_to=base.at, first=base.task, batch=self._looks[0].batch
+        )
         lost = _gap(last.at, look.at) > LONGEST_GAP or look.snapshot.following < last.snapshot.following
         if lost:
             self._looks.clear()
@@ -81,6 +82,13 @@ class Tasks:
         while len(self._looks) > 2 and look.at - self._looks[1].at > LEAD:
             self._looks.popleft()
         return Sample(look.at, None if lost else found)
+
+    def _base(self) -> Look:
+        """The last look but one before the oldest transaction that was open at the last: all it writes is behind it."""
+        open = self._looks[-1].snapshot.open
+        oldest = min(open) if open else self._looks[-1].snapshot.following
+        before = [place for place, look in enumerate(self._looks) if look.snapshot.following <= oldest]
+        return self._looks[max(0, before[-1] - 1) if before else 0]
 
     async def told(self, conn: Connection, wanted: Mapping[Wants, Sequence[list[Group]]]) -> dict[Wants, Any]:
         chosen: dict[Wants, tuple[list[int], int]] = {}

@@ -6,12 +6,10 @@ Next: operations/requests/bulk.py
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Any, BinaryIO
 
 import click
-import msgspec
 
 from mainspring.cli.base import Client
 from mainspring.cli.render import note, on_terminal
@@ -21,6 +19,10 @@ PART = 64 * 1024  # bytes that are read at once
 
 
 async def submit_from(client: Client, file: str, *, key: str | None, atomic: bool, on_error: Any) -> None:
+    import asyncio
+
+    import msgspec
+
     from mainspring.operations.actors import this_user
     from mainspring.operations.requests import bulk
 

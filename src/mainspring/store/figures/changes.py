@@ -20,7 +20,7 @@ from mainspring.store.postgres.rows import readable, views
 from mainspring.store.search.task_views import labelled
 
 IDS = 100  # of each job and state, the newest
-LATE = timedelta(seconds=5)  # between the time in a row and its commit, at most
+EARLY = timedelta(seconds=2)  # by which the time in a row may be before that of its transaction's id
 MOST_NEW = 20_000  # ids of new tasks that are searched
 MOST_STARTED = 2_000  # ids of claimed tasks that are searched
 MOST_RETRIED = 500
@@ -55,7 +55,9 @@ def _is_new(row: str, first: str, seen: str) -> str:
     return f"(age({row}.xmin) <= age({first}::text::xid) and {row}.xmin <> all({seen}::text[]::xid[]))"
 
 
+# What is as new, or would be mistaken for new by the next look.
 _OPEN_SINCE = "(select age(pg_snapshot_xmin(pg_current_snapshot())::xid))"
+_LONGEST_AGE = f"(select greatest(age($5::text::xid), {_OPEN_SINCE}))"
 
 
 class Look(NamedTuple):
@@ -105,12 +107,13 @@ _TASKS = f"""
           join mainspring.task t on t.id = found.id and t.id <= $3 and t.state <> {ASSIGNED:d}
     ), found as materialized (
         select t.id, t.job_id, t.state, t.xmin as by, {_is_new("t", "$5", "$6")} as is_new
-          from mainspring.task t where t.id > $3
+          from mainspring.task t where t.id > $3 and age(t.xmin) <= {_LONGEST_AGE}
         union all
         select * from moved
         union all
         select h.id, h.job_id, h.state, h.xmin, {_is_new("h", "$5", "$6")}
-          from mainspring.task_history h where h.recorded_at > (select since from bounds)
+          from mainspring.task_history h
+         where h.recorded_at > (select since from bounds) and age(h.xmin) <= {_LONGEST_AGE}
     ), grouped as (
         select job_id, state, count(*) as total, (array_agg(id order by id desc))[1:{IDS}] as ids
           from found where is_new group by job_id, state
@@ -133,13 +136,16 @@ def _look(row: Any, seen: Sequence[str] | None) -> Look:
     return Look(row["at"], Snapshot.read(row["snapshot"], seen), row["task"], row["batch"])
 
 
-async def changed_tasks(conn: Connection, since: Look, *, first: int, batch: int) -> tuple[Look, list[Group]]:
+async def changed_tasks(
+    conn: Connection, since: Look, *, back_to: datetime, first: int, batch: int
+) -> tuple[Look, list[Group]]:
     """Tasks that were created, that started, were retried or ended since that look.
 
-    Searched are new tasks behind the id `first`, and starts of tasks that were claimed behind `batch`.
+    Searched are new tasks behind the id `first`, starts of tasks that were claimed behind `batch`, and what was
+    recorded after `back_to`.
     """
     first = max(first, since.task - MOST_NEW)
-    row = await conn.fetchrow(_TASKS, since.at, LATE, first, batch, *since.snapshot.parameters)
+    row = await conn.fetchrow(_TASKS, back_to, EARLY, first, batch, *since.snapshot.parameters)
     found = [Group(*group) for group in _Groups.decode(row["groups"])] if row["groups"] else []
     return _look(row, row["seen"]), found
 
@@ -245,7 +251,7 @@ class ChangedSchedules(NamedTuple):
 async def changed_schedules(conn: Connection, since: ScheduleLook | None) -> tuple[ScheduleLook, ChangedSchedules]:
     """Schedules that were created, changed, enabled, disabled or deleted since. None: where to count from."""
     at, snapshot, count, last = since or (None, Snapshot(0, ()), 0, 0)
-    row = await conn.fetchrow(_SCHEDULES, at, LATE, *snapshot.parameters, last)
+    row = await conn.fetchrow(_SCHEDULES, at, EARLY, *snapshot.parameters, last)
     look = ScheduleLook(row["at"], Snapshot.read(row["snapshot"], row["seen"]), row["count"], row["last"])
     if since is None:
         return look, ChangedSchedules([], 0)

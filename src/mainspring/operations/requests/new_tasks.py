@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from mainspring.errors import JobNotFound, MainspringError, NoAgents, TaskExists, ValidationError, shown
 from mainspring.model.access.actors import Actor
@@ -54,7 +55,7 @@ class Submitted(msgspec.Struct, frozen=True):
     id: int
     state: str | None  # None: retention has dropped the task, and its key is still taken
     created: bool  # False: the task that has the key
-    task: TaskView | None = None  # as it stands after a wait
+    task: TaskView | UnsetType = UNSET  # as it stands, after a wait
 
 
 def submission(task: NewTask) -> Submission:

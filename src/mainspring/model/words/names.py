@@ -37,9 +37,10 @@ def check_path_name(name: object, *, field: str) -> str:
 
     Browsers and proxies rewrite paths with `.` and `..`, so nothing has such a name.
     """
-    if name in (".", ".."):
+    checked = check_name(name, field=field)
+    if checked in (".", ".."):
         raise ValidationError(f"{field}: {shown(name)} cannot be a name, because it means a directory", field=field)
-    return check_name(name, field=field)
+    return checked
 
 
 def check_text(text: object, *, field: str, limit: int = 10_000) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from mainspring.model.access.actors import Role
-from mainspring.operations import tasks
+from mainspring.model.schedules.schedule_spec import ScheduleSpec
+from mainspring.operations import schedules, tasks
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.postgres.database import Connection
 from tests.api.conftest import ACTOR, Caller, MakeCaller
@@ -107,3 +109,13 @@ async def test_health_needs_no_token_and_openapi_neither(anybody: Caller) -> Non
     assert (await anybody.get("/healthz")).json() == {"status": "healthy"}
     assert (await anybody.get("/readyz")).json() == {"status": "ready"}
     assert (await anybody.get("/openapi.json")).json()["openapi"] == "3.1.0"
+
+
+async def test_a_check_of_all_schedules_comes_as_a_page_or_as_lines(admin: Caller, conn: Connection, job: str) -> None:
+    for number in range(3):
+        await schedules.put(conn, ACTOR, f"s{number}", ScheduleSpec(job=job, every="1h", enabled=True))
+    page = (await admin.get("/api/v1/check?since=1h&limit=2")).json()
+    assert [item["schedule"] for item in page["items"]] == ["s0", "s1"]
+    answer = await admin.get("/api/v1/check?since=1h&limit=2", headers={"Accept": "application/x-ndjson"})
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line)["schedule"] for line in answer.text.splitlines()] == ["s0", "s1", "s2"]

@@ -84,6 +84,7 @@ class Api:
         self._rates = Buckets(COMMON_RATE, 2 * COMMON_RATE)
         self._refusals = Buckets(REFUSALS_PER_MINUTE / 60, REFUSALS_PER_MINUTE)
         self.scrape = scrape
+        scrape.http.streams = lambda: self.streams.open
         self._bindings = bindings or {}
         self.health_limits = health_limits  # see operations/health.py
         self.why_not_ready = why_not_ready
@@ -149,7 +150,10 @@ class Api:
             self._check_rate(call)
         if call.row.handler is not None:
             return await self._handlers[call.row.handler](call)
-        given = await self._parameters(call)
+        return await self.carry_out(call, await self.parameters_of(call))
+
+    async def carry_out(self, call: Call, given: dict[str, Any]) -> Answer:
+        """The answer of the row's operation."""
         key = idempotency.key_of(call)
         wait = _wait(call)
         async with _in_time():
@@ -184,7 +188,7 @@ class Api:
             if wait:
                 raise limited(f"more than {caller.rate:g} requests a second", wait)
 
-    async def _parameters(self, call: Call) -> dict[str, Any]:
+    async def parameters_of(self, call: Call) -> dict[str, Any]:
         """What the operation is called with, from the path, the query, the headers and the body."""
         shape = call.row.shape
         also = ("namespace", "wait") if call.row.waits else ("namespace",)

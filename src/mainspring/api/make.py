@@ -11,7 +11,7 @@ from mainspring.api.app import Api, Handler
 from mainspring.api.handlers import public, scrape, session, site
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import ROWS
-from mainspring.api.streams import bulk, events, output
+from mainspring.api.streams import bulk, events, lines, output
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
 from mainspring.operations.health import DEGRADED_AFTER
@@ -27,6 +27,7 @@ HANDLERS: Mapping[str, Handler] = {
     "events.listen": events.handle_listen,
     "events.follow": events.handle_follow,
     "output.read": output.handle,
+    "lines": lines.handle,
     "public.openapi": public.handle_openapi,
     "site.page": site.handle_page,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mainspring.model.metrics import metrics
 from mainspring.model.metrics.histogram import SHORT, Histogram
@@ -24,7 +24,7 @@ class HttpTally:
 
     def __init__(self) -> None:
         self._requests: dict[tuple[str, str], Histogram] = {}
-        self.streams = 0  # that are open
+        self.streams: Callable[[], int] = lambda: 0  # how many are open
         self._refused: Counter[str] = Counter()
 
     def add(self, operation: str, status: int, seconds: float) -> None:
@@ -41,7 +41,7 @@ class HttpTally:
     def families(self) -> Iterator[Family]:
         yield Family(metrics.HTTP_REQUESTS, [(key, seconds.count) for key, seconds in self._requests.items()])
         yield Family(metrics.HTTP_SECONDS, [(key, seconds) for key, seconds in self._requests.items()])
-        yield single(metrics.HTTP_STREAMS, self.streams)
+        yield single(metrics.HTTP_STREAMS, self.streams())
         yield family(metrics.AUTH_FAILURES, self._refused)
 
 

@@ -24,6 +24,14 @@ from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
 
+PRELOADED = ("mainspring.front.listener", "mainspring.compose.api")
+
+
+def _import(*modules: str) -> None:
+    for module in modules:
+        import_module(module)
+
+
 class Urls(NamedTuple):
     agents: str | None = None
     api: str | None = None
@@ -84,7 +92,7 @@ class Listening:
     def preload(self) -> None:
         """Import what HTTP is served with, in a thread, while the caller waits for PostgreSQL."""
         if self._settings.api:
-            threading.Thread(target=import_module, args=("mainspring.front.listener",), daemon=True).start()
+            threading.Thread(target=_import, args=PRELOADED, daemon=True).start()
 
     async def prepare(self, database: Database, server: Server | None = None) -> None:
         """Make what is served on the sockets. A `server` is for agents, and may be without one."""

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from shutil import which
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,16 @@ from mainspring.cli.base import command, shared
 from mainspring.cli.layout import shortened
 from mainspring.cli.parse import Whole
 from mainspring.cli.render import headline, note, print_if_json, visible
+from mainspring.errors import ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mainspring.cli.processes.demo_jobs import Demo, Example
+    from mainspring.compose.listening import Listening
+    from mainspring.config import Settings
     from mainspring.model.messages import Ending
+    from mainspring.sdk.app import App
     from mainspring.store.search.task_views import AttemptView
 
 COLUMNS = 80  # of the narrowest terminal
@@ -77,9 +82,13 @@ async def _run_demo(seconds: int, overrides: dict[str, str]) -> Report:
     signals = StopSignals()
     demo, examples = make_demo()
     note(f"demo: {seconds} s of every kind of job, on {overrides.get('data_directory') or 'the given database'}")
-    note(HEADER)
-    async with demo.app.running(**overrides, stop_patience=STOP_PATIENCE) as app:
+    async with AsyncExitStack() as stack:
+        listening = _listening(stack, demo.app.settings(**overrides))
+        app = await stack.enter_async_context(demo.app.running(**overrides, stop_patience=STOP_PATIENCE))
         assert app.engine is not None
+        if listening is not None:
+            await _open_console(stack, app, listening, overrides)
+        note(HEADER)
         runner = app.engine.agent.runner
         signals.hurry = lambda: runner.stop_all("shutdown")
         report = Report(demo, datetime.fromtimestamp(app.engine.server.clock.now() - 5.0, UTC))
@@ -102,6 +111,31 @@ async def _run_demo(seconds: int, overrides: dict[str, str]) -> Report:
         if not watching.cancelled():
             watching.result()  # raises: stdout was closed, or there is a bug
     return report
+
+
+def _listening(stack: AsyncExitStack, settings: Settings) -> Listening | None:
+    """Where the console is served while the demo runs; None if no port is free."""
+    from mainspring.cli.processes.run import LAST_PORT
+    from mainspring.compose.listening import Listening
+
+    try:
+        listening = Listening(settings, last_port=LAST_PORT)
+    except ValidationError as error:
+        note(f"no console: {error.message}")
+        return None
+    listening.preload()  # while PostgreSQL starts: later it would make a fire late
+    stack.push_async_callback(listening.close)
+    return listening
+
+
+async def _open_console(stack: AsyncExitStack, app: App, listening: Listening, overrides: dict[str, str]) -> None:
+    from mainspring.cli.processes.run import console_link
+    from mainspring.compose.network import listening_for
+
+    assert app.engine is not None
+    urls = await stack.enter_async_context(listening_for(app.engine, app.database, listening))
+    if urls.api is not None:
+        note(f"console  {await console_link(app.database, urls.api, app.settings(**overrides))}")
 
 
 async def _submit(seconds: int, demo: Demo, examples: Sequence[Example]) -> None:

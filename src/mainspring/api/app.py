@@ -34,7 +34,15 @@ from mainspring.api.streams.followed import Followed
 from mainspring.api.streams.hub import Hub
 from mainspring.api.streams.sse import Streams
 from mainspring.api.table import BASE, Row
-from mainspring.errors import Forbidden, MainspringError, StoreUnavailable, Unauthorized, ValidationError, shown
+from mainspring.errors import (
+    Forbidden,
+    MainspringError,
+    NotFound,
+    StoreUnavailable,
+    Unauthorized,
+    ValidationError,
+    shown,
+)
 from mainspring.model.access.actors import Role
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections, tasks
@@ -190,7 +198,7 @@ class Api:
         also = ("namespace", "wait") if call.row.waits else ("namespace",)
         given = parameters.from_query(shape, call.query, also=also)
         if (namespace := call.asked("namespace")) not in (None, "default"):
-            raise ValidationError(f"namespace: there is no {shown(namespace)}; only default", field="namespace")
+            raise NotFound(f"namespace: there is no {shown(namespace)}; only default", field="namespace")
         for parameter in shape.parameters:
             if parameter.place == "path":
                 text = call.names[parameter.wire]

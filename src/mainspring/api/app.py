@@ -126,9 +126,10 @@ class Api:
         request_id = _request_id(headers)
         watched = _Watched(send)
         name = "none"
+        origin = self.origins.of(scope, headers)
         call = Call(
             self, NO_ROW, scope, receive, watched, scope["method"], {}, [], headers,
-            self.origins.of(scope, headers), request_id, scope.get("root_path", "").rstrip("/"),
+            origin, request_id, self.origins.base(scope, origin),
         )  # fmt: skip
         try:
             given = await self._carry_out(call)
@@ -359,7 +360,7 @@ def _request_id(headers: dict[str, str]) -> str:
 
 
 def _path_within(scope: Any, base: str) -> bytes:
-    """The raw path below the one where we are mounted."""
+    """The raw path below the one where we are mounted; a proxy may have cut that off already."""
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.partition(b"?")[0]
     prefix = quote(base).encode()

@@ -49,6 +49,7 @@ class Origins:
     ) -> None:
         public = urlsplit(public_url or "")
         self.public_url = public_url
+        self._public_host, self._public_path = (public.hostname or "").lower(), public.path.rstrip("/")
         self._hosts = {*_LOOPBACK, socket.gethostname().lower(), *(host.lower() for host in hosts)}
         if public.hostname:
             self._hosts.add(public.hostname.lower())
@@ -83,6 +84,14 @@ class Origins:
             if not self._is_trusted(address):
                 break
         return address
+
+    def base(self, scope: Any, origin: Origin) -> str:
+        """The path below which the client reaches us: where we are mounted, or that of `public_url`.
+
+        A request under another name than that of `public_url` did not come through its proxy.
+        """
+        mounted: str = scope.get("root_path", "").rstrip("/")
+        return mounted or (self._public_path if _name(origin.host) == self._public_host else "")
 
     def check_host(self, origin: Origin, server: Any) -> None:
         name = _name(origin.host)

@@ -34,7 +34,7 @@ def names_of(operation: str) -> set[str]:
 
 def test_the_committed_document_is_that_of_the_table() -> None:
     committed = (DOCS / "openapi.json").read_text(encoding="utf-8")
-    assert committed == text(ROWS), "write it anew: python -m mainspring.api.openapi > docs/openapi.json"
+    assert committed == text(ROWS), "write it anew: make docs"
 
 
 def test_nothing_of_the_last_release_was_removed_or_narrowed() -> None:

@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-fast check torture torture-mutations bench bench-peers clean
+.PHONY: setup demo test test-fast check docs torture torture-mutations bench bench-peers clean
 
 setup: $(VENV)/.ready
 
@@ -21,6 +21,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The OpenAPI document and the pages that are written from it.
+docs: setup
+	$(BIN)/python -m tests.docs.http_pages
 
 # Three processes on two cores: one of them often waits for a lease to expire.
 test: check

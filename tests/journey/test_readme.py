@@ -11,7 +11,7 @@ from tests.journey.pages import ROOT, Page, clone, run, type_check
 
 README = Page("README.md")
 (FILE,) = README.of("python")
-ON_THE_PATH, APPLICATION = README.of("bash")
+ON_THE_PATH, APPLICATION, OVER_HTTP = README.of("bash")
 
 
 @pytest.fixture
@@ -24,13 +24,18 @@ def test_the_application_runs_as_shown(place: dict[str, str], tmp_path: Path) ->
     assert run(ON_THE_PATH, FILE, APPLICATION, directory=tmp_path, environment=place) == "10\n"
 
 
+def test_a_task_is_submitted_over_http_as_shown(place: dict[str, str], tmp_path: Path) -> None:
+    said = run(ON_THE_PATH, OVER_HTTP, directory=tmp_path, environment=place)
+    assert '"state":"succeeded","created":true' in said
+
+
 def test_the_application_passes_a_strict_type_check(tmp_path: Path) -> None:
     FILE.save(tmp_path)
     type_check(tmp_path, "shop.py")
 
 
 def test_there_is_no_block_that_nobody_runs() -> None:
-    assert [block.language for block in README.blocks] == ["console", "bash", "python", "bash"]
+    assert [block.language for block in README.blocks] == ["console", "bash", "python", "bash", "bash"]
     assert FILE.file == "shop.py"
 
 

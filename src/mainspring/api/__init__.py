@@ -4,7 +4,7 @@
     table.py rows.py  one row per operation: method, path, roles; all else comes from the operation's own signature
     parameters.py     path, query and body ↔ the parameters of an operation
     problems.py       errors → application/problem+json
-    openapi.py        the table → OpenAPI 3.1
+    openapi/          the table → OpenAPI 3.1
     access/           who may come in
     handlers/         rows that answer by themselves
     streams/          server-sent events

@@ -10,6 +10,7 @@ import msgspec
 from mainspring.operations.pages import Page
 
 CHUNK = 100  # views that are encoded before the event loop has its turn
+VERSIONED = ("job", "schedule", "calendar")  # members of a change: the thing that was changed
 
 
 class Answer(NamedTuple):
@@ -51,7 +52,7 @@ async def _encode_page(page: Page[Any]) -> bytes:
 
 def version_of(view: Any) -> int | None:
     """The version of what a view shows: its own, or that of the thing that it says was changed."""
-    for name in (None, "job", "schedule", "calendar"):
+    for name in (None, *VERSIONED):
         shown = view if name is None else getattr(view, name, None)
         version = getattr(shown, "version", None)
         if isinstance(version, int):

@@ -34,7 +34,15 @@ from mainspring.api.streams.followed import Followed
 from mainspring.api.streams.hub import Hub
 from mainspring.api.streams.sse import Streams
 from mainspring.api.table import BASE, Row
-from mainspring.errors import Forbidden, MainspringError, StoreUnavailable, Unauthorized, ValidationError, shown
+from mainspring.errors import (
+    Forbidden,
+    MainspringError,
+    NotFound,
+    StoreUnavailable,
+    Unauthorized,
+    ValidationError,
+    shown,
+)
 from mainspring.model.access.actors import Role
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections, tasks
@@ -119,9 +127,10 @@ class Api:
         request_id = _request_id(headers)
         watched = _Watched(send)
         name = "none"
+        origin = self.origins.of(scope, headers)
         call = Call(
             self, NO_ROW, scope, receive, watched, scope["method"], {}, [], headers,
-            self.origins.of(scope, headers), request_id, scope.get("root_path", "").rstrip("/"),
+            origin, request_id, self.origins.base(scope, origin),
         )  # fmt: skip
         try:
             given = await self._carry_out(call)
@@ -194,7 +203,7 @@ class Api:
         also = ("namespace", "wait") if call.row.waits else ("namespace",)
         given = parameters.from_query(shape, call.query, also=also)
         if (namespace := call.asked("namespace")) not in (None, "default"):
-            raise ValidationError(f"namespace: there is no {shown(namespace)}; only default", field="namespace")
+            raise NotFound(f"namespace: there is no {shown(namespace)}; only default", field="namespace")
         for parameter in shape.parameters:
             if parameter.place == "path":
                 text = call.names[parameter.wire]
@@ -355,7 +364,7 @@ def _request_id(headers: dict[str, str]) -> str:
 
 
 def _path_within(scope: Any, base: str) -> bytes:
-    """The raw path below the one where we are mounted."""
+    """The raw path below the one where we are mounted; a proxy may have cut that off already."""
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     raw = raw.partition(b"?")[0]
     prefix = quote(base).encode()

@@ -48,7 +48,7 @@ def make_api(
 
     `keep` is how long the ledger of plan times is kept: before that, a dropped one looks like a missing one.
     """
-    origins, scrape = origins or Origins(), scrape or Scrape(connections)
+    origins, scrape = origins or Origins(any_host=authorize is not None), scrape or Scrape(connections)
     return Api(
         connections,
         ROWS,

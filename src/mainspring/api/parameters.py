@@ -31,6 +31,7 @@ MOST = 2**53 - 1  # of a whole number: beyond it, other languages lose digits
 Place = Literal["path", "query", "body", "header"]
 
 IN_HEADERS = {"version": "If-Match", "replace": "If-None-Match"}
+_MEMBER = re.compile(r"(\w+)(?:\.(.+)|\[(.+)\])", re.DOTALL)  # args.PATH, or args[PATH] as generated clients write it
 _SPACE_FOR_PLUS = re.compile(r" (?=\d\d:\d\d$)")
 
 
@@ -141,12 +142,12 @@ def _on_the_wire(kind: Any) -> Any:
 def from_query(shape: Shape, pairs: Sequence[tuple[str, str]], *, also: Sequence[str] = ()) -> dict[str, Any]:
     """The parameters in a query; `also` are names that the caller reads itself."""
     wanted = {parameter.wire: parameter for parameter in shape.parameters if parameter.place == "query"}
-    prefixes = {f"{wire}.": parameter for wire, parameter in wanted.items() if parameter.is_mapping}
+    mappings = {wire: parameter for wire, parameter in wanted.items() if parameter.is_mapping}
     found: dict[str, Any] = {}
     for wire, text in pairs:
-        prefix = next((prefix for prefix in prefixes if wire.startswith(prefix)), None)
-        if prefix is not None:
-            found.setdefault(prefixes[prefix].name, {})[wire.removeprefix(prefix)] = text
+        member = _MEMBER.fullmatch(wire)
+        if member is not None and member[1] in mappings:
+            found.setdefault(mappings[member[1]].name, {})[member[2] or member[3]] = text
         elif wire in also:
             continue
         elif wire not in wanted or wanted[wire].is_mapping:

@@ -116,6 +116,7 @@ STREAMS = (
     ),
     Row(
         output.read, "GET", "/tasks/{id}/output", READS_TASKS, handler="output.read",
+        other_types=(SSE, "text/plain", "application/octet-stream"),
         errors=(*_OF_A_TASK, *_STREAMED, NotAcceptable),
     ),
 )  # fmt: skip
@@ -126,7 +127,7 @@ FLEET = (
     Row(fleet.drain, "POST", "/agents/{name}/drain", ACTS, errors=(errors.AgentNotFound,)),
     Row(fleet.undrain, "POST", "/agents/{name}/undrain", ACTS, errors=(errors.AgentNotFound,)),
     Row(cluster.servers, "GET", "/servers", READS),
-    Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound,)),
+    Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound, errors.Conflict)),
     Row(cluster.segments, "GET", "/segments", READS),
     Row(cluster.moves, "GET", "/segments/moves", READS),
     Row(health.health, "GET", "/health", SCRAPES, handler="scrape.health", bound=("degraded_after", "skew_limit")),
@@ -149,11 +150,14 @@ ACCESS = (
     Row(access.list_audit, "GET", "/audit", ADMIN, errors=(errors.BadCursor,)),
 )
 PUBLIC = (
-    Row(scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler="scrape.metrics", media_type="text/plain"),
+    Row(
+        scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler="scrape.metrics", media_type="text/plain",
+        other_types=("application/openmetrics-text",),
+    ),
     Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler="public.health"),
     Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health"),
     Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),
-)
+)  # fmt: skip
 SITE = tuple(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES)
 
 ROWS = (*TASKS, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *FLEET, *ACCESS, *PUBLIC, *SITE)

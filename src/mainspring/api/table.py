@@ -41,6 +41,7 @@ class Row:
     handler: str | None = None  # of api/app.py: it answers by itself, such as a stream
     waits: bool = False  # takes `wait`: answers once the task has ended
     media_type: str = "application/json"
+    other_types: tuple[str, ...] = ()  # of the answer, by Accept
     body_type: str | None = None  # of a body that the handler reads itself; all parameters are in the query then
     secret: str | None = None  # the member of the answer that is told once and kept nowhere
     base: str = BASE

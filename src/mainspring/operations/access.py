@@ -57,7 +57,9 @@ async def create_token(
     agents: Sequence[str] = (),
     labels: Sequence[str] = (),
 ) -> NewToken:
-    """A token that ends after `expires`, seconds or text such as "30d"; without it, when it is revoked.
+    """Make a token. The answer has its secret, which is told once.
+
+    It ends after `expires`, seconds or text such as "30d"; without it, when it is revoked.
 
     `jobs` are patterns of names that narrow its role, `rate` is how many requests per second it may make.
     For agents: with `once`, the first agent exchanges it for a credential and no other agent can use it. `agents` are
@@ -160,7 +162,7 @@ class NewLogin(msgspec.Struct, frozen=True):
 async def create_login(
     conn: Connection, actor: Actor, *, role: Role | None = None, jobs: Sequence[str] | None = None
 ) -> NewLogin:
-    """A login in the actor's name: with its own role and jobs, or with less."""
+    """Make a one-time code for the console, in the caller's name: with its own role and jobs, or with less."""
     role = actor.role if role is None else Role(role)
     narrowed = actor.jobs if jobs is None else check_patterns(jobs, field="jobs")
     _check_rights(actor, role, narrowed, "login")

@@ -53,6 +53,7 @@ async def listing(
 
 
 async def show(conn: Connection, actor: Actor, name: str) -> CalendarView:
+    """One calendar, with the schedules that use it."""
     return await _with_users(conn, actor, await _find(conn, name))
 
 
@@ -93,7 +94,7 @@ async def put(
 
 
 async def delete(conn: Connection, actor: Actor, name: str, *, version: int | None = None) -> None:
-    """Conflict if a schedule uses it."""
+    """Remove a calendar. It is a conflict if a schedule uses it."""
     async with conn.transaction():
         calendar = await _find(conn, name, lock=True)
         check_version("calendar", name, calendar.version, version)

@@ -13,6 +13,7 @@ import msgspec
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.names import check_name
+from mainspring.operations import pages
 from mainspring.store.cluster import cluster_views
 from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
 from mainspring.store.figures import queues as store_queues
@@ -32,17 +33,21 @@ async def servers(conn: Connection, actor: Actor, *, everything: bool = False) -
 
 
 async def server(conn: Connection, actor: Actor, name: str) -> ServerDetail:
-    """By its name or by the beginning of its id. Conflict if several servers match."""
+    """One server, by its name or by the beginning of its id, with its segments and its last scan.
+
+    It is a conflict if several servers match.
+    """
     return await cluster_views.server(conn, check_name(name, field="server"))
 
 
 async def segments(conn: Connection, actor: Actor) -> list[SegmentView]:
+    """Every segment, with the server that owns it."""
     return await cluster_views.segments(conn)
 
 
-async def moves(conn: Connection, actor: Actor, limit: int) -> list[MoveView]:
+async def moves(conn: Connection, actor: Actor, limit: int = pages.LIMIT) -> list[MoveView]:
     """The last moves of segments, the newest first."""
-    return await cluster_views.moves(conn, limit)
+    return await cluster_views.moves(conn, pages.check_limit(limit))
 
 
 async def stats(conn: Connection, actor: Actor) -> Stats:

@@ -49,7 +49,7 @@ async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
 
 
 async def drain(conn: Connection, actor: Actor, name: str) -> bool:
-    """Returns whether the agent was not draining before."""
+    """Give an agent no new tasks; what it runs goes on. Returns whether it was not draining before."""
     async with conn.transaction():
         if changed := await registry.drain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.drain", f"agent:{name}")
@@ -57,7 +57,7 @@ async def drain(conn: Connection, actor: Actor, name: str) -> bool:
 
 
 async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
-    """Returns whether the agent was draining before."""
+    """Give an agent tasks again. Returns whether it was draining before."""
     async with conn.transaction():
         if changed := await registry.undrain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.undrain", f"agent:{name}")

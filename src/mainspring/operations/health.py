@@ -83,7 +83,10 @@ def unavailable(error: MainspringError) -> Health:
 async def health(
     conn: Connection, actor: Actor, degraded_after: float = DEGRADED_AFTER, skew_limit: float = DEFAULT_LIMIT
 ) -> Health:
-    """All checks. `degraded_after` is how long a task may be due and wait, `skew_limit` how wrong a clock may be."""
+    """Whether the cluster is well, with every check and what to do about it.
+
+    `degraded_after` is how long a task may be due and wait, `skew_limit` how wrong a clock may be.
+    """
     if (mismatch := await _schema(conn)) is not None:
         return _health([mismatch])  # the other checks might ask for what is not there
     sent = time.time()

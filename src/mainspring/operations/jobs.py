@@ -72,7 +72,10 @@ async def listing(
 
 
 async def show(conn: Connection, actor: Actor, name: str, *, reveal: bool = False) -> JobView:
-    """With secrets masked, unless an admin wants to see them: that is audited."""
+    """One job, with the agents that can run it.
+
+    Secrets are masked, unless an admin wants to see them: that is audited.
+    """
     job = await find(conn, actor, name)
     if reveal and actor.role is not Role.ADMIN:
         raise Forbidden(f"{actor.name} is {actor.role}; to reveal the secrets of a job takes the role admin")
@@ -94,9 +97,10 @@ async def put(
     replace: bool = True,
     version: int | None = None,
 ) -> JobChange:
-    """Create a job, or give it this definition; without `replace`, another definition is NameTaken.
+    """Create a job, or give it this definition.
 
-    With `version`, only the job that has this version is changed.
+    Without `replace`, another definition under this name is NameTaken. With `version`, only the job that has this
+    version is changed.
     """
     _check_reached(actor, check_path_name(name, field="name"))
     check_unmasked(definition)
@@ -133,7 +137,7 @@ async def edit(
 
 
 async def delete(conn: Connection, actor: Actor, name: str, *, version: int | None = None) -> None:
-    """JobInUse if a schedule or a live task uses the job; its details say how many."""
+    """Remove a job. JobInUse if a schedule or a live task uses it; its details say how many."""
     _check_reached(actor, check_path_name(name, field="job"))
     async with conn.transaction():
         job = await jobs.hold(conn, name)

@@ -90,6 +90,7 @@ async def listing(
 
 
 async def show(conn: Connection, actor: Actor, name: str) -> ScheduleDetail:
+    """One schedule: its spec, its policies, its next plan times and its last run."""
     stored = await find(conn, actor, name)
     last = (await schedule_views.last_fires(conn, [stored]))[stored.id]
     found = view(stored, last)
@@ -217,7 +218,7 @@ async def act(
     limit: int = 100,
     cursor: str | None = None,
 ) -> ActionStep:
-    """One step of an action on all schedules that match; the caller repeats it with `next` until that is None.
+    """One step of an action on all schedules that match; the caller repeats it with `next` until that is null.
 
     Each schedule is a transaction, so that no planner waits for all of them. The first step fixes the newest schedule:
     later ones are not caught. It may be repeated: what is done is not done again, except for `run`.

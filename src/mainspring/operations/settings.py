@@ -28,7 +28,7 @@ async def show(conn: Connection, actor: Actor) -> SettingsView:
 async def edit(
     conn: Connection, actor: Actor, *, placement: str | None = None, version: int | None = None
 ) -> SettingsView:
-    """Change some of them; what is not given stays."""
+    """Change settings that are read at run time; what is not given stays."""
     if placement is not None:
         check_strategy(placement, field="placement")
     async with conn.transaction():

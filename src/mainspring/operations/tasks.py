@@ -163,7 +163,11 @@ async def listing(
     cursor: str | None = None,
     limit: int = LIMIT,
 ) -> Page[TaskSummary]:
-    """The newest first; those with an id `before` this one. TaskFilter says what the filters mean."""
+    """Tasks that match, the newest first.
+
+    Several values of one filter are alternatives, different filters must all match. Names take `*`; one without it that
+    does not exist is an error. A page may be short, even empty, and have a next one.
+    """
     filter = _filter(locals())
     check_limit(limit)
     if fields not in ("summary", "all"):
@@ -262,7 +266,7 @@ def phases(view: TaskView) -> list[Phase]:
 
 
 async def status(conn: Connection, actor: Actor, id: int) -> TaskView:
-    """The task alone, as it stands."""
+    """The task alone, as it stands: cheaper than the whole."""
     await _check(conn, actor, id)
     return await tasks.get(conn, id)
 
@@ -275,7 +279,7 @@ async def _check(conn: Connection, actor: Actor, id: int) -> None:
 
 
 async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False) -> TaskStateView:
-    """End it: at once if no agent has it, else by a request to its agent; with `kill` it gets no grace."""
+    """Cancel a task: at once if no agent has it, else by a request to its agent; with `kill` it gets no grace."""
     await _check(conn, actor, id)
     async with conn.transaction():
         state = (await tasks.cancel(conn, id, kill=kill)).label

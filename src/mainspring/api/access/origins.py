@@ -33,7 +33,10 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """`hosts` are names beside those of the listening address; `trusted` are proxies whose headers are believed."""
+    """`hosts` are names beside those of the listening address; `trusted` are proxies whose headers are believed.
+
+    `any_host`: another application, in which we are mounted, knows under which names it is served.
+    """
 
     def __init__(
         self,
@@ -42,14 +45,17 @@ class Origins:
         hosts: Sequence[str] = (),
         trusted: Sequence[str] = (),
         cors: Sequence[str] = (),
+        any_host: bool = False,
     ) -> None:
         public = urlsplit(public_url or "")
         self.public_url = public_url
+        self._public_host, self._public_path = (public.hostname or "").lower(), public.path.rstrip("/")
         self._hosts = {*_LOOPBACK, socket.gethostname().lower(), *(host.lower() for host in hosts)}
         if public.hostname:
             self._hosts.add(public.hostname.lower())
         self._trusted = [_network(text) for text in trusted]
         self.cors = frozenset(cors)
+        self._any_host = any_host
 
     def of(self, scope: Any, headers: dict[str, str]) -> Origin:
         client = scope.get("client")
@@ -79,9 +85,17 @@ class Origins:
                 break
         return address
 
+    def base(self, scope: Any, origin: Origin) -> str:
+        """The path below which the client reaches us: where we are mounted, or that of `public_url`.
+
+        A request under another name than that of `public_url` did not come through its proxy.
+        """
+        mounted: str = scope.get("root_path", "").rstrip("/")
+        return mounted or (self._public_path if _name(origin.host) == self._public_host else "")
+
     def check_host(self, origin: Origin, server: Any) -> None:
         name = _name(origin.host)
-        if name in self._hosts:
+        if self._any_host or name in self._hosts:
             return
         here = server[0] if server else None
         if name and _is_address(name) and (here is None or name == here or _is_any(here)):

@@ -80,7 +80,7 @@ async def forecast(
     cell: timedelta = timedelta(minutes=15),
     by: By = "none",
 ) -> Forecast:
-    """The starts from `start`, now, up to `end`, a day later; `start` is moved back to a full cell."""
+    """How many tasks the schedules will start, cell by cell, and which of them start together."""
     state, now = await planned.state(conn)
     first = _floor(now if start is None else check_instant(start, field="start"), _check_cell(cell))
     last = first + DAY if end is None else check_instant(end, field="end")

@@ -147,21 +147,29 @@ def _common_parameters(row: Row) -> list[dict[str, Any]]:
 
 def _responses(row: Row, known: dict[str, Any]) -> dict[str, Any]:
     has_answer = row.shape.answer not in (None, type(None))
-    statuses = [201, 200] if row.status == 201 else [row.status if has_answer else 204]
+    schema = known.get(str(row.shape.answer), {"type": "string"})
+    content = {row.media_type: {"schema": schema}} | {kind: {"schema": {"type": "string"}} for kind in row.also}
     found: dict[str, Any] = {}
-    for status in statuses:
+    for status in _statuses(row) if has_answer else [204]:
         found[str(status)] = {"description": "Done" if status != 201 else "Created"}
         if has_answer:
-            schema = known.get(str(row.shape.answer), {"type": "string"})
-            found[str(status)]["content"] = {row.media_type: {"schema": schema}}
+            found[str(status)]["content"] = content
     kinds = {*(_ALWAYS if row.roles else ()), *row.errors}
     codes: dict[int, list[str]] = {}
     for kind in sorted(kinds, key=lambda kind: kind.code):
         codes.setdefault(problems.status_of_class(kind), []).append(kind.code)
     for status, named in sorted(codes.items()):
         found[str(status)] = _refusal(", ".join(named))
+    for status in row.answered:
+        found.setdefault(str(status), {"description": "Told, not refused", "content": {}})["content"] |= content
     found["default"] = _refusal("Any other problem")
     return found
+
+
+def _statuses(row: Row) -> list[int]:
+    """What says whether it was created answers with either status."""
+    says_created = "created" in getattr(row.shape.answer, "__struct_fields__", ())
+    return [201, 200] if row.status == 201 or says_created else [row.status]
 
 
 def _refusal(description: str) -> dict[str, Any]:

@@ -108,6 +108,7 @@ STREAMS = (
     ),
     Row(
         output.read, "GET", "/tasks/{id}/output", READS_TASKS, handler="output.read",
+        also=("text/plain", "application/octet-stream", SSE),
         errors=(*_OF_A_TASK, *_STREAMED, NotAcceptable),
     ),
 )  # fmt: skip
@@ -121,13 +122,16 @@ FLEET = (
     Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound,)),
     Row(cluster.segments, "GET", "/segments", READS),
     Row(cluster.moves, "GET", "/segments/moves", READS),
-    Row(health.health, "GET", "/health", SCRAPES, handler="scrape.health", bound=("degraded_after", "skew_limit")),
+    Row(
+        health.health, "GET", "/health", SCRAPES, handler="scrape.health", bound=("degraded_after", "skew_limit"),
+        answered=(503,),
+    ),
     Row(cluster.stats, "GET", "/stats", READS),
     Row(cluster.figures, "GET", "/figures", READS, names=_RANGE),
     Row(cluster.queues, "GET", "/queues", READS),
     Row(settings.show, "GET", "/settings", READS),
     Row(settings.edit, "PATCH", "/settings", ADMIN, errors=(errors.StaleVersion,)),
-)
+)  # fmt: skip
 ACCESS = (
     Row(session.show, "GET", "/session", ANY, handler="session.show"),
     Row(session.login, "POST", "/session", NOBODY, handler="session.login", errors=(errors.Unauthorized,)),
@@ -141,9 +145,18 @@ ACCESS = (
     Row(access.list_audit, "GET", "/audit", ADMIN, errors=(errors.BadCursor,)),
 )
 PUBLIC = (
-    Row(scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler="scrape.metrics", media_type="text/plain"),
+    Row(
+        scrape.metrics,
+        "GET",
+        "/metrics",
+        SCRAPES,
+        base="",
+        handler="scrape.metrics",
+        media_type="text/plain",
+        also=("application/openmetrics-text",),
+    ),
     Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler="public.health"),
-    Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health"),
+    Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health", answered=(503,)),
     Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),
 )
 SITE = tuple(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES)

@@ -41,6 +41,8 @@ class Row:
     handler: str | None = None  # of api/app.py: it answers by itself, such as a stream
     waits: bool = False  # takes `wait`: answers once the task has ended
     media_type: str = "application/json"
+    also: tuple[str, ...] = ()  # media types that `Accept` may ask for instead
+    answered: tuple[int, ...] = ()  # other statuses with the same answer, which are no refusal
     body_type: str | None = None  # of a body that the handler reads itself; all parameters are in the query then
     secret: str | None = None  # the member of the answer that is told once and kept nowhere
     base: str = BASE

@@ -13,6 +13,7 @@ import msgspec
 from mainspring.errors import JobNotFound, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.model.words.names import check_name
+from mainspring.operations import pages
 from mainspring.store.cluster import cluster_views
 from mainspring.store.cluster.cluster_views import MoveView, SegmentView, ServerDetail, ServerView
 from mainspring.store.figures import queues as store_queues
@@ -40,9 +41,9 @@ async def segments(conn: Connection, actor: Actor) -> list[SegmentView]:
     return await cluster_views.segments(conn)
 
 
-async def moves(conn: Connection, actor: Actor, limit: int) -> list[MoveView]:
+async def moves(conn: Connection, actor: Actor, limit: int = pages.LIMIT) -> list[MoveView]:
     """The last moves of segments, the newest first."""
-    return await cluster_views.moves(conn, limit)
+    return await cluster_views.moves(conn, pages.check_limit(limit))
 
 
 async def stats(conn: Connection, actor: Actor) -> Stats:

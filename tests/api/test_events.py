@@ -283,7 +283,7 @@ async def test_failed_logins_from_its_address_neither_end_a_stream_nor_keep_it_o
         await stream.until("ready")
         answers = [(await guesser.get("/servers")).status_code for _ in range(12)]
         assert answers[-1] == 429
-        monkeypatch.setattr("mainspring.api.buckets.Buckets.check", _limited)  # as it is while the guesses go on
+        monkeypatch.setattr("mainspring.api.access.buckets.Buckets.check", _limited)  # as it is while the guesses go on
         await asyncio.sleep(1.2)  # what was believed of the caller is forgotten after a second
         id = await submit(conn)
         assert await changed(stream, id) == {id: "pending"}

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from mainspring.api import idempotency, parameters
+from mainspring.api import idempotency, parameters, preconditions
 from mainspring.api.access.buckets import Buckets, limited
 from mainspring.api.access.guard import COMMON_RATE, Guard
 from mainspring.api.access.origins import Origins
@@ -58,7 +58,6 @@ MOST_PARAMETERS = 200
 REFUSALS_PER_MINUTE = 10  # of one actor, in the audit
 
 _REQUEST_ID = re.compile(r"[!-~]{1,64}")
-_VERSION = re.compile(r'(?:W/)?"v(\d{1,9})"')
 
 Handler = Callable[[Call], Awaitable[Answer | None]]
 
@@ -153,6 +152,7 @@ class Api:
         if call.row.guarded:
             self.origins.check_host(call.origin, call.scope.get("server"))
         call.query = _query(call.scope)
+        _check_namespace(call)
         if call.row.roles:
             call.caller = await self.guard.caller(call.scope, call.headers, call.origin, call.request_id)
             await self._check_role(call)
@@ -202,16 +202,11 @@ class Api:
         shape = call.row.shape
         also = ("namespace", "wait") if call.row.waits else ("namespace",)
         given = parameters.from_query(shape, call.query, also=also)
-        if (namespace := call.asked("namespace")) not in (None, "default"):
-            raise NotFound(f"namespace: there is no {shown(namespace)}; only default", field="namespace")
         for parameter in shape.parameters:
             if parameter.place == "path":
                 text = call.names[parameter.wire]
                 given[parameter.name] = parameters.from_text(text, parameter.type, parameter.wire)
-            elif parameter.name == "version" and "if-match" in call.headers:
-                given["version"] = _version(call.headers["if-match"])
-            elif parameter.name == "replace" and call.headers.get("if-none-match", "").strip() == "*":
-                given["replace"] = False
+        given |= preconditions.given(call)
         bound = {name: self._bindings[name] for name in call.row.bound if name in self._bindings}
         return given | parameters.from_body(shape, await self._body(call)) | bound
 
@@ -384,11 +379,10 @@ def _query(scope: Any) -> list[tuple[str, str]]:
         raise Malformed("the query is not percent-encoded UTF-8, or has too many parameters") from None
 
 
-def _version(given: str) -> int:
-    found = _VERSION.fullmatch(given.strip())
-    if found is None:
-        raise ValidationError(f'if-match: {shown(given)}; send the ETag of an answer, such as "v7"', field="if-match")
-    return int(found[1])
+def _check_namespace(call: Call) -> None:
+    """There is one as yet; the parameter is there so that more can come."""
+    if (given := call.asked("namespace")) not in (None, "default"):
+        raise NotFound(f"namespace: there is no {shown(given)}; only default", field="namespace")
 
 
 def _wait(call: Call) -> float:

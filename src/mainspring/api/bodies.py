@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from mainspring.api.problems import Malformed, TooLarge, UnsupportedMediaType
-from mainspring.errors import shown
+from mainspring.errors import ValidationError, shown
 from mainspring.model.tasks.payload import UNREADABLE, decode
 
 MOST_BYTES = 1024 * 1024
@@ -70,5 +73,18 @@ def as_json_now(data: bytes) -> Any:
         text = data.decode()
         msgspec.json.decode(text)
     except UNREADABLE as error:
+        _check_surrogates(data)
         raise Malformed(f"body: not JSON ({str(error)[:200]})", field="body") from None
     return decode(text, "body")
+
+
+_HALF = re.compile(r"[\ud800-\udfff]")
+
+
+def _check_surrogates(data: bytes) -> None:
+    """JSON can spell half a character (`\\ud800`), which is no text; the decoder only says that it cannot read it."""
+    if b"\\ud" not in data.lower():
+        return
+    with suppress(ValueError, RecursionError):
+        if _HALF.search(json.dumps(json.loads(data), ensure_ascii=False)):
+            raise ValidationError("body: text must not hold half a surrogate pair; it is no character", field="body")

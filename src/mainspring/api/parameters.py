@@ -32,6 +32,7 @@ Place = Literal["path", "query", "body", "header"]
 
 IN_HEADERS = {"version": "If-Match", "replace": "If-None-Match"}
 _MEMBER = re.compile(r"(\w+)(?:\.(.+)|\[(.+)\])", re.DOTALL)  # args.PATH, or args[PATH] as generated clients write it
+_WHOLE = re.compile(r"-?[0-9]{1,30}")
 _SPACE_FOR_PLUS = re.compile(r" (?=\d\d:\d\d$)")
 
 
@@ -144,19 +145,22 @@ def from_query(shape: Shape, pairs: Sequence[tuple[str, str]], *, also: Sequence
     wanted = {parameter.wire: parameter for parameter in shape.parameters if parameter.place == "query"}
     mappings = {wire: parameter for wire, parameter in wanted.items() if parameter.is_mapping}
     found: dict[str, Any] = {}
+    own = set[str]()
     for wire, text in pairs:
         member = _MEMBER.fullmatch(wire)
         if member is not None and member[1] in mappings:
             found.setdefault(mappings[member[1]].name, {})[member[2] or member[3]] = text
         elif wire in also:
-            continue
+            if wire in own:
+                raise _twice(wire)
+            own.add(wire)
         elif wire not in wanted or wanted[wire].is_mapping:
             raise unknown(wire, [*wanted, *also], "parameter")
         elif wanted[wire].is_list:
             kind = get_args(wanted[wire].type)[0]
             found.setdefault(wanted[wire].name, []).append(from_text(text, kind, wire))
         elif wanted[wire].name in found:
-            raise ValidationError(f"{wire}: given twice; give it once", field=wire)
+            raise _twice(wire)
         else:
             found[wanted[wire].name] = from_text(text, wanted[wire].type, wire)
     for parameter in wanted.values():
@@ -165,12 +169,18 @@ def from_query(shape: Shape, pairs: Sequence[tuple[str, str]], *, also: Sequence
     return found
 
 
+def _twice(wire: str) -> ValidationError:
+    return ValidationError(f"{wire}: given twice; give it once", field=wire)
+
+
 def from_text(text: str, kind: Any, field: str) -> Any:
     """One value of a path or a query."""
     if kind is timedelta:
         return timedelta(seconds=from_text(text, Duration, field))
     if kind == Duration:
         return seconds(float(text) if re.fullmatch(r"\d{1,18}(\.\d{1,18})?", text) else text, field=field)
+    if kind is int and not _WHOLE.fullmatch(text):
+        raise ValidationError(f"{field}: {shown(text)}; give a whole number", field=field)
     if kind is datetime:
         text = _SPACE_FOR_PLUS.sub("+", text)  # a plus that was not written as %2B
     return converted(text, kind, field, strict=False)

@@ -130,13 +130,16 @@ FLEET = (
     Row(cluster.server, "GET", "/servers/{name}", READS, errors=(errors.ServerNotFound, errors.Conflict)),
     Row(cluster.segments, "GET", "/segments", READS),
     Row(cluster.moves, "GET", "/segments/moves", READS),
-    Row(health.health, "GET", "/health", SCRAPES, handler="scrape.health", bound=("degraded_after", "skew_limit")),
+    Row(
+        health.health, "GET", "/health", SCRAPES, handler="scrape.health", bound=("degraded_after", "skew_limit"),
+        answered=(503,),
+    ),
     Row(cluster.stats, "GET", "/stats", READS),
     Row(cluster.figures, "GET", "/figures", READS, names=_RANGE),
     Row(cluster.queues, "GET", "/queues", READS),
     Row(settings.show, "GET", "/settings", READS),
     Row(settings.edit, "PATCH", "/settings", ADMIN, errors=(errors.StaleVersion,)),
-)
+)  # fmt: skip
 ACCESS = (
     Row(session.show, "GET", "/session", ANY, handler="session.show"),
     Row(session.login, "POST", "/session", NOBODY, handler="session.login", errors=(errors.Unauthorized,)),
@@ -155,7 +158,7 @@ PUBLIC = (
         other_types=("application/openmetrics-text",),
     ),
     Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler="public.health"),
-    Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health"),
+    Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health", answered=(503,)),
     Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),
 )  # fmt: skip
 SITE = tuple(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES)

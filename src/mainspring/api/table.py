@@ -42,6 +42,7 @@ class Row:
     waits: bool = False  # takes `wait`: answers once the task has ended
     media_type: str = "application/json"
     other_types: tuple[str, ...] = ()  # of the answer, by Accept
+    answered: tuple[int, ...] = ()  # other statuses with the same answer, which are no refusal
     body_type: str | None = None  # of a body that the handler reads itself; all parameters are in the query then
     secret: str | None = None  # the member of the answer that is told once and kept nowhere
     base: str = BASE

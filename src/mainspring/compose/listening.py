@@ -23,7 +23,6 @@ from mainspring.server.server import Server
 from mainspring.store.postgres.database import Database
 from mainspring.wire.clock import Clock
 
-
 PRELOADED = ("mainspring.front.listener", "mainspring.compose.api")
 
 

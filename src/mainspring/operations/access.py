@@ -17,6 +17,7 @@ from mainspring.model.access.actors import Actor, Role
 from mainspring.model.access.patterns import check_patterns, is_within
 from mainspring.model.placement.token_binding import define_binding
 from mainspring.model.words.durations import seconds
+from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name, check_text
 from mainspring.operations import pages
 from mainspring.operations.pages import Page
@@ -29,7 +30,7 @@ from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.roles import Kind
 from mainspring.version import VERSION
 
-MAX_RATE = 1_000_000.0  # requests per second
+MIN_RATE, MAX_RATE = 0.001, 1_000_000.0  # requests per second
 NAMESPACES = ("*", "default")
 FOR_PEOPLE = (Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN)  # the others have no console
 
@@ -98,8 +99,10 @@ def _check_token(
         raise ValidationError(
             f"namespaces: {shown(namespaces)}; there are {' and '.join(NAMESPACES)}", field="namespaces"
         )
-    if rate is not None and not 0 < rate <= MAX_RATE:
-        raise ValidationError(f"rate: {shown(rate)}; give requests per second, up to {MAX_RATE:,.0f}", field="rate")
+    if rate is not None and not MIN_RATE <= rate <= MAX_RATE:
+        raise ValidationError(
+            f"rate: {shown(rate)}; give requests per second, {MIN_RATE:g} to {MAX_RATE:,.0f}", field="rate"
+        )
 
 
 def _check_rights(actor: Actor, role: Role, jobs: Sequence[str], what: str) -> None:
@@ -274,6 +277,8 @@ async def list_audit(
     _check_admin(asking, "read the audit")
     if asking.jobs:
         raise Forbidden(f"{asking.name} is an admin of {', '.join(asking.jobs[:3])} only; the audit is of all jobs")
+    if since is not None:
+        check_instant(since, field="since")
     given = {"actor": actor, "action": action, "subject": subject}
     for name, value in given.items():
         if value is not None:

@@ -15,7 +15,7 @@ from mainspring.model.schedules.excluded_days import check_excluded
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
 from mainspring.operations.pages import Page
-from mainspring.operations.parts import by_name
+from mainspring.operations.parts import by_name, reach
 from mainspring.operations.parts.by_name import check_version
 from mainspring.store.access import audit
 from mainspring.store.postgres.connection import Connection
@@ -78,6 +78,7 @@ async def put(
 
     async def check(present: Calendar | None) -> None:
         if present is not None:
+            await _check_users(conn, actor, name)
             before.append(present)
             check_version("calendar", name, present.version, version)
             if not replace and present.days != wanted:
@@ -97,6 +98,7 @@ async def delete(conn: Connection, actor: Actor, name: str, *, version: int | No
     """Remove a calendar. It is a conflict if a schedule uses it."""
     async with conn.transaction():
         calendar = await _find(conn, name, lock=True)
+        await _check_users(conn, actor, name)
         check_version("calendar", name, calendar.version, version)
         await calendars.delete(conn, name)
         await audit.changed(conn, actor, "calendar.delete", f"calendar:{name}", {"days": calendar.days}, None)
@@ -107,6 +109,11 @@ async def _find(conn: Connection, name: str, *, lock: bool = False) -> Calendar:
     if found is None:
         raise _not_found(name)
     return found
+
+
+async def _check_users(conn: Connection, actor: Actor, name: str) -> None:
+    """Its days decide when schedules run: whoever changes them must reach the jobs of those."""
+    reach.check_each(actor, (await calendars.users(conn, name)).values(), f"calendar {name!r} is used by schedules")
 
 
 def _not_found(name: str) -> CalendarNotFound:

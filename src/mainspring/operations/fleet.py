@@ -12,6 +12,7 @@ import msgspec
 from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_path_name
+from mainspring.operations.parts import reach
 from mainspring.store.access import audit
 from mainspring.store.cluster import registry
 from mainspring.store.cluster.registry import AgentView
@@ -50,6 +51,7 @@ async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
 
 async def drain(conn: Connection, actor: Actor, name: str) -> bool:
     """Give an agent no new tasks; what it runs goes on. Returns whether it was not draining before."""
+    reach.check_all(actor, "an agent runs tasks")
     async with conn.transaction():
         if changed := await registry.drain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.drain", f"agent:{name}")
@@ -58,6 +60,7 @@ async def drain(conn: Connection, actor: Actor, name: str) -> bool:
 
 async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
     """Give an agent tasks again. Returns whether it was draining before."""
+    reach.check_all(actor, "an agent runs tasks")
     async with conn.transaction():
         if changed := await registry.undrain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.undrain", f"agent:{name}")

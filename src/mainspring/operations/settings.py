@@ -10,6 +10,7 @@ import msgspec
 from mainspring.errors import StaleVersion
 from mainspring.model.access.actors import Actor
 from mainspring.model.placement.define_placement import check_strategy
+from mainspring.operations.parts import reach
 from mainspring.store.access import audit
 from mainspring.store.cluster import settings
 from mainspring.store.postgres.connection import Connection
@@ -29,6 +30,7 @@ async def edit(
     conn: Connection, actor: Actor, *, placement: str | None = None, version: int | None = None
 ) -> SettingsView:
     """Change settings that are read at run time; what is not given stays."""
+    reach.check_all(actor, "settings are those")
     if placement is not None:
         check_strategy(placement, field="placement")
     async with conn.transaction():

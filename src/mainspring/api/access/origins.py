@@ -7,6 +7,7 @@ what changes something must come from our own pages (Origin, Sec-Fetch-Site).
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from mainspring.api.problems import WrongHost
 from mainspring.errors import Forbidden, ValidationError, shown
 
+_HOST = re.compile(r"[\w.-]+(:\d{1,5})?|\[[\da-fA-F:.]+\](:\d{1,5})?")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -133,7 +135,9 @@ def _place(url: str) -> str:
 
 
 def _name(host: str) -> str:
-    """The name in HOST:PORT; empty if it is not one."""
+    """The name in HOST:PORT; empty if it is not one, as when two Host headers were sent."""
+    if not _HOST.fullmatch(host):
+        return ""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:

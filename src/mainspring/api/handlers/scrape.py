@@ -19,6 +19,7 @@ from mainspring.errors import MainspringError
 from mainspring.model.access.actors import Actor
 from mainspring.operations import Connections, health
 from mainspring.operations.health import Status
+from mainspring.operations.parts import reach
 from mainspring.store.postgres.connection import Connection
 
 
@@ -66,6 +67,7 @@ async def metrics(conn: Connection, actor: Actor) -> str:
 
 
 async def handle_metrics(call: Call) -> Answer:
+    reach.check_all(call.actor, "metrics are those")
     content_type, body = await call.api.scrape.render(call.headers.get("accept", ""))
     return Answer(200, body, [("Content-Type", content_type)])
 

@@ -45,7 +45,6 @@ _FIGURES = ("stats", "figures", "queues")
 _ALWAYS = (errors.ValidationError, errors.Unauthorized, errors.Forbidden, errors.StoreUnavailable)
 _OF_A_BODY = (problems.Malformed, problems.TooLarge, problems.UnsupportedMediaType)
 _OF_A_KEY = (problems.IdempotencyInProgress, problems.IdempotencyMismatch)
-_TELLS_BY_STATUS = ("health.health", "public.readyz")  # 503 with the same answer
 _LINES = (Committed, RefusedLine, Done)
 
 
@@ -155,10 +154,10 @@ def _responses(row: Row, schemas: Schemas) -> Schema:
         found["304"] = {"description": "Not changed", "headers": _etag()}
     for status, codes in sorted(_codes(row).items()):
         found[str(status)] = _refusal(", ".join(codes), codes, status)
-    if row.name in _TELLS_BY_STATUS:
-        refused = found.get("503", {}).get("content", {})
-        told = _answer(row, 503, schemas)
-        found["503"] = {**told, "content": {**told["content"], **refused}}
+    for status in row.answered:
+        refused = found.get(str(status), {}).get("content", {})
+        told = _answer(row, status, schemas)
+        found[str(status)] = {**told, "content": {**told["content"], **refused}}
     found["default"] = _refusal("Any other problem")
     return found
 

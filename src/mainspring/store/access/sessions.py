@@ -145,14 +145,16 @@ async def find(conn: Connection, secret: str) -> Session | None:
 
 async def get(conn: Connection, id: int) -> Session | None:
     """A session by its number, if it is valid now."""
-    rows = await readable(conn, f"select {_COLUMNS} from mainspring.console_session s where s.id = $1 and {_VALID}", id)
+    rows = await readable(
+        conn, f"select {_COLUMNS} from mainspring.console_session s where s.id = $1::bigint and {_VALID}", id
+    )
     return next(iter(views(Session, rows)), None)
 
 
 async def revoke(conn: Connection, id: int) -> Session:
     """End a session. Raises NotFound if there is none, or it has ended."""
     row = await conn.fetchrow(
-        f"delete from mainspring.console_session s where s.id = $1 and {_VALID} returning {_COLUMNS}", id
+        f"delete from mainspring.console_session s where s.id = $1::bigint and {_VALID} returning {_COLUMNS}", id
     )
     if row is None:
         raise NotFound(f"no session {id}; `mainspring sessions list` shows those there are", field="session")

@@ -220,7 +220,8 @@ async def admit(conn: Connection, token: int, instance: str, name: str) -> Admis
 
 
 _REVOKE = """
-    update mainspring.token set revoked_at = mainspring.now() where (id = $1 or parent = $1) and revoked_at is null
+    update mainspring.token set revoked_at = mainspring.now() where (id = $1::bigint or parent = $1::bigint)
+       and revoked_at is null
     returning id
 """
 
@@ -235,7 +236,7 @@ async def revoke(conn: Connection, id: int) -> bool:
 
 async def get(conn: Connection, id: int) -> Token:
     """A token by its number, valid or not."""
-    rows = await readable(conn, f"select {_COLUMNS} from mainspring.token t where t.id = $1", id)
+    rows = await readable(conn, f"select {_COLUMNS} from mainspring.token t where t.id = $1::bigint", id)
     for token in views(Token, rows):
         return token
     raise TokenNotFound(f"no token {id}; `mainspring token list` shows those there are", field="token")

@@ -1,0 +1,27 @@
+"""Reach: what is of all jobs is not for an actor that is narrowed to some.
+
+Next: model/access/actors.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mainspring.errors import Forbidden
+from mainspring.model.access.actors import Actor
+
+
+def check_all(actor: Actor, what: str) -> None:
+    """Forbidden for an actor that reaches only some jobs. `what` says why, such as "an agent runs tasks"."""
+    if actor.jobs:
+        raise _narrowed(actor, f"{what} of all jobs")
+
+
+def check_each(actor: Actor, jobs: Iterable[str], what: str) -> None:
+    """Forbidden if the actor does not reach each of these jobs. They are not named: it may not know of them."""
+    if not all(actor.reaches(job) for job in jobs):
+        raise _narrowed(actor, f"{what} of others")
+
+
+def _narrowed(actor: Actor, why: str) -> Forbidden:
+    return Forbidden(f"{actor.name} reaches {', '.join(actor.jobs[:3])} only; {why}")

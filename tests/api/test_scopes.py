@@ -1,0 +1,147 @@
+"""Scope × operation: a token that is narrowed to `report*` sees and touches nothing of another job, by no operation."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from mainspring.api.rows import ROWS
+from mainspring.api.table import Row
+from mainspring.model.access.actors import Role
+from mainspring.model.schedules.schedule_spec import ScheduleSpec
+from mainspring.model.tasks.define_job import command, define
+from mainspring.operations import calendars, daemons, jobs, schedules, tasks
+from mainspring.operations.requests.new_tasks import NewTask
+from mainspring.store.access import tokens
+from mainspring.store.postgres.database import Connection
+from tests.api.conftest import ACTOR, MakeCaller
+from tests.api.worlds import digest_query
+
+MARK = "payroll"  # in every name, key and argument of the other job
+DAY = timedelta(days=1)
+
+
+class Other(NamedTuple):
+    """What the narrow token must not find."""
+
+    task: int
+    cancelled: int
+    running: int
+
+
+async def make_other(conn: Connection) -> Other:
+    await tokens.create(conn, "everything", role=Role.ADMIN)
+    await conn.execute("alter sequence mainspring.task_id restart with 5000001")  # no number of anything else
+    await jobs.put(conn, ACTOR, "report", define(command(["echo"]), {}))
+    hidden = define(command(["echo", MARK]), {"description": MARK})
+    await jobs.put(conn, ACTOR, "payroll", hidden)
+    spec = ScheduleSpec(job="payroll", every="1s", enabled=True, calendars=["holidays"], description=MARK)
+    await calendars.put(conn, ACTOR, "holidays", ["12-25"])
+    await schedules.put(conn, ACTOR, "payroll", spec)
+    await daemons.put(conn, ACTOR, "payroll-daemon", hidden)
+    made = [(await tasks.submit(conn, ACTOR, NewTask(job="payroll", args={"of": MARK}, key=f"{MARK}-{n}"))).id
+            for n in range(3)]  # fmt: skip
+    await tasks.cancel(conn, ACTOR, made[1])
+    await conn.execute(
+        """
+        insert into mainspring.agent (session, name, slots, lease_until)
+        values (7, 'eve', 5, mainspring.now() + interval '1 hour')
+        """
+    )
+    await conn.execute(
+        "update mainspring.task set state = 3, token = 5, session = 7, attempt = 1, started_at = run_at where id = $1",
+        made[2],
+    )
+    await conn.execute("insert into mainspring.claim (session, batch, tasks) values (7, 1, array[$1::bigint])", made[2])
+    return Other(*made)
+
+
+PATHS = {"tasks": None, "jobs": "payroll", "schedules": "payroll", "calendars": "holidays", "daemons": "payroll-daemon"}
+OF_ALL = {"agents": "eve", "servers": "test", "tokens": "1", "sessions": "1"}
+
+BODIES: dict[str, Any] = {
+    "POST /tasks": {"job": "payroll"},
+    "POST /actions/tasks": {"action": "cancel", "filter": {"state": ["pending", "running"]}},
+    "POST /actions/schedules": {"action": "disable", "filter": {}},
+    "PUT /jobs/{name}": {"run": {"type": "command", "argv": ["id"]}},
+    "PATCH /jobs/{name}": {"description": "mine"},
+    "PUT /schedules/{name}": {"job": "report", "every": "1h"},
+    "PATCH /schedules/{name}": {"description": "mine"},
+    "POST /schedules/{name}/backfill": {
+        "from": (datetime.now(UTC) - DAY / 24).isoformat(), "to": datetime.now(UTC).isoformat()
+    },
+    "PUT /calendars/{name}": {"days": ["12-26"]},
+    "PUT /daemons/{name}": {"definition": {"run": {"type": "command", "argv": ["id"]}}},
+    "POST /daemons/{name}/scale": {"replicas": 3},
+    "PATCH /tasks/{id}": {"priority": 1},
+    "PATCH /settings": {"placement": "least_tasks"},
+    "POST /preview": {"job": "payroll", "every": "1h"},
+    "POST /tokens": {"name": "more", "role": "admin"},
+    "POST /logins": {"role": "admin", "jobs": []},
+}  # fmt: skip
+_HOUR = f"from={(datetime.now(UTC) - DAY).isoformat()}&to={datetime.now(UTC).isoformat()}".replace("+", "%2B")
+QUERIES = {
+    "GET /timeline": (f"{_HOUR}&schedule=payroll",),
+    "GET /check": ("", "schedule=payroll", "limit=1"),
+    "GET /tasks": ("", "job=*", "fields=all", "job=payroll", "key=payroll-0", "schedule=payroll", "args.of=payroll"),
+    "GET /tasks/count": ("", "job=*", "key=payroll-0"),
+    "GET /figures": ("", "job=payroll"),
+    "GET /forecast": ("by=job", "by=label"),
+    "GET /jobs": ("", "name=pay*", "limit=1"),
+    "GET /schedules": ("", "name=pay*", "job=pay*", "job=payroll", "limit=1"),
+    "GET /segments/moves": ("limit=10",),
+}
+# Of all jobs and of none: who is narrowed to some reads them, and they name no job.
+STREAMED = {"GET /events", "GET /tasks/{id}/events", "GET /tasks/{id}/output", "POST /tasks/bulk"}
+
+
+def requests_of(row: Row, other: Other) -> list[tuple[str, str, Any]]:
+    """Method, URL and body of requests that reach for the other job."""
+    label = f"{row.method} {row.path}"
+    kind = row.path.split("/")[1]
+    if "{id}" in row.path and kind == "tasks":
+        paths = [row.full_path.replace("{id}", str(id)) for id in other]
+    else:
+        paths = [re.sub(r"{\w+}", str((PATHS | OF_ALL).get(kind)), row.full_path)]
+    queries = QUERIES.get(label, ("",))
+    return [
+        (row.method, f"{path}?{query}" if query else path, BODIES.get(label)) for path in paths for query in queries
+    ]
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.SUBMITTER, Role.OPERATOR, Role.ADMIN])
+async def test_no_operation_shows_or_touches_another_job(as_role: MakeCaller, conn: Connection, role: Role) -> None:
+    other = await make_other(conn)
+    query = await digest_query(conn)
+    caller = await as_role(role, jobs=("report*",), rate=1000.0)
+    wrong = []
+    for row in ROWS:
+        if role not in row.roles or f"{row.method} {row.path}" in STREAMED:
+            continue
+        for method, url, body in requests_of(row, other):
+            before = await conn.fetchval(query)
+            answer = await caller.request(method, url, json=body)
+            assert answer.status_code < 500 or row.path == "/health", (url, answer.text)
+            changed = await conn.fetchval(query) != before
+            if f"{row.method} {row.path}" in ("POST /tokens", "POST /logins") and answer.status_code != 403:
+                wrong.append((method, url, "more rights than its maker has"))
+            if changed:
+                wrong.append((method, url, "changed something"))
+            is_named = MARK in f"{url} {body}" and not answer.is_success  # a refusal names what was asked for
+            if (MARK in answer.text and not is_named) or shows_a_task(as_json(answer), other):
+                wrong.append((method, url, answer.text[:300]))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+def shows_a_task(told: Any, other: Other) -> bool:
+    """Whether an `id` of the other job's tasks is anywhere in an answer."""
+    if isinstance(told, dict):
+        return told.get("id") in other or any(shows_a_task(one, other) for one in told.values())
+    return isinstance(told, list) and any(shows_a_task(one, other) for one in told)
+
+
+def as_json(answer: Any) -> Any:
+    return answer.json() if answer.headers.get("content-type") == "application/json" else None

@@ -28,7 +28,7 @@ from mainspring.api.parameters import written
 from mainspring.api.problems import from_problem
 from mainspring.api.rows import ROWS
 from mainspring.api.table import Row
-from mainspring.client import output, sse
+from mainspring.client import bulk, output, sse
 from mainspring.client.interface import Operation, P, R
 from mainspring.client.namespaces import (
     Access,
@@ -47,6 +47,7 @@ from mainspring.errors import MainspringError, ServerUnavailable, ValidationErro
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import tasks
 from mainspring.operations.output import Event
+from mainspring.operations.requests.bulk import Answer, OnError, Receive
 from mainspring.sync import SyncBridge
 from mainspring.version import VERSION
 
@@ -66,7 +67,7 @@ class Client:
     ) -> None:
         self.url = check_url(url)
         self._token = token
-        self._timeout = timeout
+        self.timeout = timeout
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open
@@ -105,11 +106,17 @@ class Client:
         """The output of a task in order and each piece once; with `wait` until the task has ended."""
         return output.follow(self, id) if wait else output.read(self, id)
 
+    def submit_lines(
+        self, receive: Receive, *, key: str | None = None, atomic: bool = False, on_error: OnError = "continue"
+    ) -> AsyncIterator[Answer]:
+        """Submit many tasks: each line is the JSON of a NewTask. Yields what became of them."""
+        return bulk.submit_lines(self, receive, key=key, atomic=atomic, on_error=on_error)
+
     async def events(
         self, path: str, query: list[tuple[str, str]], headers: Mapping[str, str]
     ) -> AsyncIterator[ServerEvent]:
         """A stream of server-sent events, until either side ends it."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout, sock_read=SILENCE)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeout, sock_read=SILENCE)
         sent = {**self.headers(), **headers, "Accept": "text/event-stream"}
         try:
             async with self.session.get(
@@ -117,10 +124,10 @@ class Client:
             ) as answer:
                 if answer.status >= 300:
                     raise from_problem(await answer.read(), answer.status)
-                async for event in sse.events(answer.content):
+                async for event in sse.events(sse.lines(answer.content)):
                     yield event
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise unreachable(self.url, error) from None
+            raise self.unreachable(error) from None
 
     async def request(
         self,
@@ -155,7 +162,7 @@ class Client:
         body: bytes | None,
         patience: float,
     ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=self._timeout + patience)
+        timeout = aiohttp.ClientTimeout(total=self.timeout + patience)
         sent = {**self.headers(), **headers, **({} if body is None else {"Content-Type": "application/json"})}
         url = self.address(path)
         try:
@@ -167,7 +174,13 @@ class Client:
                     raise from_problem(data, answer.status)
                 return data
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise unreachable(self.url, error) from None
+            raise self.unreachable(error) from None
+
+    def unreachable(self, error: BaseException) -> ServerUnavailable:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        return ServerUnavailable(
+            f"{self.url} cannot be reached ({reason}); check that a server runs there, and the URL"
+        )
 
     def address(self, path: str) -> Any:
         """The whole URL; `path` is encoded already."""
@@ -242,10 +255,9 @@ def row_of(operation: Any) -> Row:
     for row in ROWS:
         if row.operation is operation:
             return row
+    name = f"{operation.__module__.rpartition('.')[2]}.{operation.__name__}"
     raise ValidationError(
-        f"server: {operation.__module__.rpartition('.')[2]}.{operation.__name__} cannot be asked of a server; run it "
-        "with --dsn on the database",
-        field="server",
+        f"server: {name} works on the database itself; run it there, with --dsn or --data", field="server"
     )
 
 
@@ -268,11 +280,6 @@ def _wait_before_retry(error: MainspringError, delay: float) -> float | None:
     if isinstance(after, (int, float)):
         return float(after) if after <= LONGEST_RETRY_AFTER else None
     return delay if isinstance(error, ServerUnavailable) else None
-
-
-def unreachable(url: str, error: BaseException) -> ServerUnavailable:
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    return ServerUnavailable(f"{url} cannot be reached ({reason}); check that a server runs there, and the URL")
 
 
 def check_url(url: str) -> str:

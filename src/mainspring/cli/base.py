@@ -96,6 +96,11 @@ class Client:
         self._database: Database | None = None
         self._operations: Operations | None = None
 
+    @property
+    def url(self) -> str | None:
+        """That of the server, if one is asked."""
+        return getattr(self._reached(), "url", None)
+
     async def call(
         self, operation: Callable[Concatenate[Connection, Actor, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:

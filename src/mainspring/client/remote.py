@@ -43,7 +43,14 @@ from mainspring.client.namespaces import (
     Tasks,
 )
 from mainspring.client.sse import ServerEvent
-from mainspring.errors import MainspringError, ServerUnavailable, ValidationError, WaitTimeout, shown
+from mainspring.errors import (
+    MainspringError,
+    ServerUnavailable,
+    StoreUnavailable,
+    ValidationError,
+    WaitTimeout,
+    shown,
+)
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import tasks
 from mainspring.operations.output import Event
@@ -57,6 +64,7 @@ LONGEST_RETRY_AFTER = 30.0  # seconds that a server may ask a client to wait
 REQUEST_TIMEOUT = 30.0
 SILENCE = 45.0  # seconds without even a comment, after which a stream counts as lost
 WAIT_AT_ONCE = 30.0  # seconds of one long poll
+AGAIN_AFTER = 0.5  # seconds before a server is asked again that went away while a task was waited for
 
 
 class Client:
@@ -70,6 +78,7 @@ class Client:
         self.timeout = timeout
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
+        self._has_answered = False  # ever: the URL is right, and the server comes back
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open
         self.sync_loop: asyncio.AbstractEventLoop | None = None
         self.tasks, self.jobs, self.schedules = Tasks(self), Jobs(self), Schedules(self)
@@ -90,15 +99,25 @@ class Client:
 
     async def wait(self, id: int, timeout: float | None) -> None:
         """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
+        await self.ended(id, timeout)
+
+    async def ended(self, id: int, timeout: float | None) -> tasks.TaskDetail:
+        """The task, once it has ended. A server that goes away meanwhile is waited for."""
         deadline = None if timeout is None else monotonic() + timeout
         row = row_of(tasks.show)
+        request = written(row.shape, row.full_path, {"id": id})
         while True:
             left = WAIT_AT_ONCE if deadline is None else min(WAIT_AT_ONCE, max(0.0, deadline - monotonic()))
-            request = written(row.shape, row.full_path, {"id": id})
-            body = await self.request("GET", request.path, [("wait", f"{left:.3f}")], {}, None, patience=left)
-            view = _decoded(row, body)
-            if TaskState.from_label(view.state) in TERMINAL and not view.result_due:
-                return
+            try:
+                body = await self.request("GET", request.path, [("wait", f"{left:.3f}")], {}, None, patience=left)
+            except (ServerUnavailable, StoreUnavailable):
+                if not self._has_answered:
+                    raise
+                await asyncio.sleep(min(left, AGAIN_AFTER))
+            else:
+                view: tasks.TaskDetail = _decoded(row, body)
+                if TaskState.from_label(view.state) in TERMINAL and (view.result_lost or not view.result_due):
+                    return view
             if deadline is not None and monotonic() >= deadline:
                 raise WaitTimeout(f"task {id} has not ended within {timeout:g} s; it goes on")
 
@@ -170,6 +189,7 @@ class Client:
                 method, url, params=query, headers=sent, data=body, timeout=timeout, allow_redirects=False
             ) as answer:
                 data = await answer.read()
+                self._has_answered = True
                 if answer.status >= 300 and answer.content_type != "application/json":  # a cluster may be unhealthy
                     raise from_problem(data, answer.status)
                 return data

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import uvicorn
@@ -66,3 +66,47 @@ async def served(app: Any) -> Any:
         server.should_exit = True
         await serving
         listener.close()
+
+
+class LostAnswers:
+    """A line to a server that is cut when an answer comes: what was asked for has been done. `left` cuts remain."""
+
+    def __init__(self, url: str, left: int) -> None:
+        self._port = int(url.rpartition(":")[2])
+        self.left = left
+        self.cut = 0
+
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection("127.0.0.1", self._port)
+        asking = asyncio.create_task(_copy(reader, requests))
+        try:
+            while data := await answers.read(65536):
+                if self.left:
+                    self.left -= 1
+                    self.cut += 1
+                    writer.transport.abort()
+                    return
+                writer.write(data)
+                await writer.drain()
+        finally:
+            asking.cancel()
+            requests.close()
+            writer.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def losing_answers(url: str, left: int) -> AsyncIterator[tuple[str, LostAnswers]]:
+    """`async with losing_answers(url, 1) as (line, lost):` a URL by which the first answer never comes."""
+    lost = LostAnswers(url, left)
+    server = await asyncio.start_server(lost.relay, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lost
+    finally:
+        server.close()

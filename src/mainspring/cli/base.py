@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mainspring.model.access.actors import Actor
     from mainspring.operations.output import Event
     from mainspring.operations.pages import Page
+    from mainspring.operations.requests.bulk import Answer, OnError, Receive
     from mainspring.store.postgres.database import Connection, Database
 
 P = ParamSpec("P")
@@ -95,6 +96,11 @@ class Client:
         self._database: Database | None = None
         self._operations: Operations | None = None
 
+    @property
+    def url(self) -> str | None:
+        """That of the server, if one is asked."""
+        return getattr(self._reached(), "url", None)
+
     async def call(
         self, operation: Callable[Concatenate[Connection, Actor, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
@@ -108,6 +114,12 @@ class Client:
     def follow(self, id: int, *, wait: bool) -> AsyncIterator[Event]:
         """The output of a task; with `wait` until it has ended."""
         return self._reached().follow(id, wait=wait)
+
+    def submit_lines(
+        self, receive: Receive, *, key: str | None, atomic: bool, on_error: OnError
+    ) -> AsyncIterator[Answer]:
+        """Submit many tasks, one per line; yields what became of them."""
+        return self._reached().submit_lines(receive, key=key, atomic=atomic, on_error=on_error)
 
     async def has_agents(self) -> bool:
         """Whether anybody is there to run tasks."""

@@ -18,16 +18,20 @@ from mainspring.config import Settings
 
 
 def remote_client(server: str, settings: Settings) -> Client:
-    tls = None if settings.tls_ca is None else agent_tls(settings)
     if "://" not in server:
         login = find_login(logins_file(), server)
-        return Client(login.url, settings.token or login.token, tls=tls)
+        return client_of(login.url, settings.token or login.token, settings)
+    logins = read_logins(logins_file()).values()
+    kept = next((login for login in logins if login.url == server.rstrip("/")), None)
+    if kept is not None:  # plain text, if it is that, was asked for then
+        return client_of(kept.url, settings.token or kept.token, settings)
     url = check_server(server)
-    return Client(url, settings.token or _token_for(url, settings), tls=tls)
+    return client_of(url, settings.token or _token_of_this_machine(url, settings), settings)
 
 
-def _token_for(url: str, settings: Settings) -> str | None:
-    kept = next((login.token for login in read_logins(logins_file()).values() if login.url == url), None)
-    if kept is None and is_loopback(urlsplit(url).hostname or ""):
-        return admin_token(data_directory(settings))
-    return kept
+def client_of(url: str, token: str | None, settings: Settings) -> Client:
+    return Client(url, token, tls=None if settings.tls_ca is None else agent_tls(settings))
+
+
+def _token_of_this_machine(url: str, settings: Settings) -> str | None:
+    return admin_token(data_directory(settings)) if is_loopback(urlsplit(url).hostname or "") else None

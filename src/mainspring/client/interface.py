@@ -7,6 +7,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from mainspring.model.access.actors import Actor
 from mainspring.operations.output import Event
+from mainspring.operations.requests.bulk import Answer, OnError, Receive
 from mainspring.store.postgres.connection import Connection
 
 P = ParamSpec("P")
@@ -24,5 +25,10 @@ class Operations(Protocol):
 
     def follow(self, id: int, *, wait: bool) -> AsyncIterator[Event]:
         """The output of a task in order and each piece once; with `wait` until the task has ended."""
+
+    def submit_lines(
+        self, receive: Receive, *, key: str | None = None, atomic: bool = False, on_error: OnError = "continue"
+    ) -> AsyncIterator[Answer]:
+        """Submit many tasks: each line that `receive` brings is the JSON of a NewTask. Yields what became of them."""
 
     async def close(self) -> None: ...

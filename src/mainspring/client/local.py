@@ -11,6 +11,8 @@ from mainspring.client.interface import Operation, P, R
 from mainspring.operations import Connections, output, waiting
 from mainspring.operations.actors import this_user
 from mainspring.operations.output import Event
+from mainspring.operations.requests import bulk
+from mainspring.operations.requests.bulk import Answer, OnError, Receive
 
 
 class LocalClient:
@@ -26,6 +28,11 @@ class LocalClient:
 
     def follow(self, id: int, *, wait: bool) -> AsyncIterator[Event]:
         return output.follow(self._connections, id, wait=wait)
+
+    def submit_lines(
+        self, receive: Receive, *, key: str | None = None, atomic: bool = False, on_error: OnError = "continue"
+    ) -> AsyncIterator[Answer]:
+        return bulk.submit_lines(self._connections, this_user(), receive, key=key, atomic=atomic, on_error=on_error)
 
     async def close(self) -> None:
         """Its connections are closed by whoever opened them."""

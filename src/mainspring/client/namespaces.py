@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic
 
+from mainspring.api.handlers import session
 from mainspring.client.interface import Operation, Operations, P, R
 from mainspring.operations import (
     access,
@@ -17,6 +18,7 @@ from mainspring.operations import (
     cluster,
     daemons,
     fleet,
+    health,
     jobs,
     output,
     schedules,
@@ -49,6 +51,7 @@ class Tasks(Namespace):
     list = Named(tasks.listing)
     count = Named(tasks.count)
     show = Named(tasks.show)
+    status = Named(tasks.status)
     change = Named(tasks.change)
     cancel = Named(tasks.cancel)
     retry = Named(tasks.retry)
@@ -114,6 +117,7 @@ class Agents(Namespace):
 
 
 class Cluster(Namespace):
+    health = Named(health.health)
     servers = Named(cluster.servers)
     server = Named(cluster.server)
     segments = Named(cluster.segments)
@@ -129,6 +133,7 @@ class Settings(Namespace):
 
 
 class Access(Namespace):
+    session = Named(session.show)
     tokens = Named(access.list_tokens)
     create_token = Named(access.create_token)
     revoke_token = Named(access.revoke_token)

@@ -28,7 +28,7 @@ from mainspring.api.parameters import written
 from mainspring.api.problems import from_problem
 from mainspring.api.rows import ROWS
 from mainspring.api.table import Row
-from mainspring.client import output, sse
+from mainspring.client import bulk, output, sse
 from mainspring.client.interface import Operation, P, R
 from mainspring.client.namespaces import (
     Access,
@@ -43,10 +43,18 @@ from mainspring.client.namespaces import (
     Tasks,
 )
 from mainspring.client.sse import ServerEvent
-from mainspring.errors import MainspringError, ServerUnavailable, ValidationError, WaitTimeout, shown
+from mainspring.errors import (
+    MainspringError,
+    ServerUnavailable,
+    StoreUnavailable,
+    ValidationError,
+    WaitTimeout,
+    shown,
+)
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import tasks
 from mainspring.operations.output import Event
+from mainspring.operations.requests.bulk import Answer, OnError, Receive
 from mainspring.sync import SyncBridge
 from mainspring.version import VERSION
 
@@ -56,6 +64,7 @@ LONGEST_RETRY_AFTER = 30.0  # seconds that a server may ask a client to wait
 REQUEST_TIMEOUT = 30.0
 SILENCE = 45.0  # seconds without even a comment, after which a stream counts as lost
 WAIT_AT_ONCE = 30.0  # seconds of one long poll
+AGAIN_AFTER = 0.5  # seconds before a server is asked again that went away while a task was waited for
 
 
 class Client:
@@ -66,9 +75,10 @@ class Client:
     ) -> None:
         self.url = check_url(url)
         self._token = token
-        self._timeout = timeout
+        self.timeout = timeout
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
+        self._has_answered = False  # ever: the URL is right, and the server comes back
         self.loop: asyncio.AbstractEventLoop | None = None  # on which it is open
         self.sync_loop: asyncio.AbstractEventLoop | None = None
         self.tasks, self.jobs, self.schedules = Tasks(self), Jobs(self), Schedules(self)
@@ -89,15 +99,25 @@ class Client:
 
     async def wait(self, id: int, timeout: float | None) -> None:
         """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
+        await self.ended(id, timeout)
+
+    async def ended(self, id: int, timeout: float | None) -> tasks.TaskDetail:
+        """The task, once it has ended. A server that goes away meanwhile is waited for."""
         deadline = None if timeout is None else monotonic() + timeout
         row = row_of(tasks.show)
+        request = written(row.shape, row.full_path, {"id": id})
         while True:
             left = WAIT_AT_ONCE if deadline is None else min(WAIT_AT_ONCE, max(0.0, deadline - monotonic()))
-            request = written(row.shape, row.full_path, {"id": id})
-            body = await self.request("GET", request.path, [("wait", f"{left:.3f}")], {}, None, patience=left)
-            view = _decoded(row, body)
-            if TaskState.from_label(view.state) in TERMINAL and not view.result_due:
-                return
+            try:
+                body = await self.request("GET", request.path, [("wait", f"{left:.3f}")], {}, None, patience=left)
+            except (ServerUnavailable, StoreUnavailable):
+                if not self._has_answered:
+                    raise
+                await asyncio.sleep(min(left, AGAIN_AFTER))
+            else:
+                view: tasks.TaskDetail = _decoded(row, body)
+                if TaskState.from_label(view.state) in TERMINAL and (view.result_lost or not view.result_due):
+                    return view
             if deadline is not None and monotonic() >= deadline:
                 raise WaitTimeout(f"task {id} has not ended within {timeout:g} s; it goes on")
 
@@ -105,11 +125,17 @@ class Client:
         """The output of a task in order and each piece once; with `wait` until the task has ended."""
         return output.follow(self, id) if wait else output.read(self, id)
 
+    def submit_lines(
+        self, receive: Receive, *, key: str | None = None, atomic: bool = False, on_error: OnError = "continue"
+    ) -> AsyncIterator[Answer]:
+        """Submit many tasks: each line is the JSON of a NewTask. Yields what became of them."""
+        return bulk.submit_lines(self, receive, key=key, atomic=atomic, on_error=on_error)
+
     async def events(
         self, path: str, query: list[tuple[str, str]], headers: Mapping[str, str]
     ) -> AsyncIterator[ServerEvent]:
         """A stream of server-sent events, until either side ends it."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout, sock_read=SILENCE)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.timeout, sock_read=SILENCE)
         sent = {**self.headers(), **headers, "Accept": "text/event-stream"}
         try:
             async with self.session.get(
@@ -117,10 +143,10 @@ class Client:
             ) as answer:
                 if answer.status >= 300:
                     raise from_problem(await answer.read(), answer.status)
-                async for event in sse.events(answer.content):
+                async for event in sse.events(sse.lines(answer.content)):
                     yield event
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise unreachable(self.url, error) from None
+            raise self.unreachable(error) from None
 
     async def request(
         self,
@@ -155,7 +181,7 @@ class Client:
         body: bytes | None,
         patience: float,
     ) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=self._timeout + patience)
+        timeout = aiohttp.ClientTimeout(total=self.timeout + patience)
         sent = {**self.headers(), **headers, **({} if body is None else {"Content-Type": "application/json"})}
         url = self.address(path)
         try:
@@ -163,11 +189,18 @@ class Client:
                 method, url, params=query, headers=sent, data=body, timeout=timeout, allow_redirects=False
             ) as answer:
                 data = await answer.read()
+                self._has_answered = True
                 if answer.status >= 300 and answer.content_type != "application/json":  # a cluster may be unhealthy
                     raise from_problem(data, answer.status)
                 return data
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise unreachable(self.url, error) from None
+            raise self.unreachable(error) from None
+
+    def unreachable(self, error: BaseException) -> ServerUnavailable:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        return ServerUnavailable(
+            f"{self.url} cannot be reached ({reason}); check that a server runs there, and the URL"
+        )
 
     def address(self, path: str) -> Any:
         """The whole URL; `path` is encoded already."""
@@ -242,10 +275,9 @@ def row_of(operation: Any) -> Row:
     for row in ROWS:
         if row.operation is operation:
             return row
+    name = f"{operation.__module__.rpartition('.')[2]}.{operation.__name__}"
     raise ValidationError(
-        f"server: {operation.__module__.rpartition('.')[2]}.{operation.__name__} cannot be asked of a server; run it "
-        "with --dsn on the database",
-        field="server",
+        f"server: {name} works on the database itself; run it there, with --dsn or --data", field="server"
     )
 
 
@@ -268,11 +300,6 @@ def _wait_before_retry(error: MainspringError, delay: float) -> float | None:
     if isinstance(after, (int, float)):
         return float(after) if after <= LONGEST_RETRY_AFTER else None
     return delay if isinstance(error, ServerUnavailable) else None
-
-
-def unreachable(url: str, error: BaseException) -> ServerUnavailable:
-    reason = str(error).partition("\n")[0] or type(error).__name__
-    return ServerUnavailable(f"{url} cannot be reached ({reason}); check that a server runs there, and the URL")
 
 
 def check_url(url: str) -> str:

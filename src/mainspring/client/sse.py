@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import aiohttp
 
 
 class ServerEvent(NamedTuple):
     name: str
     data: str
     id: str | None  # where to go on after it
+
+
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Of any length: those of aiohttp end with 128 kB, and a piece of output can be longer in JSON."""
+    rest: list[bytes] = []
+    async for part in content.iter_any():
+        *ended, last = part.split(b"\n")
+        for line in ended:
+            yield b"".join([*rest, line])
+            rest.clear()
+        rest.append(last)
+    if any(rest):
+        yield b"".join(rest)
 
 
 async def events(lines: AsyncIterable[bytes]) -> AsyncIterator[ServerEvent]:

@@ -83,8 +83,7 @@ async def running_server(
         try:
             assert server.loops is not None
             urls = await listening.open()
-            if urls.agents is not None:
-                await server.membership.announce(urls.agents)
+            await server.membership.announce(urls.agents, urls.api)
             async with ended_by(server.loops):
                 yield urls
         finally:
@@ -114,8 +113,7 @@ async def listening_for(engine: Engine, database: Database, listening: Listening
         await listening.prepare(database, engine.server)
         engine.watchdog.add(listening.keeper(database.for_thread(), engine.server.clock, engine.lease))
         urls = await listening.open()
-        if urls.agents is not None:
-            await engine.server.membership.announce(urls.agents)
+        await engine.server.membership.announce(urls.agents, urls.api)
         yield urls
     finally:
         await engine.server.leave()  # before its agents reconnect elsewhere

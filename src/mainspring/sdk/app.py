@@ -1,6 +1,6 @@
 """App: the jobs of an application; opens its database, submits its tasks, runs them.
 
-Next: sdk/submissions.py
+Next: sdk/on_database.py
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from inspect import isasyncgenfunction
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
@@ -18,7 +17,6 @@ from mainspring.agent.executors.python import Handler
 from mainspring.agent.run.hooks import FailureHook
 from mainspring.compose import local
 from mainspring.errors import JobNotFound, ValidationError, shown
-from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.define_http import UNSET, http
 from mainspring.model.tasks.define_job import command
 from mainspring.model.tasks.jobs import Definition
@@ -26,18 +24,15 @@ from mainspring.model.words.durations import Duration
 from mainspring.model.words.names import check_name, check_path_name
 from mainspring.model.words.numbers import check_id
 from mainspring.model.words.sizes import Size
-from mainspring.operations import tasks
-from mainspring.operations.actors import this_user
 from mainspring.sdk import define
 from mainspring.sdk.job import Job
-from mainspring.sdk.lifecycle import Lifecycle
-from mainspring.sdk.remote import attempt_without_database, loop_of, submit_through_server
+from mainspring.sdk.on_database import OnDatabase, Tasks
 from mainspring.sdk.schedules import JobOptions, Schedules
-from mainspring.sdk.task import Decode, Task, result_of
-from mainspring.store.postgres.database import Connection, Database
+from mainspring.sdk.task import Decode, Task
+from mainspring.store.postgres.database import Database
 from mainspring.store.search.task_views import TaskView
-from mainspring.store.tasks.enqueue import BulkSubmission, Submission, submit, submit_each, submit_sync
-from mainspring.sync import SYNC_TIMEOUT, Make, SyncBridge
+from mainspring.store.tasks.enqueue import BulkSubmission, Submission
+from mainspring.sync import SYNC_TIMEOUT, Make
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,24 +46,46 @@ class App:
     `name` tells applications apart that share a database: a handler runs only where its application runs.
     `version` orders deployments: one with a lower version leaves the schedules alone that a higher one has defined.
     `prefix` goes before the name of each job and schedule, for applications whose names would clash.
+    `url` names a server in place of a database: the application submits tasks over HTTP and waits for them, with the
+    right of `token`. Its jobs are registered and run elsewhere.
     """
 
     def __init__(
-        self, name: str = "default", *, version: int = 0, prefix: str = "", dsn: str | None = None, **settings: Any
+        self,
+        name: str = "default",
+        *,
+        version: int = 0,
+        prefix: str = "",
+        dsn: str | None = None,
+        url: str | None = None,
+        token: str | None = None,
+        **settings: Any,
     ) -> None:
         self.name = check_name(name, field="name")
         self.version = define.check_version(version)
         self.prefix = define.check_prefix(prefix)
-        self._lifecycle = Lifecycle(self.settings, self._register, self._send)
+        self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
+        if url is None and token is not None:
+            self._overrides["token"] = token  # the setting of this name
+        self._tasks = self._tasks_by(url, token)
+        self._lifecycle, self._sync = self._tasks.lifecycle, self._tasks.sync
         self.schedules = Schedules(self.changed)
         self.failure_hooks: list[FailureHook] = []
-        self._overrides: dict[str, Any] = {"dsn": dsn, **settings}
         self.definitions: dict[str, Definition] = {}
         self.handlers: dict[str, Handler] = {}
         self.jobs: dict[str, Job[..., Any]] = {}
         self._engine: local.Engine | None = None
         self._runs = False  # set before the engine is there
-        self._sync = SyncBridge(self._lifecycle)
+
+    def _tasks_by(self, url: str | None, token: str | None) -> Tasks:
+        if url is None:
+            return OnDatabase(self.settings, self._register, lambda: self._engine)
+        given = next((name for name, value in self._overrides.items() if value is not None), None)
+        if given is not None:
+            raise ValidationError(f"url, {given}: give one of them; {given} is for a database", field=given)
+        from mainspring.sdk.over_http import OverHttp  # loads aiohttp
+
+        return OverHttp(url, token)
 
     # ── defining ────────────────────────────────────────────────────────────────────────────────
 
@@ -270,12 +287,7 @@ class App:
 
     @property
     def database(self) -> Database:
-        if self._lifecycle.database is None:
-            if local.lacks_database():
-                raise local.no_database()
-            raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
-        self._lifecycle.check_loop()
-        return self._lifecycle.database
+        return self._lifecycle.opened()
 
     async def opened_database(self) -> Database:
         """Its database, opened if it is not."""
@@ -287,46 +299,11 @@ class App:
         self._lifecycle.at_close(close)
 
     async def submit(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
-        """Insert through the caller's connection, or through the application's, and wake its dispatcher."""
-        if self._lifecycle.is_stale:
-            await self._lifecycle.register_more()
-        if conn is not None:
-            return await submit(conn, submission)
-        if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:
-            return await submit_through_server(attempt, submission)
-        await self._lifecycle.ensure()
-        own = self.database
-        if isinstance(submission, Submission) and submission.can_share:
-            assert self._lifecycle.submissions is not None  # it is open
-            return await self._lifecycle.submissions.submit(submission)
-        async with own.acquire() as conn:
-            ids = await submit(conn, submission)
-        if self._engine is not None:
-            self._engine.server.dispatcher.wake.set()
-        return ids
-
-    async def _send(self, submissions: Sequence[Submission]) -> Sequence[int | None]:
-        """In one statement, which also claims them if an agent in this process has room. See `submit_each`."""
-        own, engine = self.database, self._engine
-        if engine is not None:
-            ids = await engine.server.dispatcher.submit(submissions)
-            if any(ids):
-                return ids
-        async with own.acquire() as conn:
-            ids = await submit_each(conn, submissions)
-        if engine is not None:
-            engine.server.dispatcher.wake.set()
-        return ids
+        """The id of a task, or the list of ids."""
+        return await self._tasks.submit(submission, conn)
 
     def submit_sync(self, submission: Submission | BulkSubmission, conn: Any) -> Any:
-        if conn is not None and self._lifecycle.is_stale:
-            self.call_sync("enqueue", self._lifecycle.register_more)
-        if conn is not None:
-            return submit_sync(conn, submission)
-        if self._lifecycle.database is None and (attempt := attempt_without_database(self.settings)) is not None:
-            make = partial(submit_through_server, attempt, submission)
-            return self._sync.call("enqueue", make, SYNC_TIMEOUT, loop_of(attempt))
-        return self.call_sync("enqueue", lambda: self.submit(submission, None))
+        return self._tasks.submit_sync(submission, conn)
 
     def call_sync(self, name: str, make: Make[R], timeout: float | None = SYNC_TIMEOUT) -> R:
         """Call the async method `name` from sync code."""
@@ -334,19 +311,11 @@ class App:
 
     async def wait_for(self, task: int, timeout: float | None, decode: Decode = msgspec.json.decode) -> Any:
         """The result of a task, once it has succeeded."""
-        await self._lifecycle.ensure()
-        assert self._lifecycle.waiting is not None
-        return result_of(task, await self._lifecycle.waiting.wait(task, timeout), decode)
+        return await self._tasks.wait_for(task, timeout, decode)
 
     async def status(self, task: int) -> TaskView:
-        await self._lifecycle.ensure()
-        async with self.database.acquire() as conn:
-            return await tasks.status(conn, this_user(), task)
+        return await self._tasks.status(task)
 
-    async def control(self, act: Callable[[Connection, Actor, int], Awaitable[object]], task: int) -> None:
-        """Act on a task, and wake the gateway so that the agent in this process hears at once."""
-        await self._lifecycle.ensure()
-        async with self.database.acquire() as conn:
-            await act(conn, this_user(), task)
-        if self._engine is not None:
-            self._engine.server.gateway.cancel_wake.set()
+    async def control(self, act: Callable[..., Awaitable[object]], task: int, **options: bool) -> None:
+        """Act on a task by an operation of operations/tasks.py."""
+        await self._tasks.control(act, task, **options)

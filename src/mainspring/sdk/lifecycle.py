@@ -60,12 +60,25 @@ class Lifecycle:
             await self._open(overrides)
             self._opens += 1
 
+    @property
+    def is_open(self) -> bool:
+        return self.database is not None
+
+    def opened(self) -> Database:
+        """Its database. ValidationError if it is not open, or open on another event loop."""
+        if self.database is None:
+            if local.lacks_database():
+                raise local.no_database()
+            raise ValidationError("the application is not open; use `async with app:` or `app.running()`", field="app")
+        self.check_loop()
+        return self.database
+
     async def ensure(self) -> None:
         """Open it if it is not, for a caller that will not close it."""
         if self.sync_loop is not None:
             await self._leave_sync_loop()
         self.check_loop()
-        if self.database is None:
+        if not self.is_open:
             async with self._changing():
                 await self._open({})
 
@@ -160,7 +173,8 @@ class Lifecycle:
         if self.loop is None or self.loop is asyncio.get_running_loop():
             return
         if self.loop.is_closed():
-            self._stack = self.database = self.waiting = self.submissions = self.loop = None
+            self._forget()
+            self._stack = self.loop = None
             self._opens = self._holds = 0
             return
         raise ValidationError(
@@ -187,21 +201,24 @@ class Lifecycle:
             yield
 
     async def _open(self, overrides: Mapping[str, Any]) -> None:
-        if self.database is not None:
+        if self.is_open:
             self._check_database(overrides)
             return
         loop_before, self.loop = self.loop, asyncio.get_running_loop()
         try:
             async with AsyncExitStack() as stack:
-                self._settings = self._make_settings(**overrides)
-                database = await stack.enter_async_context(local.open_database(self._settings))
-                self._owns_jobs, changes = True, self._changes
-                await self._register(database)
-                self._registered = changes
-                await self._take(stack, database)
+                await self._connect(stack, overrides)
         except BaseException:
             self.loop = loop_before
             raise
+
+    async def _connect(self, stack: AsyncExitStack, overrides: Mapping[str, Any]) -> None:
+        self._settings = self._make_settings(**overrides)
+        database = await stack.enter_async_context(local.open_database(self._settings))
+        self._owns_jobs, changes = True, self._changes
+        await self._register(database)
+        self._registered = changes
+        await self._take(stack, database)
 
     async def _take(self, stack: AsyncExitStack, database: Database | None) -> None:
         """Keep what the stack holds, and open the resources inside it: they may use the database to the end."""

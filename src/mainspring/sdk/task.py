@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -65,7 +64,7 @@ class Task(Generic[R]):
         """End the task: at once if no agent runs it, else by a request to its agent; with `kill` it gets no grace."""
         if not isinstance(kill, bool):
             raise ValidationError(f"kill: {shown(kill)}; give True or False", field="kill")
-        await self._app.control(partial(tasks.cancel, kill=kill), self.id)
+        await self._app.control(tasks.cancel, self.id, kill=kill)
 
     async def pause(self) -> None:
         """Suspend the processes of a running command until `resume`. InvalidTransition for any other task."""

@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, on_the_database
 
 from mainspring.cli import render
 from mainspring.cli.schedules import view as schedules_view
@@ -334,6 +334,7 @@ def test_an_argument_may_be_null_or_an_object_and_is_replaced_as_a_whole(cli: Cl
     assert args == {"a": {"y": 2}, "b": None}
 
 
+@on_the_database  # what overtakes it is in this process
 def test_an_edit_that_another_overtakes_is_made_again(cli: Cli, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cli(*CREATE, "--every", "1h")
     put, tries = schedule_operations.put, []

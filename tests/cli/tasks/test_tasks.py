@@ -29,7 +29,12 @@ def _submit(cli: Cli, *arguments: str) -> str:
 def test_a_submitted_task_prints_its_number_and_nothing_else(cli: Cli, job: str) -> None:
     outcome = cli("task", "submit", job)
     assert outcome == (0, "1\n", "")
-    assert cli("task", "submit", job, "--json").json == {"id": 2, "state": "pending", "created": True}
+    assert cli("task", "submit", job, "--json").json == {
+        "id": 2,
+        "state": "pending",
+        "created": True,
+        "task": None,
+    }
 
 
 def test_every_option_of_a_submission_is_stored(cli: Cli, job: str) -> None:

@@ -46,13 +46,14 @@ async def test_a_server_that_joined_is_active_and_may_act(make: Make, conn: Conn
     membership = make(server_lease)
     await membership.join()
     assert server_lease.may_act
-    await membership.announce("ws://here:7070")
-    assert await row(conn, server_lease.id, "name", "version", "host", "app", "url", "status") == (
+    await membership.announce("ws://here:7070", "http://here:7070")
+    assert await row(conn, server_lease.id, "name", "version", "host", "app", "url", "api_url", "status") == (
         "a",
         "1.2",
         "host",
         "shop",
         "ws://here:7070",
+        "http://here:7070",
         "active",
     )
 

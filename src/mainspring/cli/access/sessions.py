@@ -41,51 +41,75 @@ async def login(
 ) -> None:
     """Open the console, or keep the token of a server.
 
-    Without URL, on the database: prints a link for a browser, which works once and within 10 minutes.
-    With URL: asks for a token of that server, or reads it from the standard input, and keeps it in a file
-    that only you can read.
+    Without URL: prints a link for a browser, which works once and within 10 minutes.
+    With URL: asks for a token of that server, or reads it from the standard input, checks it there, and keeps
+    it in a file that only you can read.
     """
     if url is not None:
         if role is not None or jobs:
             raise ValidationError("role, jobs: belong to a link; the token of a server has its own", field="role")
-        _keep(url, name, without_tls)
+        await _keep(url, name, without_tls, client.settings)
         return
     if name is not None or without_tls:
         raise ValidationError("name: belongs to a URL; `mainspring login URL --name NAME`", field="name")
     from mainspring.model.access.actors import Role
 
-    made = await client.call(
-        operations.access.create_login, role=None if role is None else Role(role), jobs=jobs or None
-    )
-    link = f"{console_url(client.settings)}/login#{made.code}"
+    base = client.url or await _console_url(client)
+    given = None if role is None else Role(role)
+    made = await client.call(operations.access.create_login, role=given, jobs=jobs or None)
+    if made.code is None:  # it was lost with an answer, and is told only once
+        made = await client.call(operations.access.create_login, role=given, jobs=jobs or None)
+    link = f"{base}/login#{made.code}"
     if not print_if_json({"url": link, "role": made.role, "jobs": made.jobs, "expires_at": made.expires_at}):
         click.echo(link)
         note("opens once, within 10 minutes")
+
+
+async def _console_url(client: Client) -> str:
+    """That of a server on this machine, else of any that others can reach; if none runs, what the settings say."""
+    from socket import gethostname
+    from urllib.parse import urlsplit
+
+    from mainspring.compose.network import is_loopback
+
+    found = [one for one in await client.call(operations.cluster.servers) if one.status == "active" and one.api_url]
+    found.sort(key=lambda one: one.started_at, reverse=True)
+    here = [one.api_url for one in found if one.host == gethostname()]
+    elsewhere = [one.api_url for one in found if not is_loopback(urlsplit(one.api_url or "").hostname or "")]
+    return next((url for url in (*here, *elsewhere) if url), None) or console_url(client.settings)
 
 
 def console_url(settings: Settings) -> str:
     """Where a browser on this machine finds the console, by the settings."""
     from mainspring.compose.network import address
 
+    if settings.public_url is not None:
+        return settings.public_url.rstrip("/")
     host, port = address(settings.listen)
     host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     scheme = "http" if settings.tls_cert is None else "https"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _keep(url: str, name: str | None, without_tls: bool) -> None:
-    from mainspring.cli.access.logins import Login, check_login_name, check_server, keep_login, logins_file
+async def _keep(url: str, name: str | None, without_tls: bool, settings: Settings) -> None:
+    from mainspring.cli.access import logins
+    from mainspring.cli.remote import client_of
 
-    base = check_server(url, without_tls=without_tls)
-    known_as = check_login_name(name, base)
+    base = logins.check_server(url, without_tls=without_tls)
+    known_as = logins.check_login_name(name, base)
+    path = logins.logins_file()
+    logins.read_logins(path)  # one that cannot be used is told before anything is asked
     token = _ask_token()
     if not _TOKEN.fullmatch(token):
         raise ValidationError(
             "token: not one of ours; `mainspring token create NAME --role …` makes one", field="token"
         )
-    path = logins_file()
-    keep_login(path, known_as, Login(base, token))
-    confirm({"name": known_as, "url": base, "file": str(path)}, f"kept in {path}; use it with --server {known_as}")
+    async with client_of(base, token, settings) as server:
+        who = await server.access.session()  # before it replaces one that works
+    logins.keep_login(path, known_as, logins.Login(base, token))
+    told = {"name": known_as, "url": base, "file": str(path), "who": who.name, "role": who.role, "jobs": who.jobs}
+    of = f" of {', '.join(who.jobs)}" if who.jobs else ""
+    confirm(told, f"you are {who.name}, {who.role}{of}; kept in {path}, use it with --server {known_as}")
 
 
 def _ask_token() -> str:

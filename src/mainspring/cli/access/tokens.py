@@ -12,6 +12,7 @@ from mainspring.cli.base import Client, Group, examples
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of
 from mainspring.cli.render import confirm, note, print_if_json, table
+from mainspring.errors import ServerUnavailable
 from mainspring.model.words.durations import seconds
 
 ROLES = ("agent", "viewer", "submitter", "operator", "admin", "metrics")
@@ -68,6 +69,11 @@ async def create(
         agents=agent,
         labels=label,
     )
+    if made.token is None:
+        raise ServerUnavailable(
+            f"token {made.id} was made, and lost with the server's answer; revoke it with "
+            f"`mainspring token revoke {made.id}`, and make another"
+        )
     if not print_if_json(made):
         click.echo(made.token)
         where = "where agents find it, such as MAINSPRING_TOKEN" if role == "agent" else "in a safe place"

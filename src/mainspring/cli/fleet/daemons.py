@@ -195,7 +195,8 @@ async def logs(client: Client, name: str, replica: int | None, follow: bool, tim
     found = (await client.call(operations.daemons.show, name)).replicas
     wanted = [one for one in found if replica in (None, one.number)]
     if not wanted:
-        raise NotFound(f"{name} has no replica {replica}; `mainspring daemon show {name}` lists them", field="replica")
+        which = "replica" if replica is None else f"replica {replica}"
+        raise NotFound(f"{name} has no {which}; `mainspring daemon show {name}` lists them", field="replica")
     for one in wanted[:1] if follow else wanted:
         if len(wanted) > 1:
             note(f"── replica {one.number} on {one.agent or 'no agent'} ──")

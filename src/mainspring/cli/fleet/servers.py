@@ -115,7 +115,7 @@ def _fields(found: ServerDetail) -> dict[str, Any]:
         "started": view.started_at,
         "up": age(view.uptime),
         "ended": view.ended_at,
-        **pick(view, "version", "host", "url"),
+        **pick(view, "version", "host", "url", "api_url"),
         "application": view.app,
         "incarnation": view.incarnation,
     }

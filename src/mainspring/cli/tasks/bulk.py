@@ -23,8 +23,7 @@ async def submit_from(client: Client, file: str, *, key: str | None, atomic: boo
 
     import msgspec
 
-    from mainspring.operations.actors import this_user
-    from mainspring.operations.requests import bulk
+    from mainspring.operations.requests.bulk import Done
 
     source = _open(file)
     try:
@@ -33,11 +32,10 @@ async def submit_from(client: Client, file: str, *, key: str | None, atomic: boo
             # read1: what is there, however little, so that a slow pipe does not hold lines back.
             return await asyncio.to_thread(source.read1, PART) or None  # type: ignore[attr-defined]
 
-        answers = bulk.submit_lines(client, this_user(), receive, key=key, atomic=atomic, on_error=on_error)
-        last = bulk.Done(True, 0, 0)
-        async for answer in answers:
+        last = Done(True, 0, 0)
+        async for answer in client.submit_lines(receive, key=key, atomic=atomic, on_error=on_error):
             click.echo(msgspec.json.encode(answer))
-            last = answer if isinstance(answer, bulk.Done) else last
+            last = answer if isinstance(answer, Done) else last
     finally:
         if file != "-":
             source.close()

@@ -7,7 +7,6 @@ Next: operations/tasks.py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import click
@@ -42,12 +41,13 @@ _ON_ALL = ("cancel", "kill", "retry")
 
 async def _act_on(client: Client, name: str, outcome: str, ids: Sequence[int]) -> None:
     """Act on every task; an error of one is reported and does not stop the others."""
-    act: Any = partial(operations.tasks.cancel, kill=True) if name == "kill" else getattr(operations.tasks, name)
+    act: Any = operations.tasks.cancel if name == "kill" else getattr(operations.tasks, name)
+    how = {"kill": True} if name == "kill" else {}
     status = 0
     done = []
     for id in ids:
         try:
-            view = await client.call(act, id)
+            view = await client.call(act, id, **how)
         except MainspringError as error:
             code = report(error, as_json=shared().json)
             status = status or code

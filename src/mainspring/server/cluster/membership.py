@@ -54,11 +54,11 @@ class Membership:
         self._incarnation = await servers.join(conn, self._server, self._lease)
         self._trust(asked_at)
 
-    async def announce(self, url: str) -> None:
-        """Publish the URL that agents connect to."""
-        self._server = self._server._replace(url=url)
+    async def announce(self, url: str | None, api_url: str | None) -> None:
+        """Publish the URL that agents connect to, and that of the HTTP API."""
+        self._server = self._server._replace(url=url, api_url=api_url)
         async with self._dedicated as conn:
-            await servers.announce(conn, self._server.id, self._incarnation, url)
+            await servers.announce(conn, self._server.id, self._incarnation, url, api_url)
 
     def _trust(self, asked_at: float) -> None:
         """The lease was renewed after `asked_at`, so counting from there never overestimates it."""

@@ -45,7 +45,8 @@ class ServerView(msgspec.Struct, frozen=True):
     leadership: Leadership | None
     version: str
     host: str
-    url: str | None
+    url: str | None  # where agents connect
+    api_url: str | None  # where its HTTP API is
     app: str | None
     incarnation: int
     segments: list[int]
@@ -66,7 +67,7 @@ class ServerView(msgspec.Struct, frozen=True):
 
 
 _SERVERS = f"""
-    select s.id, s.name, {STATUS} as status, s.version, s.host, s.url, s.app, s.incarnation,
+    select s.id, s.name, {STATUS} as status, s.version, s.host, s.url, s.api_url, s.app, s.incarnation,
            array(select g.id from mainspring.segment g where g.owner = s.id order by g.id) as segments,
            case when {STATUS} in ('active', 'draining') then s.agents else 0 end as agents,  -- else they have left it
            s.scanned, s.planned, s.dispatched, s.recorded, s.scanned_at, s.scan_seconds,

@@ -21,19 +21,21 @@ class ServerInfo(NamedTuple):
     url: str | None = None
     app: str | None = None
     process: str | None = None  # its process, for servers on the same machine that see it die
+    api_url: str | None = None
 
 
 # A server that is back soon keeps the segments that the leader has not reassigned. The new incarnation fences off a
 # process that had this id before and may still run.
 _JOIN = """
     insert into mainspring.server as s
-        (id, name, version, status, host, url, app, process, started_at, heartbeat_at, lease_until)
-    values ($1, $2, $3, 'active', $4, $5, $6, $7, mainspring.now(), mainspring.now(),
-            mainspring.now() + make_interval(secs => $8))
+        (id, name, version, status, host, url, app, process, api_url, started_at, heartbeat_at, lease_until)
+    values ($1, $2, $3, 'active', $4, $5, $6, $7, $8, mainspring.now(), mainspring.now(),
+            mainspring.now() + make_interval(secs => $9))
     on conflict (id) do update
        set incarnation = s.incarnation + 1, name = excluded.name, version = excluded.version, status = 'active',
            host = excluded.host, url = excluded.url, app = excluded.app, process = excluded.process,
-           started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at, lease_until = excluded.lease_until,
+           api_url = excluded.api_url, started_at = excluded.started_at, heartbeat_at = excluded.heartbeat_at,
+           lease_until = excluded.lease_until,
            ended_at = null, scanned = 0, planned = 0, dispatched = 0, recorded = 0, scanned_at = null,
            blocked = 0, blocked_seconds = 0
     returning s.incarnation
@@ -52,9 +54,12 @@ async def notify_leader(conn: Connection) -> None:
     await conn.execute("select pg_notify('mainspring', 'server')")
 
 
-async def announce(conn: Connection, id: UUID, incarnation: int, url: str) -> None:
-    """Publish the URL that agents connect to."""
-    await conn.execute("update mainspring.server set url = $3 where id = $1 and incarnation = $2", id, incarnation, url)
+_ANNOUNCE = "update mainspring.server set url = $3, api_url = $4 where id = $1 and incarnation = $2"
+
+
+async def announce(conn: Connection, id: UUID, incarnation: int, url: str | None, api_url: str | None) -> None:
+    """Publish the URL that agents connect to, and that of the HTTP API."""
+    await conn.execute(_ANNOUNCE, id, incarnation, url, api_url)
 
 
 class Pulse(NamedTuple):

@@ -50,6 +50,7 @@ class TaskView(msgspec.Struct, frozen=True):
     only_on: str | None = None  # the only one that may run it
     concurrency_key: str | None = None
     result_due: bool = False  # completed by transaction(); its handler has not returned yet
+    result_lost: bool = False  # completed by transaction(); its handler will never return
     unreadable: list[str] = []  # fields that hold what no program here can read, and why
     exit_code: int | None = None  # of a command that failed; negative: the signal that ended it
     recorded_at: datetime | None = None  # when its end was written
@@ -76,6 +77,12 @@ class AttemptView(msgspec.Struct, frozen=True):
 
 JSON = ("args", "progress", "checkpoint", "result")
 
+# Whether the handler of a row of the history may still return: its process is there, perhaps reconnected.
+RETURNS = """exists (
+    select from mainspring.agent before join mainspring.agent a on a.instance = before.instance
+     where before.session = {0}.session and a.ended_at is null and a.lease_until > mainspring.now())
+"""
+
 _COMMON = """
     t.id, t.job_id, t.state, t.priority, t.attempt, t.run_at, t.created_at, t.key, t.schedule_id,
     nullif(t.scope, '') as scope, t.plan_time, t.parent_id as parent, t.target as only_on, t.concurrency_key, t.session
@@ -83,11 +90,13 @@ _COMMON = """
 _LIVE = f"""
     {_COMMON}, case when t.session is not null then t.started_at end as started_at,   -- a broadcast starts nowhere
     null::timestamptz as finished_at, null::timestamptz as recorded_at, null::text as error_code, t.paused_at,
-    false as result_due, null::integer as exit_code, null::real as armed_ahead
+    false as result_due, false as result_lost, null::integer as exit_code, null::real as armed_ahead
 """
 _FINISHED = f"""
     {_COMMON}, t.started_at, t.finished_at, t.recorded_at, t.error_code, null::timestamptz as paused_at,
-    coalesce(t.result_due, false) as result_due, t.exit_code, t.armed_ahead
+    coalesce(t.result_due, false) as result_due,
+    case when t.result_due is null then true
+         when t.result_due then not {RETURNS.format("t")} else false end as result_lost, t.exit_code, t.armed_ahead
 """
 _NOTHING = (
     "null::jsonb as args, null::jsonb as progress, null::jsonb as checkpoint, null::jsonb as result, null as error"

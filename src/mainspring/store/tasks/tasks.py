@@ -19,6 +19,7 @@ from mainspring.store.postgres.rows import readable, views
 from mainspring.store.search.task_views import (
     FINISHED,
     LIVE,
+    RETURNS,
     AttemptView,
     TaskView,
     labelled,
@@ -195,14 +196,10 @@ async def run_each_again(conn: Connection, tasks: Sequence[int]) -> set[int]:
 
 # A task that its handler completed by transaction() has ended for its waiters once the handler has returned, or can no
 # longer report because its agent is gone.
-_ENDED = """
+_ENDED = f"""
     select h.id, h.state, h.result, h.error_code, h.error, h.result_due
       from mainspring.task_history h
-     where h.id = any($1::bigint[])
-       and not (h.result_due is true and exists (
-               select from mainspring.agent before
-                 join mainspring.agent a on a.instance = before.instance       -- the same process, perhaps reconnected
-                where before.session = h.session and a.ended_at is null and a.lease_until > mainspring.now()))
+     where h.id = any($1::bigint[]) and not (h.result_due is true and {RETURNS.format("h")})
 """
 
 

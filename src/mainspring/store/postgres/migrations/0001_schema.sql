@@ -1322,6 +1322,7 @@ create table mainspring.server (
     version      text        not null,
     host         text        not null default '',
     url          text,                             -- where agents connect; null: nowhere
+    api_url      text,                             -- where its HTTP API is; null: it has none
     app          text,                             -- the application whose code it has
     process      text,                             -- its process: others on the same machine see that it died
     status       text        not null check (status in ('active', 'draining', 'stopped', 'dead')),

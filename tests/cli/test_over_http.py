@@ -1,0 +1,275 @@
+"""Every command on the database and over HTTP: the same output, the same exit codes."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import mainspring.cli
+from mainspring import operations
+from mainspring.api.rows import ROWS
+from mainspring.cli.main import cli as commands
+from mainspring.cli.tasks.control import _COMMANDS as CONTROLS
+from mainspring.model.access.actors import Role
+from mainspring.store.postgres.database import Connection
+from tests.cli.conftest import NOWHERE, Cli, Stage, make_token
+from tests.cluster import add_server
+from tests.served import served_in_thread
+
+# Those that are a process, or work on the database itself; with arguments that a parser takes.
+ON_THE_DATABASE = {
+    "up": (),
+    "worker": ("shop:app",),
+    "server": (),
+    "api": (),
+    "demo": (),
+    "migrate": (),
+    "backup": ("x",),
+    "restore": (__file__,),
+    "db": (),
+    "grant": ("viewer", "somebody"),
+    "revoke": ("viewer", "somebody"),
+}
+OF_ITS_OWN = {"agent"}  # --server is the server that it connects to
+WITHOUT_ROW = {operations.access.grant_role, operations.access.revoke_role}
+
+# In this order, each line with its exit code; where there is none it is 0.
+JOURNEY: tuple[tuple[str, int] | str, ...] = (
+    "job create hello --retries 1 -- echo hello",
+    ("job create hello -- echo hello", 4),
+    "job list",
+    "job show hello",
+    ("job show nothing", 3),
+    "task submit hello --arg day=mon --key monday --priority high",
+    "task submit hello --arg day=mon --key monday --priority high",
+    "task submit hello --delay 1h",
+    "task list",
+    "task list --job hello --state pending",
+    "task show 1",
+    ("task wait 1 --timeout 0.05", 124),
+    "task edit 1 --priority low --run-at 2030-01-01T10:00:00+01:00",
+    "task show 1 --json",
+    "task logs 1",
+    ("task pause 1", 4),
+    ("task resume 1", 4),
+    ("task restart 1", 4),
+    "task cancel 1",
+    "task retry 1",
+    "task kill 1",
+    ("task wait 1", 7),
+    ("task kill 4711", 3),
+    "schedule calendar set holidays 12-25 sun",
+    "schedule calendar list",
+    "schedule calendar show holidays",
+    "schedule create nightly hello --cron '0 2 * * *' --tz Europe/Berlin --calendar holidays --enable",
+    "schedule list",
+    "schedule show nightly",
+    "schedule show nightly --json",
+    "schedule edit nightly --jitter 5s",
+    "schedule preview every 30m",
+    "schedule explain nightly",
+    "schedule explain nightly --at 2026-01-05T02:00:00+01:00",
+    "schedule check",
+    "schedule forecast --from 2030-01-01 --to 2030-01-02 --cell 6h",
+    "schedule backfill nightly --from 2026-01-01 --to 2026-01-08 --dry-run",
+    "schedule run-now nightly",
+    "schedule pause nightly",
+    "schedule resume nightly",
+    "schedule disable nightly",
+    "schedule enable nightly",
+    ("schedule calendar delete holidays", 4),
+    "schedule delete nightly",
+    "schedule calendar delete holidays",
+    "daemon create watcher --replicas 2 -- sleep 600",
+    "daemon list",
+    "daemon show watcher",
+    "daemon scale watcher 1",
+    "daemon restart watcher",
+    ("daemon logs watcher", 3),  # it has no replica yet
+    "daemon stop watcher",
+    "daemon start watcher",
+    "daemon delete watcher",
+    "agents",
+    "agents list",
+    "agents show alpha",
+    "agents drain alpha",
+    "agents undrain alpha",
+    "agents strategy least_tasks",
+    "agents strategy",
+    "servers --all",
+    "servers show north",
+    "segments",
+    "stats",
+    "doctor",
+    "login --role viewer",
+    "token create ci --role submitter --jobs 'hello*'",
+    "token list",
+    ("token revoke 4711", 3),
+    "sessions",
+    "sessions list",
+    ("sessions revoke 4711", 3),
+    "audit --limit 3",
+    ("job delete hello", 4),
+    "task cancel --job hello --yes",
+    "job delete hello",
+)
+
+
+def words(line: str) -> tuple[str, ...]:
+    return tuple(one.strip("'") for one in re.findall(r"'[^']*'|\S+", line))
+
+
+def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield (*path, name)
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+async def a_fleet(conn: Connection) -> None:
+    server = await add_server(conn, "north", url="ws://127.0.0.1:7071")
+    await conn.execute(
+        """insert into mainspring.agent (name, slots, server, lease_until, version)
+           values ('alpha', 10, $1, mainspring.now() + interval '1 hour', '0.1.0')""",
+        server,
+    )
+
+
+def test_every_command_works_on_the_database_and_over_http(cli: Cli, stage: Stage) -> None:
+    stage(a_fleet)
+    for step in JOURNEY:
+        line, code = (step, 0) if isinstance(step, str) else step
+        outcome = cli(*words(line))
+        assert outcome.code == code, (line, outcome.out, outcome.err)
+
+
+def test_every_command_is_on_the_journey() -> None:
+    travelled = [words(step if isinstance(step, str) else step[0]) for step in JOURNEY]
+    elsewhere = ON_THE_DATABASE.keys() | OF_ITS_OWN
+    wanted = [path for path in leaves(commands) if path[0] not in elsewhere]
+    missing = [path for path in wanted if not any(line[: len(path)] == path for line in travelled)]
+    assert missing == []
+
+
+# ── the same words ──────────────────────────────────────────────────────────────────────────────
+
+READS = [
+    *("job list", "job show hello", "task list", "task show 1", "task show 2", "task logs 1", "task show 4711"),
+    *("schedule list", "schedule show nightly", "schedule explain nightly", "schedule check", "daemon list"),
+    *("daemon show watcher", "agents", "agents show alpha", "agents show beta", "servers", "servers show north"),
+    *("segments", "stats", "doctor", "token list", "sessions", "audit", "schedule calendar show holidays"),
+    *("schedule show nothing", "task list --job nothing", "schedule explain nightly --tz Asia/Tokyo"),
+    "schedule forecast --from 2030-01-01 --to 2030-01-02 --cell 6h",
+]
+
+# What passes while a test runs: ages, and the token's last use.
+PASSING = re.compile(r'\d+(\.\d+)?( ?(ms|s|min)\b)? ago|"(\w*age|uptime|last_used_at|counted_at)":[^,}]*')
+
+
+@pytest.mark.parametrize("cli", ["database"], indirect=True)
+def test_the_words_are_the_same(cli: Cli, stage: Stage, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage(a_fleet)
+    for step in (
+        "job create hello -- echo hello",
+        "task submit hello --arg day=mon",
+        "task submit hello --key x --run-at 2030-07-01T10:00:00+02:00",
+        "task cancel 1",
+        "schedule calendar set holidays 12-25",
+        "schedule create nightly hello --cron '0 2 * * *' --tz Europe/Berlin --calendar holidays --enable",
+        "daemon create watcher -- sleep 600",
+        "schedule run-now nightly",
+    ):
+        assert cli(*words(step)).code == 0, step
+    token = asyncio.run(make_token(dsn, "viewer", Role.ADMIN))
+    lines = [(*words(line), *more) for line in READS for more in ((), ("--json",))]
+    expected = [cli(*line) for line in lines]
+    with served_in_thread(dsn) as url:
+        monkeypatch.setenv("MAINSPRING_DSN", NOWHERE)
+        monkeypatch.setenv("MAINSPRING_TOKEN", token)
+        for line, there in zip(lines, expected, strict=True):
+            here = cli(*line, "--server", url)
+            assert here.code == there.code, (line, here.err)
+            assert PASSING.sub("…", here.out) == PASSING.sub("…", there.out), line
+            assert PASSING.sub("…", here.err) == PASSING.sub("…", there.err), line
+
+
+# ── what a server cannot be asked for ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ON_THE_DATABASE)
+def test_what_works_on_the_database_itself_says_so(offline: Cli, name: str) -> None:
+    outcome = offline(name, *ON_THE_DATABASE[name], "--server", "http://127.0.0.1:1")
+    assert outcome.code == 2
+    assert "works on the database itself" in outcome.err
+
+
+def test_what_the_command_line_calls_has_a_row() -> None:
+    offered = {row.operation for row in ROWS}
+    named = set(_operations_in(Path(mainspring.cli.__file__).parent))
+    named |= {getattr(operations.tasks, name) for name in CONTROLS if name != "kill"}
+    assert len(named) > 40
+    assert {one.__qualname__ for one in named - offered - WITHOUT_ROW} == set()
+
+
+def _operations_in(directory: Path) -> Iterator[Any]:
+    """The async functions of `operations` that the sources name."""
+    for file in directory.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and (found := _resolved(ast.unparse(node))) is not None:
+                yield found
+
+
+def _resolved(text: str) -> Any:
+    first, *names = text.split(".")
+    if first != "operations" or len(names) != 2:
+        return None
+    found: Any = operations
+    for name in names:
+        found = getattr(found, name, None)
+    is_operation = inspect.iscoroutinefunction(found) and list(inspect.signature(found).parameters)[:1] == ["conn"]
+    return found if is_operation else None
+
+
+# ── away, and not allowed ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_server_that_is_away_is_told(offline: Cli) -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{reserved.getsockname()[1]}"
+        outcome = offline("token", "revoke", "1", "--server", url)
+    assert outcome.code == 6
+    assert f"{url} cannot be reached" in outcome.err
+
+
+def test_what_a_token_may_not_do_is_told(
+    offline: Cli, dsn: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with served_in_thread(dsn) as url:
+        assert offline("task", "list", "--server", url).code == 5  # without a token
+        monkeypatch.setenv("MAINSPRING_TOKEN", asyncio.run(make_token(dsn, "v", Role.VIEWER)))
+        assert offline("task", "list", "--server", url).code == 0
+        refused = offline("job", "create", "x", "--server", url, "--", "true")
+    assert refused.code == 5
+    assert "admin" in refused.err
+
+
+@pytest.mark.parametrize("server", ["nowhere", "ftp://x", "http://jobs.example", "http://127.0.0.1:1/?a=b"])
+def test_what_is_no_server_is_refused(
+    offline: Cli, server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert offline("task", "list", "--server", server).code in (2, 3)

@@ -215,7 +215,7 @@ def _filter(given: Mapping[str, Any]) -> TaskFilter:
 
 
 async def _summaries(conn: Connection, views: Sequence[TaskView], fields: Fields) -> list[TaskSummary]:
-    waiting = [view.id for view in views if view.state in (TaskState.PENDING.label, TaskState.ASSIGNED.label)]
+    waiting = [view.id for view in views if view.state in _WAITING]
     waits = await find_waits(conn, waiting) if waiting else {}
     heavy = ("args", "progress", "checkpoint", "result", "error") if fields == "all" else ()
     names = [name for name in TaskSummary.__struct_fields__ if name in _LIGHT or name in heavy]
@@ -225,6 +225,7 @@ async def _summaries(conn: Connection, views: Sequence[TaskView], fields: Fields
     ]
 
 
+_WAITING = (TaskState.PENDING.label, TaskState.ASSIGNED.label)  # those of store/limits/waits.py
 _LIGHT = set(TaskView.__struct_fields__) - {"args", "progress", "checkpoint", "result", "error"}
 
 
@@ -234,12 +235,14 @@ def _wait_view(wait: Wait | None) -> WaitView | None:
 
 async def show(conn: Connection, actor: Actor, id: int) -> TaskDetail:
     """One task with its attempts, the runs of a broadcast, what it waits for, and when it came how far."""
-    view = await status(conn, actor, id)
+    await _check(conn, actor, id)
+    view, attempts, has_children = await tasks.whole(conn, id)
+    waits = await find_waits(conn, [id]) if view.state in _WAITING else {}
     return TaskDetail(
         **msgspec.structs.asdict(view),
-        waits=_wait_view((await find_waits(conn, [id])).get(id)),
-        attempts=await tasks.attempts(conn, id),
-        children=await broadcasts.children(conn, id),
+        waits=_wait_view(waits.get(id)),
+        attempts=attempts,
+        children=await broadcasts.children(conn, id) if has_children else [],
         phases=phases(view),
     )
 

@@ -1,6 +1,6 @@
 """App: the jobs of an application; opens its database, submits its tasks, runs them.
 
-Next: sdk/submissions.py
+Next: store/tasks/group_commit.py
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _FINISHED = """
            1, case when n % 100 = 0 then 11 else 10 end, 5, 1, 0, jsonb_build_object('number', n),
            case when n % 100 = 0 then 'failed' end, 4.5
       from generate_series(1, $1) as n,
-           lateral (select mainspring.now() - interval '1 minute' + n * interval '50 µs' as at) given
+           lateral (select mainspring.now() - interval '1 minute' + n * interval '0.05 ms' as at) given
 """
 _LIVE = """
     insert into mainspring.task (id, run_at, created_at, job_id, pool, state, priority, args)

@@ -40,6 +40,7 @@ from benchmarks.common import (
     lateness_of,
     make_app,
     median_of,
+    postmaster,
     quantiles,
     report,
     say,
@@ -182,11 +183,14 @@ async def bulk(dsn: str, args: argparse.Namespace) -> Found:
         direct = {"tasks_per_s": round(args.tasks / (time.perf_counter() - began))}
     async with connection(dsn) as conn, api(dsn) as served:
         await empty_tables(conn)
+        first = await postmaster(conn)
         line = {"job": "noop", "args": {}}
         await client("bulk", served, tasks=args.tasks // 4, line=line)
-        before = served.process.memory_info().rss
+        before, cpu, database = served.process.memory_info().rss, cpu_seconds(served.process), cpu_seconds(first)
         found = await client("bulk", served, tasks=args.tasks, line=line)
         grown = (served.process.memory_info().rss - before) / 2**20
+        found["api_us"] = round((cpu_seconds(served.process) - cpu) / args.tasks * 1e6, 2)
+        found["database_us"] = round((cpu_seconds(first) - database) / args.tasks * 1e6, 2)
     return beside(found, direct, "tasks_per_s") | {"memory_grown_mb": round(grown, 1)}
 
 

@@ -22,6 +22,7 @@ NAMES = (
     "planner",
     "wheel",
     "figures",
+    "api",
     "footprint",
     "warm",
 )

@@ -16,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
 import uvloop
 
 import mainspring
@@ -111,18 +112,34 @@ async def fill(app: mainspring.App, tasks: int) -> None:
 
 
 @contextmanager
-def workers(dsn: str, processes: int) -> Iterator[None]:
+def workers(dsn: str, processes: int) -> Iterator[list[psutil.Process]]:
     """Worker processes, each a server and an agent; they run until the block ends."""
     command = [sys.executable, "-m", "benchmarks.worker", dsn]
     children = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(processes)]
     try:
-        yield
+        yield [psutil.Process(child.pid) for child in children]
     finally:
         for child in children:
             assert child.stdin is not None
             child.stdin.close()  # tells it to stop
         for child in children:
             child.wait(timeout=60)
+
+
+async def postmaster(conn: Connection) -> psutil.Process:
+    """The first process of the PostgreSQL at the other end."""
+    found = psutil.Process(int(await conn.fetchval("select pg_backend_pid()"))).parent()
+    assert found is not None
+    return found
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Processor time of a process and its children, with those that have ended."""
+    total = sum(process.cpu_times()[:4])
+    for child in process.children():
+        with suppress(psutil.NoSuchProcess):
+            total += sum(child.cpu_times()[:2])
+    return total
 
 
 _DONE = "select count(*) from mainspring.task_history"

@@ -52,7 +52,7 @@ async def throughput(dsn: str, args: argparse.Namespace) -> dict[str, float]:
             return {"tasks_per_s": round(await drained(conn, args.tasks))}
 
 
-def _with_stamp(dsn: str) -> mainspring.App:
+def with_stamp(dsn: str) -> mainspring.App:
     app = make_app(dsn)
 
     @app.job(retries=0)
@@ -62,7 +62,7 @@ def _with_stamp(dsn: str) -> mainspring.App:
     return app
 
 
-async def _submit(app: mainspring.App, instants: int, seconds: float, ahead: float) -> dict[int, float]:
+async def submit_at_instants(app: mainspring.App, instants: int, seconds: float, ahead: float) -> dict[int, float]:
     """Tasks at distinct instants, evenly; returns the instant of each."""
     first = datetime.now(UTC) + timedelta(seconds=ahead)
     planned = {}
@@ -88,8 +88,8 @@ async def lateness(dsn: str, args: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "stamps")
         with cluster(dsn, agents=args.agents, slots=args.slots, stamps=path):
-            async with _with_stamp(dsn) as app:
-                planned = await _submit(app, args.instants, args.seconds, ahead=6)
+            async with with_stamp(dsn) as app:
+                planned = await submit_at_instants(app, args.instants, args.seconds, ahead=6)
                 return _late(planned, await _stamped(path, len(planned)))
 
 
@@ -98,8 +98,8 @@ async def stalled(dsn: str, args: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "stamps")
         with cluster(dsn, agents=args.agents, slots=args.slots, stamps=path):
-            async with _with_stamp(dsn) as app:
-                planned = await _submit(app, args.instants, args.seconds, ahead=6)
+            async with with_stamp(dsn) as app:
+                planned = await submit_at_instants(app, args.instants, args.seconds, ahead=6)
             began, ended = await _stop_for(dsn, min(planned.values()) + 3, args.stop)
             stamps = await _stamped(path, len(planned))
     meanwhile = {task: instant for task, instant in planned.items() if began <= instant <= ended}

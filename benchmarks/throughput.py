@@ -1,11 +1,25 @@
-"""Throughput: no-op async handlers, every start and finish durable; from the first start to the last commit."""
+"""Throughput: no-op async handlers, every start and finish durable; from the first start to the last commit.
+
+`…_us_per_task` is processor time of the workers, with their start, and of PostgreSQL: it depends less on the machine.
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from benchmarks.common import arguments, connection, drained, empty_tables, fill, make_app, run, workers
+from benchmarks.common import (
+    arguments,
+    connection,
+    cpu_seconds,
+    drained,
+    empty_tables,
+    fill,
+    make_app,
+    postmaster,
+    run,
+    workers,
+)
 
 
 async def throughput(dsn: str, tasks: int, processes: int) -> dict[str, Any]:
@@ -15,13 +29,23 @@ async def throughput(dsn: str, tasks: int, processes: int) -> dict[str, Any]:
         async with make_app(dsn) as app:
             await fill(app, tasks)
         before = await _wal(conn)
-        with workers(dsn, processes):
+        first = await postmaster(conn)
+        database = cpu_seconds(first)
+        with workers(dsn, processes) as children:
             rate = await drained(conn, tasks)
+            cpu = sum(map(cpu_seconds, children))  # with their start, which is the same for each run
+            database = cpu_seconds(first) - database
             wal = (await _wal(conn) - before) / tasks
             dead = await conn.fetchval(
                 "select n_dead_tup from pg_stat_user_tables where schemaname = 'mainspring' and relname = 'task'"
             )
-    return {"tasks_per_s": round(rate), "wal_bytes_per_task": round(wal), "dead_tuples": dead}
+    return {
+        "tasks_per_s": round(rate),
+        "process_us_per_task": round(cpu / tasks * 1e6, 2),
+        "database_us_per_task": round(database / tasks * 1e6, 2),
+        "wal_bytes_per_task": round(wal),
+        "dead_tuples": dead,
+    }
 
 
 async def _wal(conn: Any) -> int:

@@ -12,8 +12,8 @@ import pytest
 
 from mainspring import App, Job, JobNotFound, ValidationError
 from mainspring.errors import StoreUnavailable
-from mainspring.sdk import submissions
 from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks import group_commit
 from mainspring.store.tasks.enqueue import Submission
 from tests.conftest import eventually
 
@@ -82,7 +82,7 @@ async def test_what_is_submitted_at_once_is_one_statement_in_the_order_of_the_ca
 async def test_what_comes_while_a_statement_is_under_way_gathers(
     app: App, echo: Job[..., Any], conn: Connection, holding: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submissions, "PATIENCE", 3600.0)
+    monkeypatch.setattr(group_commit, "PATIENCE", 3600.0)
     async with app:
         first = asyncio.create_task(echo.enqueue(hold=True))
         await eventually(lambda: conn.fetchval(_HELD))
@@ -157,7 +157,7 @@ async def test_a_key_that_another_transaction_holds_delays_nobody_else(
 async def test_a_caller_that_is_cancelled_cancels_no_other(
     app: App, echo: Job[..., Any], conn: Connection, holding: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submissions, "PATIENCE", 3600.0)
+    monkeypatch.setattr(group_commit, "PATIENCE", 3600.0)
     async with app:
         shared = [asyncio.create_task(echo.enqueue(number, hold=True)) for number in range(3)]
         await eventually(lambda: conn.fetchval(_HELD))

@@ -47,6 +47,7 @@ from mainspring.model.access.actors import Role
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections, tasks
 from mainspring.operations.health import DEGRADED_AFTER
+from mainspring.operations.requests.grouped import GroupedTasks
 from mainspring.operations.waiting import Waiting
 from mainspring.store.access import audit
 
@@ -83,6 +84,7 @@ class Api:
         self.origins = origins
         self.rows = rows
         self.waiting = Waiting(connections)
+        self.new_tasks = GroupedTasks(connections)
         self.streams = Streams()
         self.hub = Hub(connections)
         self.followed = Followed(connections)

@@ -17,6 +17,7 @@ from mainspring.api.answers import Answer, answer
 from mainspring.api.call import Call
 from mainspring.api.problems import IdempotencyInProgress, IdempotencyMismatch
 from mainspring.errors import ValidationError
+from mainspring.operations import tasks
 from mainspring.store.access import idempotency
 
 _KEY = re.compile(r"[!-~]{1,200}")
@@ -37,6 +38,8 @@ class Outcome(NamedTuple):
 
 async def once(call: Call, key: str | None, given: dict[str, Any]) -> Outcome:
     """What the operation returns, or what it has returned to an earlier request with this key."""
+    if key is None and call.row.operation is tasks.submit:
+        return Outcome(await call.api.new_tasks.submit(call.actor, **given))
     async with call.api.connections.acquire() as conn:
         if key is None:
             return Outcome(await call.row.operation(conn, call.actor, **given))

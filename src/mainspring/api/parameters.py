@@ -12,9 +12,10 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
@@ -52,13 +53,24 @@ class Parameter(NamedTuple):
         return get_origin(self.type) in (dict, Mapping) or self.type in (dict, Mapping)
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True)
+class Shape:
     """How a request carries the parameters of an operation."""
 
     parameters: tuple[Parameter, ...]
     body: Any  # the type of the body; None: there is none
     whole_body: str | None  # the parameter that is the whole body; None: each member is a parameter
     answer: Any  # the type of the answer; a list goes as a page, which is the last
+
+    @cached_property
+    def in_query(self) -> dict[str, Parameter]:
+        """Those in the query, by their names there."""
+        return {parameter.wire: parameter for parameter in self.parameters if parameter.place == "query"}
+
+    @cached_property
+    def mappings(self) -> dict[str, Parameter]:
+        """Those of them that are mappings."""
+        return {wire: parameter for wire, parameter in self.in_query.items() if parameter.is_mapping}
 
 
 @cache
@@ -142,8 +154,7 @@ def _on_the_wire(kind: Any) -> Any:
 
 def from_query(shape: Shape, pairs: Sequence[tuple[str, str]], *, also: Sequence[str] = ()) -> dict[str, Any]:
     """The parameters in a query; `also` are names that the caller reads itself."""
-    wanted = {parameter.wire: parameter for parameter in shape.parameters if parameter.place == "query"}
-    mappings = {wire: parameter for wire, parameter in wanted.items() if parameter.is_mapping}
+    wanted, mappings = shape.in_query, shape.mappings
     found: dict[str, Any] = {}
     own = set[str]()
     for wire, text in pairs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -219,17 +220,23 @@ def _filter(given: Mapping[str, Any]) -> TaskFilter:
 
 
 async def _summaries(conn: Connection, views: Sequence[TaskView], fields: Fields) -> list[TaskSummary]:
-    waiting = [view.id for view in views if view.state in (TaskState.PENDING.label, TaskState.ASSIGNED.label)]
+    waiting = [view.id for view in views if view.state in _WAITING]
     waits = await find_waits(conn, waiting) if waiting else {}
-    heavy = ("args", "progress", "checkpoint", "result", "error") if fields == "all" else ()
-    names = [name for name in TaskSummary.__struct_fields__ if name in _LIGHT or name in heavy]
-    return [
-        TaskSummary(waits=_wait_view(waits.get(view.id)), **{name: getattr(view, name) for name in names})
-        for view in views
-    ]
+    read = _READ_ALL if fields == "all" else _READ
+    return [_summary(read(view), _wait_view(waits.get(view.id))) for view in views]
 
 
-_LIGHT = set(TaskView.__struct_fields__) - {"args", "progress", "checkpoint", "result", "error"}
+def _summary(members: Sequence[Any], waits: WaitView | None) -> TaskSummary:
+    """By place: a page has fifty of them, and names cost more than the rest."""
+    whole = [*members[:_AT_WAITS], waits, *members[_AT_WAITS:]]
+    return TaskSummary(*whole)
+
+
+_WAITING = (TaskState.PENDING.label, TaskState.ASSIGNED.label)  # those of store/limits/waits.py
+_HEAVY = ("args", "progress", "checkpoint", "result", "error")  # the last members of a summary
+_AT_WAITS = TaskSummary.__struct_fields__.index("waits")
+_MEMBERS = [name for name in TaskSummary.__struct_fields__ if name != "waits"]
+_READ_ALL, _READ = attrgetter(*_MEMBERS), attrgetter(*_MEMBERS[: -len(_HEAVY)])  # from a TaskView
 
 
 def _wait_view(wait: Wait | None) -> WaitView | None:
@@ -238,12 +245,14 @@ def _wait_view(wait: Wait | None) -> WaitView | None:
 
 async def show(conn: Connection, actor: Actor, id: int) -> TaskDetail:
     """One task with its attempts, the runs of a broadcast, what it waits for, and when it came how far."""
-    view = await status(conn, actor, id)
+    await _check(conn, actor, id)
+    view, attempts, has_children = await tasks.whole(conn, id)
+    waits = await find_waits(conn, [id]) if view.state in _WAITING else {}
     return TaskDetail(
         **msgspec.structs.asdict(view),
-        waits=_wait_view((await find_waits(conn, [id])).get(id)),
-        attempts=await tasks.attempts(conn, id),
-        children=await broadcasts.children(conn, id),
+        waits=_wait_view(waits.get(id)),
+        attempts=attempts,
+        children=await broadcasts.children(conn, id) if has_children else [],
         phases=phases(view),
     )
 

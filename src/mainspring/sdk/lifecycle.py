@@ -18,8 +18,8 @@ from typing import Any
 from mainspring.compose import local
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.operations.waiting import Waiting
-from mainspring.sdk.submissions import Send, Submissions
 from mainspring.store.postgres.database import Database
+from mainspring.store.tasks.group_commit import Send, Submissions
 
 log = logging.getLogger("mainspring")
 
@@ -32,7 +32,7 @@ class Lifecycle:
     """`settings` makes settings of overrides; `register` writes the application's jobs; `send` submits tasks."""
 
     def __init__(
-        self, settings: Callable[..., local.Settings], register: Callable[[Database], Awaitable[None]], send: Send
+        self, settings: Callable[..., local.Settings], register: Callable[[Database], Awaitable[None]], send: Send[int]
     ) -> None:
         self._make_settings = settings
         self._register = register
@@ -42,7 +42,7 @@ class Lifecycle:
         self.sync_loop: asyncio.AbstractEventLoop | None = None  # of sync.py
         self.database: Database | None = None
         self.waiting: Waiting | None = None
-        self.submissions: Submissions | None = None
+        self.submissions: Submissions[int] | None = None
         self._settings: local.Settings | None = None
         self._stack: AsyncExitStack | None = None
         self._opens = 0

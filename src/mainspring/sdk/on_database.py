@@ -1,6 +1,6 @@
 """OnDatabase: the tasks of an application that has a database.
 
-Next: sdk/submissions.py
+Next: store/tasks/group_commit.py
 """
 
 from __future__ import annotations

@@ -217,6 +217,36 @@ async def test_an_attempt_says_where_it_ran_and_its_exit_code_through_a_retry_an
     assert (await tasks.get(conn, task)).exit_code is None
 
 
+@pytest.mark.parametrize("state", sorted(TaskState))
+async def test_the_whole_of_a_task_is_what_its_parts_are(
+    conn: Connection, make_task: MakeTask, state: TaskState
+) -> None:
+    session = await agents.begin(conn, agents.AgentInfo("worker-1", 1, {}, None), 60.0)
+    held: dict[str, Any] = {} if state < TaskState.ASSIGNED else {"token": 5, "session": session}
+    task = await (make_task(state, **held) if state in LIVE else make_task(TaskState.RUNNING, **held))
+    if state not in LIVE:
+        ending = Ending(task, 5, 1, 1, state, 1.0, 2.0, code="c", error="e", exit_code=3)
+        await transitions.finish(conn, [ending])
+    whole = await tasks.whole(conn, task)
+    assert whole == (await tasks.get(conn, task), await tasks.attempts(conn, task), False)
+    assert len(whole.attempts) == (state >= TaskState.ASSIGNED)
+
+
+async def test_the_whole_of_a_task_has_its_earlier_attempts_parents_and_children(
+    conn: Connection, make_task: MakeTask
+) -> None:
+    task = await ended(conn, make_task, TaskState.FAILED)
+    await tasks.run_again(conn, task)
+    other = await make_task()
+    await conn.execute("insert into mainspring.dependency (child, parent) values ($1, $2)", task, other)
+    await conn.execute("update mainspring.task set parent_id = $1 where id = $2", task, other)
+    view, attempts, has_children = await tasks.whole(conn, task)
+    assert (view, attempts) == (await tasks.get(conn, task), await tasks.attempts(conn, task))
+    assert (view.waiting_for, len(attempts), has_children) == ([other], 1, True)
+    with pytest.raises(TaskNotFound):
+        await tasks.whole(conn, other + 1000)
+
+
 async def test_output_continues_after_a_chunk(conn: Connection) -> None:
     pieces = [Chunk(1, token, number, 1, 1.0, b"x") for token in (5, 9) for number in range(1, 131)]
     await session_tasks.output(conn, pieces)

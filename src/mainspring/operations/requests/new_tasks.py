@@ -84,16 +84,27 @@ def submission(task: NewTask) -> Submission:
     )
 
 
+def checked(actor: Actor, task: NewTask) -> Submission:
+    """The same, of a job that the actor reaches."""
+    found = submission(task)
+    _check_job(actor, found.job)
+    return found
+
+
+def can_share(task: NewTask, checked: Submission) -> bool:
+    """Whether it may go into one statement with others: nothing has to be looked up for it."""
+    return checked.can_share and not task.require_agents and task.if_exists == "return"
+
+
 async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
-    checked = submission(task)
-    _check_job(actor, checked.job)
-    await _check_parents(conn, actor, checked)
+    given = checked(actor, task)
+    await _check_parents(conn, actor, given)
     if task.require_agents:
-        await _check_agents(conn, checked.job)
+        await _check_agents(conn, given.job)
     if task.key is None or task.if_exists == "return":
-        return await _answer(conn, task, *await enqueue.submit_new(conn, checked))
+        return await answer(conn, task, *await enqueue.submit_new(conn, given))
     async with conn.transaction():  # a key is not taken by a submission that is refused for it
-        return await _answer(conn, task, *await enqueue.submit_new(conn, checked))
+        return await answer(conn, task, *await enqueue.submit_new(conn, given))
 
 
 async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) -> list[Submitted | MainspringError]:
@@ -108,20 +119,19 @@ async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) 
     shared: dict[int, Submission] = {}
     for number, task in enumerate(tasks):
         try:
-            checked = submission(task)
-            _check_job(actor, checked.job)
+            given = checked(actor, task)
         except MainspringError as error:
             answers[number] = error
             continue
-        if checked.can_share and not task.require_agents and task.if_exists == "return":
-            shared[number] = checked
+        if can_share(task, given):
+            shared[number] = given
     if len(shared) > 1:
         found = await enqueue.submit_each_new(conn, list(shared.values()))
         for number, (id, created) in zip(shared, found, strict=True):
             if id is not None and created:
                 answers[number] = Submitted(id, PENDING.label, True)
             elif id is not None:
-                answers[number] = await _answer(conn, tasks[number], id, created)
+                answers[number] = await answer(conn, tasks[number], id, created)
     for number, task in enumerate(tasks):
         if number not in answers:
             try:
@@ -163,7 +173,8 @@ async def _check_agents(conn: Connection, name: str) -> None:
         )
 
 
-async def _answer(conn: Connection, task: NewTask, id: int, created: bool) -> Submitted:
+async def answer(conn: Connection, task: NewTask, id: int, created: bool) -> Submitted:
+    """What is told of a task that has this id now."""
     if not created and task.if_exists == "reject":
         raise TaskExists(f"key: task {id} of {task.job!r} has the key {task.key!r} already", field="key", id=id)
     if created and not task.after:

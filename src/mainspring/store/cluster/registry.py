@@ -71,6 +71,8 @@ _HELD = f"""
 
 async def _with_load(conn: Connection, rows: Iterable[Any]) -> list[dict[str, Any]]:
     """Rows of sessions, each with what it holds."""
+    if not (rows := list(rows)):
+        return []
     loads: dict[int, dict[str, Any]] = {}
     for session, needs, *counts in await conn.fetch(_HELD):
         load = loads.setdefault(session, {"holds": 0, "due": 0, "running": 0, "used": Counter()})

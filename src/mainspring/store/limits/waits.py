@@ -79,12 +79,14 @@ async def waits(conn: Connection, tasks: Sequence[int]) -> dict[int, Wait]:
     agents = await loaded(conn) if rows else []
     by_pool = {text: why(decode(text), agents) for text in {row["requirements"] for row in rows}}
     found = {row["id"]: by_pool[row["requirements"]] for row in rows}
-    limited = await conn.fetch(_LIMITED, tasks)
+    rest = [task for task in tasks if task not in found]  # each is in one of the three
+    limited = await conn.fetch(_LIMITED, rest) if rest else []
     for row, task in zip(limited, views(Limited, limited, json=("rate",)), strict=True):
         found[row["id"]] = why_limited(task)
     by_owner = {row["id"] for row in rows if row["needs_owner"]} | {row["id"] for row in limited}
     found |= await _unserved(conn, [id for id in by_owner if found[id] is None])
-    retried = await conn.fetch(_RETRIED, tasks)
+    rest = [task for task in rest if task not in found]
+    retried = await conn.fetch(_RETRIED, rest) if rest else []
     found |= {row["id"]: until_retry(task) for row, task in zip(retried, views(Retried, retried), strict=True)}
     return {task: wait for task, wait in found.items() if wait is not None}
 

@@ -45,14 +45,16 @@ async def readable(conn: Connection, query: str, *args: Any) -> list[dict[str, A
             rows = await conn.fetch(query, *args)
         finally:
             await conn.reset_type_codec("timestamptz", schema="pg_catalog")
-    return [{name: _clamped(value) for name, value in row.items()} for row in rows]
+    return [_clamped(row) for row in rows]
 
 
-def _clamped(value: Any) -> Any:
+def _clamped(row: Any) -> dict[str, Any]:
     """The driver returns infinity as a time without a timezone."""
-    if type(value) is datetime and value.tzinfo is None:
-        return FAR_PAST if value < datetime(5000, 1, 1) else FAR_FUTURE
-    return value
+    columns = dict(row.items())
+    for name, value in columns.items():  # many, for each row of a page: no call for each
+        if type(value) is datetime and value.tzinfo is None:
+            columns[name] = FAR_PAST if value < datetime(5000, 1, 1) else FAR_FUTURE
+    return columns
 
 
 def _encode(at: datetime) -> tuple[int]:
@@ -82,7 +84,11 @@ def views(kind: type[T], rows: Iterable[Any], *, json: Collection[str] = ()) -> 
 
 def _decoded(row: Any, json: Collection[str]) -> dict[str, Any]:
     columns = dict(row)
-    unreadable = [f"{name}: no time that can be shown" for name, value in columns.items() if is_far(value)]
+    unreadable = [
+        f"{name}: no time that can be shown"
+        for name, value in columns.items()
+        if type(value) is datetime and is_far(value)
+    ]
     for name in json:
         if columns[name] is not None:
             try:

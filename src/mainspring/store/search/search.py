@@ -204,9 +204,8 @@ class _Walk:
         self._first: int | None = None  # asked for once it matters: most pages are full after one window
         self.end = 0
 
-    async def begin(self, filters: Filters, before: int | None) -> None:
-        newest = await self._conn.fetchval(_NEWEST) if before is None else before - 1
-        self.end = newest + 1
+    async def begin(self, filters: Filters, before: int) -> None:
+        self.end = before
         if filters.created_after is not None:
             self._first = await self._id_at(filters.created_after - _CREATED_WITHIN)
         # What ended before an instant was created before it.
@@ -276,8 +275,8 @@ async def search(
     sql = f"{named(newest)} order by found.id desc"
     walk = _Walk(conn, patience)
     rows: list[Any] = []
-    async with _planned_for(conn, filters):
-        await walk.begin(filters, before)
+    async with _planned_for(conn, filters) as behind_newest:
+        await walk.begin(filters, behind_newest if before is None else before)
         while len(rows) <= limit and (window := await walk.next()) is not None:
             rows += await readable(conn, sql, *window, limit + 1 - len(rows), *conditions.parameters)
         is_over = len(rows) <= limit and await walk.is_over()
@@ -290,23 +289,26 @@ async def search(
 
 
 @asynccontextmanager
-async def _planned_for(conn: Connection, filters: Filters) -> AsyncIterator[None]:
+async def _planned_for(conn: Connection, filters: Filters) -> AsyncIterator[int]:
     """How PostgreSQL plans the windows. In general once for all: a scan of ids; with many partitions a plan costs more
     than the scan. Searches by the time of their end are planned by their values, to use the BRIN index and leave out
     whole days. They prune, which the engine's connections do not (partitions.go_through_all); a search locks no row.
+    Yields the id behind the newest.
     """
     by_end = filters.finished_after is not None
+    is_within = conn.is_in_transaction()
     async with conn.transaction():
-        before = await conn.fetchrow(
+        pruning, mode, newest, *_ = await conn.fetchrow(
             _PLANNING, "on" if by_end else "off", "force_custom_plan" if by_end else "force_generic_plan"
         )
-        yield
-        await conn.fetchrow(_PLANNING, *before[:2])
+        yield newest + 1
+        if is_within:  # else they end with the transaction
+            await conn.fetchrow(_PLANNING, pruning, mode)
 
 
 # Sets both, and returns what they were before.
-_PLANNING = """
-    select was.pruning, was.mode,
+_PLANNING = f"""
+    select was.pruning, was.mode, ({_NEWEST}) as newest,
            set_config('enable_partition_pruning', $1, true), set_config('plan_cache_mode', $2, true)
       from (select current_setting('enable_partition_pruning') as pruning, current_setting('plan_cache_mode') as mode
             offset 0) was
@@ -321,8 +323,8 @@ async def count(
     sql = f"select count(*) from ({conditions.select(conn, filters, 't.id', 't.id')}) found"
     walk = _Walk(conn, patience)
     found = 0
-    async with _planned_for(conn, filters):
-        await walk.begin(filters, None)
+    async with _planned_for(conn, filters) as behind_newest:
+        await walk.begin(filters, behind_newest)
         while found <= most and (window := await walk.next()) is not None:
             found += await conn.fetchval(sql, *window, most + 1 - found, *conditions.parameters)
         return Count(min(found, most), found <= most and await walk.is_over())

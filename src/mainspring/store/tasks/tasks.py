@@ -12,7 +12,16 @@ from typing import NamedTuple
 
 from mainspring.errors import InvalidTransition, TaskNotFound
 from mainspring.model.tasks.pools import blocked
-from mainspring.model.tasks.states import CANCEL, IS_ACTIVE, IS_WAITING, PENDING, TERMINAL, CancelMode, TaskState
+from mainspring.model.tasks.states import (
+    BLOCKED,
+    CANCEL,
+    IS_ACTIVE,
+    IS_WAITING,
+    PENDING,
+    TERMINAL,
+    CancelMode,
+    TaskState,
+)
 from mainspring.store.postgres import hints
 from mainspring.store.postgres.database import Connection
 from mainspring.store.postgres.rows import readable, views
@@ -42,6 +51,47 @@ async def get(conn: Connection, task: int) -> TaskView:
     if not rows:
         raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
     return task_views(rows[:1], await waiting_for(conn, [task]))[0]
+
+
+_WITH_TOKEN = named(f"""
+    select {LIVE}, t.token from mainspring.task t where t.id = $1
+    union all
+    select {FINISHED}, t.token from mainspring.task_history t where t.id = $1
+""")
+# All that is told of most tasks, in one round trip. `has_earlier`: it has attempts beside the one in its own row.
+_WHOLE = f"""
+    select shown.*, held.name as held_by, held.server as server_id, s.name as server,
+           array(select d.parent from mainspring.dependency d where d.child = $1 order by d.parent) as waiting_for,
+           exists (select from mainspring.attempt e where e.task_id = $1) as has_earlier,
+           exists (select from mainspring.task c where c.parent_id = $1)
+               or exists (select from mainspring.task_history c where c.parent_id = $1) as has_children
+      from ({_WITH_TOKEN}) shown
+      left join mainspring.agent held using (session)
+      left join mainspring.server s on s.id = held.server
+"""
+
+
+class Whole(NamedTuple):
+    """A task with its attempts, and whether it has children, as a broadcast."""
+
+    task: TaskView
+    attempts: list[AttemptView]
+    has_children: bool
+
+
+async def whole(conn: Connection, task: int) -> Whole:
+    rows = await readable(conn, _WHOLE, task)
+    if not rows:
+        raise TaskNotFound(f"no task {task}; it never existed, or retention dropped it", field="task")
+    row = rows[0]
+    [view] = task_views([row], {task: row["waiting_for"]})
+    if row["has_earlier"]:
+        found = await attempts(conn, task)
+    elif row["token"] is None or row["session"] is None or row["state"] in (PENDING, BLOCKED):
+        found = []
+    else:
+        found = views(AttemptView, [{**labelled(row), "number": row["attempt"], "agent": row["held_by"]}])
+    return Whole(view, found, row["has_children"])
 
 
 _ATTEMPTS = f"""

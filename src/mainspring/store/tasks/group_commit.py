@@ -1,4 +1,4 @@
-"""Submissions: those that are made at once share a statement, and so a commit.
+"""Group commit: submissions that are made at once share a statement, and so a commit.
 
 A submission waits until the event loop has run what is ready, and goes out with all that were made meanwhile. Those
 that come while a statement is under way gather, and the next one takes them all. Each is answered for itself:
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from mainspring.errors import StoreUnavailable
 from mainspring.store.tasks.enqueue import Submission
@@ -25,69 +25,71 @@ PATIENCE = 0.1  # seconds after which what has gathered no longer waits for a st
 MOST = 256  # submissions in one statement
 MOST_BYTES = 100_000  # of their arguments; a larger one goes alone
 
-# Returns the ids. None: it must be sent alone, where it gets an id or an error.
-Send = Callable[[Sequence[Submission]], Awaitable[Sequence[int | None]]]
+Answer = TypeVar("Answer")  # to one submission: its id, and whatever else its sender tells
+
+# Returns the answers. None: it must be sent alone, where it gets an answer or an error.
+Send = Callable[[Sequence[Submission]], Awaitable[Sequence[Answer | None]]]
 
 
-class Gathered(NamedTuple):
+class Gathered(NamedTuple, Generic[Answer]):
     submission: Submission
-    id: asyncio.Future[int]
+    answer: asyncio.Future[Answer]
 
 
-class Submissions:
+class Submissions(Generic[Answer]):
     """`send` submits in one statement. Belongs to one event loop."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send[Answer]) -> None:
         self._plain = Lane(send)
         self._others = Lane(send)
 
-    async def submit(self, submission: Submission) -> int:
-        """The id of the task, once it is committed."""
+    async def submit(self, submission: Submission) -> Answer:
+        """The answer, once the task is committed."""
         return await (self._plain if submission.is_plain else self._others).submit(submission)
 
 
-class Lane:
+class Lane(Generic[Answer]):
     """One statement at a time: NOTIFY makes commits wait for each other, so that a second one would gain little."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send[Answer]) -> None:
         self._send = send
-        self._gathered: deque[Gathered] = deque()
+        self._gathered: deque[Gathered[Answer]] = deque()
         self._under_way: object | None = None  # the statement that the next one waits for
         self._patience: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
 
-    async def submit(self, submission: Submission) -> int:
+    async def submit(self, submission: Submission) -> Answer:
         if self._under_way is not None:
             return await self._gather(submission, asyncio.get_running_loop())
         self._under_way = leader = object()
         try:
             await asyncio.sleep(0)
             if not self._gathered:
-                [id] = await self._send([submission])  # alone: no task of its own, and cancelled with its caller
-                assert id is not None
-                return id
-            mine = Gathered(submission, asyncio.get_running_loop().create_future())
+                [answer] = await self._send([submission])  # alone: no task of its own, and cancelled with its caller
+                assert answer is not None
+                return answer
+            mine: Gathered[Answer] = Gathered(submission, asyncio.get_running_loop().create_future())
             self._gathered.appendleft(mine)
         finally:
             self._next(leader)
-        return await mine.id
+        return await mine.answer
 
-    async def _gather(self, submission: Submission, loop: asyncio.AbstractEventLoop) -> int:
-        mine = Gathered(submission, loop.create_future())
+    async def _gather(self, submission: Submission, loop: asyncio.AbstractEventLoop) -> Answer:
+        mine: Gathered[Answer] = Gathered(submission, loop.create_future())
         self._gathered.append(mine)
         if self._patience is None:
             self._patience = loop.call_later(PATIENCE, self._next, self._under_way)
-        return await mine.id  # cancelled with its caller: what has not been sent then is dropped
+        return await mine.answer  # cancelled with its caller: what has not been sent then is dropped
 
-    def _take(self) -> list[Gathered]:
+    def _take(self) -> list[Gathered[Answer]]:
         """The next ones, in the order of their calls."""
-        batch: list[Gathered] = []
+        batch: list[Gathered[Answer]] = []
         size = 0
         while self._gathered and len(batch) < MOST:
             size += len(self._gathered[0].submission.args)
             if batch and size > MOST_BYTES:
                 break
-            if not (gathered := self._gathered.popleft()).id.done():
+            if not (gathered := self._gathered.popleft()).answer.done():
                 batch.append(gathered)
         return batch
 
@@ -100,7 +102,7 @@ class Lane:
         if batch := self._take():
             self._start(batch)
 
-    def _start(self, batch: list[Gathered]) -> None:
+    def _start(self, batch: list[Gathered[Answer]]) -> None:
         loop = asyncio.get_running_loop()
         self._under_way = statement = object()
         self._wait_no_longer()
@@ -115,38 +117,38 @@ class Lane:
             self._patience.cancel()
             self._patience = None
 
-    async def _run(self, batch: list[Gathered], statement: object) -> None:
+    async def _run(self, batch: list[Gathered[Answer]], statement: object) -> None:
         try:
             alone = await self._share(batch)
         finally:
             self._next(statement)
         if alone:
-            await asyncio.gather(*(self._share([each]) for each in alone if not each.id.done()))
+            await asyncio.gather(*(self._share([each]) for each in alone if not each.answer.done()))
 
-    async def _share(self, batch: list[Gathered]) -> list[Gathered]:
+    async def _share(self, batch: list[Gathered[Answer]]) -> list[Gathered[Answer]]:
         """Submit them in one statement; returns those that must be submitted alone."""
         try:
-            ids = await self._send([each.submission for each in batch])
+            answers = await self._send([each.submission for each in batch])
         except BaseException as error:
             for each in batch:
                 _fail(each, error)
             if isinstance(error, Exception):
                 return []
             raise
-        for each, id in zip(batch, ids, strict=True):
-            if id is not None and not each.id.done():
-                each.id.set_result(id)
-        return [each for each, id in zip(batch, ids, strict=True) if id is None]
+        for each, answer in zip(batch, answers, strict=True):
+            if answer is not None and not each.answer.done():
+                each.answer.set_result(answer)
+        return [each for each, answer in zip(batch, answers, strict=True) if answer is None]
 
 
-def _fail(each: Gathered, error: BaseException) -> None:
-    if each.id.done():
+def _fail(each: Gathered[Answer], error: BaseException) -> None:
+    if each.answer.done():
         return
     if isinstance(error, StoreUnavailable):
         own = StoreUnavailable(error.message)  # not one error with the traces of all callers
         own.__cause__ = error
-        each.id.set_exception(own)
+        each.answer.set_exception(own)
     elif isinstance(error, Exception):
-        each.id.set_exception(error)
+        each.answer.set_exception(error)
     else:
-        each.id.cancel()
+        each.answer.cancel()

@@ -5,6 +5,7 @@ Next: store/tasks/enqueue.py
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -33,6 +34,7 @@ from mainspring.store.tasks.enqueue import Submission
 MOST = 10_000  # tasks that are submitted at once
 MOST_PARENTS = 1000
 DAY = timedelta(days=1)  # the text need not be read for each task
+IN_A_THREAD = 32 * 1024  # bytes of arguments from which they are checked beside the event loop
 RETRY_AFTER = 5  # seconds, where no agent is there
 
 
@@ -83,8 +85,17 @@ def submission(task: NewTask) -> Submission:
     )
 
 
+async def _submission(task: NewTask) -> Submission:
+    """Large arguments are checked beside the event loop, which they would hold for up to a tenth of a second."""
+    try:
+        is_large = len(msgspec.json.encode(task.args)) > IN_A_THREAD
+    except (TypeError, ValueError, RecursionError):  # the check says what is wrong
+        is_large = False
+    return await asyncio.to_thread(submission, task) if is_large else submission(task)
+
+
 async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
-    checked = submission(task)
+    checked = await _submission(task)
     _check_job(actor, checked.job)
     await _check_parents(conn, actor, checked)
     if task.require_agents:

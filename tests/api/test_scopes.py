@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from mainspring.api.rows import ROWS
@@ -145,3 +146,45 @@ def shows_a_task(told: Any, other: Other) -> bool:
 
 def as_json(answer: Any) -> Any:
     return answer.json() if answer.headers.get("content-type") == "application/json" else None
+
+
+async def test_no_stream_and_no_dependency_reaches_another_job(as_role: MakeCaller, conn: Connection) -> None:
+    other = await make_other(conn)
+    caller = await as_role(Role.SUBMITTER, jobs=("report*",))
+    for id in other:
+        for path in (f"/tasks/{id}/output", f"/tasks/{id}/output?follow=true", f"/tasks/{id}/events"):
+            for accept in ("application/json", "text/plain", "text/event-stream"):
+                answer = await caller.get(f"/api/v1{path}", headers={"Accept": accept})
+                assert answer.json()["code"] == "task_not_found", path
+        waiting = await caller.post("/api/v1/tasks", json={"job": "report", "after": [id]})
+        assert_unknown(waiting, id)
+        lines = f'{{"job": "report", "after": [{id}]}}\n{{"job": "payroll"}}\n'
+        headers = {"Content-Type": "application/x-ndjson"}
+        told = await caller.post("/api/v1/tasks/bulk", content=lines.encode(), headers=headers)
+        refused = [msgspec.json.decode(line) for line in told.text.splitlines()]
+        assert [one.get("code") for one in refused] == ["validation", "job_not_found", None]
+        assert refused[-1]["accepted"] == 0
+    missing = await caller.post("/api/v1/tasks", json={"job": "report", "after": [4_999_999]})
+    assert_unknown(missing, 4_999_999)
+
+
+def assert_unknown(answer: Any, id: int) -> None:
+    """In the same words, whether the task is another's or nobody's."""
+    assert answer.json()["message"] == f"after: task {id} does not exist or did not succeed"
+
+
+async def test_metrics_are_those_of_all_jobs(as_role: MakeCaller) -> None:
+    narrow, wide = await as_role(Role.VIEWER, jobs=("report*",)), await as_role(Role.VIEWER)
+    assert (await narrow.get("/metrics")).json()["code"] == "forbidden"
+    assert (await wide.get("/metrics")).status_code == 200
+
+
+async def test_health_tells_nothing_of_another_jobs_queue(as_role: MakeCaller, conn: Connection) -> None:
+    await make_other(conn)
+    await conn.execute("update mainspring.task set run_at = mainspring.now() - interval '1 hour' where state = 1")
+    narrow, wide = await as_role(Role.VIEWER, jobs=("report*",)), await as_role(Role.VIEWER)
+    degraded = {"backing_up", "unrunnable"}
+    told = {one["code"]: one["status"] for one in (await narrow.get("/api/v1/health")).json()["checks"]}
+    assert [told[code] for code in sorted(degraded)] == ["healthy", "healthy"]
+    seen = {one["code"] for one in (await wide.get("/api/v1/health")).json()["checks"] if one["status"] != "healthy"}
+    assert seen & degraded, "the others see that it waits"

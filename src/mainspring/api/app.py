@@ -25,7 +25,7 @@ from mainspring.api.access.buckets import Buckets, limited
 from mainspring.api.access.guard import COMMON_RATE, Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.answers import Answer, answer, etag, version_of
-from mainspring.api.bodies import Disconnected, as_json, check_json_type, read
+from mainspring.api.bodies import IN_A_THREAD, Disconnected, as_json, check_json_type, read
 from mainspring.api.call import Call, Receive, Send
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.problems import MEDIA_TYPE, Internal, Malformed, encoded, retry_after, status_of
@@ -210,7 +210,10 @@ class Api:
                 given[parameter.name] = parameters.from_text(text, parameter.type, parameter.wire)
         given |= preconditions.given(call)
         bound = {name: self._bindings[name] for name in call.row.bound if name in self._bindings}
-        return given | parameters.from_body(shape, await self._body(call)) | bound
+        body = await self._body(call)
+        if len(call.body) < IN_A_THREAD:
+            return given | parameters.from_body(shape, body) | bound
+        return given | await asyncio.to_thread(parameters.from_body, shape, body) | bound
 
     async def _body(self, call: Call) -> Any:
         data = await read(call.receive, call.headers)

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from http.cookies import CookieError, SimpleCookie
 from inspect import isawaitable
 from time import monotonic
 from typing import Any, NamedTuple
@@ -34,6 +33,7 @@ FAILURES, PER_SECONDS = 10, 60.0  # failed authentications that one address may 
 COMMON_RATE = 200.0  # requests a second of a session or a viewer; twice that at once
 SAFE = ("GET", "HEAD", "OPTIONS")
 COOKIE = "mainspring"
+MOST_COOKIES = 8192  # characters of the header
 
 
 Authorize = Callable[[Any], Access | Awaitable[Access | None] | None]
@@ -77,7 +77,7 @@ class Guard:
         if self._authorize is not None:
             return await self._mounted(scope, origin, request_id)
         given = headers.get("authorization")
-        secret = _bearer(given) if given is not None else self._cookie(headers)
+        secret = _bearer(given) if given is not None else _cookie(headers)
         if secret is None:
             self._count("malformed" if given is not None else "missing")
             raise Unauthorized(
@@ -144,14 +144,6 @@ class Guard:
                 field="mainspring-csrf",
             )
 
-    def _cookie(self, headers: Mapping[str, str]) -> str | None:
-        try:
-            jar = SimpleCookie(headers.get("cookie", "")[:4096])
-        except CookieError:
-            return None
-        names = (f"__Host-{COOKIE}", f"__Secure-{COOKIE}", COOKIE)
-        return next((jar[name].value for name in names if name in jar), None)
-
     def check_failures(self, origin: Origin) -> None:
         """RateLimited for an address that has guessed too often."""
         self._failures.check(origin.address, "too many failed logins from this address")
@@ -185,3 +177,13 @@ def _bearer(given: str) -> str | None:
     scheme, _, secret = given.partition(" ")
     secret = secret.strip()
     return secret if scheme.lower() == "bearer" and 0 < len(secret) <= 500 and secret.isascii() else None
+
+
+def _cookie(headers: Mapping[str, str]) -> str | None:
+    """The secret of a session. Cookies of other applications on this host come along, some of which no parser likes."""
+    jar: dict[str, str] = {}
+    for part in headers.get("cookie", "")[:MOST_COOKIES].split(";"):
+        name, _, value = part.strip().partition("=")
+        jar.setdefault(name, value.strip('"'))
+    names = (f"__Host-{COOKIE}", f"__Secure-{COOKIE}", COOKIE)  # what another site cannot set comes first
+    return next((jar[name] for name in names if jar.get(name)), None)

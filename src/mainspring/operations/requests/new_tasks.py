@@ -5,6 +5,7 @@ Next: store/tasks/enqueue.py
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from mainspring.store.tasks.enqueue import Submission
 MOST = 10_000  # tasks that are submitted at once
 MOST_PARENTS = 1000
 DAY = timedelta(days=1)  # the text need not be read for each task
+IN_A_THREAD = 32 * 1024  # bytes of arguments from which they are checked beside the event loop
 RETRY_AFTER = 5  # seconds, where no agent is there
 
 
@@ -91,13 +93,25 @@ def checked(actor: Actor, task: NewTask) -> Submission:
     return found
 
 
+async def checked_beside(actor: Actor, task: NewTask) -> Submission:
+    """The same; large arguments beside the event loop, which they would hold for up to a tenth of a second."""
+    return await asyncio.to_thread(checked, actor, task) if _is_large(task) else checked(actor, task)
+
+
+def _is_large(task: NewTask) -> bool:
+    try:
+        return len(msgspec.json.encode(task.args)) > IN_A_THREAD
+    except (TypeError, ValueError, RecursionError):  # the check says what is wrong
+        return False
+
+
 def can_share(task: NewTask, checked: Submission) -> bool:
     """Whether it may go into one statement with others: nothing has to be looked up for it."""
     return checked.can_share and not task.require_agents and task.if_exists == "return"
 
 
 async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
-    given = checked(actor, task)
+    given = await checked_beside(actor, task)
     await _check_parents(conn, actor, given)
     if task.require_agents:
         await _check_agents(conn, given.job)

@@ -96,10 +96,10 @@ NOW = datetime.now(UTC)
 @pytest.mark.parametrize(
     ("field", "given", "step"),
     [
-        ("start", {"start": NOW.replace(tzinfo=None)}, "1m"),
-        ("end", {"end": NOW.replace(tzinfo=None)}, "1m"),
-        ("start", {"start": NOW, "end": NOW - timedelta(hours=1)}, "1h"),
-        ("start", {"start": NOW + timedelta(days=5)}, "1h"),
+        ("from", {"start": NOW.replace(tzinfo=None)}, "1m"),
+        ("to", {"end": NOW.replace(tzinfo=None)}, "1m"),
+        ("from", {"start": NOW, "end": NOW - timedelta(hours=1)}, "1h"),
+        ("from", {"start": NOW + timedelta(days=5)}, "1h"),
         ("step", {"start": NOW - timedelta(days=3)}, "5m"),
         ("step", {"start": NOW - timedelta(days=300)}, "1h"),
         ("step", {"start": datetime(1, 1, 1, tzinfo=UTC)}, "1d"),

@@ -81,7 +81,7 @@ async def figures(
     are those of UTC.
     """
     now: datetime = await conn.fetchval("select mainspring.now()")
-    for name, at in (("start", start), ("end", end)):
+    for name, at in (("from", start), ("to", end)):
         if at is not None and at.tzinfo is None:
             raise ValidationError(f"{name}: {at.isoformat()} has no offset; add one, such as Z", field=name)
     end = now if end is None else min(end, now + _STEPS[step])
@@ -93,7 +93,7 @@ async def figures(
 
 def _check_range(start: datetime, end: datetime, step: Step, now: datetime) -> None:
     if start >= end:
-        raise ValidationError("start: it must be before the end, and the end not after now", field="start")
+        raise ValidationError("from: it must be before the end, and the end not after now", field="from")
     if (end - start) / _STEPS[step] > MOST_POINTS:
         raise ValidationError(
             f"step: more than {MOST_POINTS} points; take a longer step or a shorter time", field="step"

@@ -82,12 +82,12 @@ async def forecast(
 ) -> Forecast:
     """How many tasks the schedules will start, cell by cell, and which of them start together."""
     state, now = await planned.state(conn)
-    first = _floor(now if start is None else check_instant(start, field="start"), _check_cell(cell))
-    last = first + DAY if end is None else check_instant(end, field="end")
+    first = _floor(now if start is None else check_instant(start, field="from"), _check_cell(cell))
+    last = first + DAY if end is None else check_instant(end, field="to")
     if not timedelta(0) < last - first <= LONGEST or (last - first) / cell > MOST_CELLS:
         raise ValidationError(
-            f"end: give an instant up to {LONGEST.days} days after the start, and at most {MOST_CELLS:,} cells",
-            field="end",
+            f"to: give an instant up to {LONGEST.days} days after the start, and at most {MOST_CELLS:,} cells",
+            field="to",
         )
     if by not in ("none", "job", "label"):
         raise ValidationError(f"by: {shown(by)}; use none, job or label", field="by")

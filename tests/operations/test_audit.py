@@ -212,7 +212,7 @@ READS = {
     "planning.forecast": {"forecast"},
     "planning.plan_times": {"explain", "check", "fires", "next_times", "preview"},
     "planning.schedule_views": {"last_fires"},
-    "requests.new_tasks": {"submit", "submit_each"},
+    "requests.new_tasks": {"submit", "submit_each", "answer", "checked_beside"},
     "requests.task_filters": {"resolve", "check_reach"},
     "parts.by_name": {"page"},
     "settings": {"show"},

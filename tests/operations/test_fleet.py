@@ -13,11 +13,11 @@ from mainspring.store.postgres.database import Connection
 async def test_an_agent_is_listed_and_drained(conn: Connection) -> None:
     await add_agent(conn)
     assert [(view.name, view.status) for view in await fleet.listing(conn, ACTOR)] == [("eve", "active")]
-    assert await fleet.drain(conn, ACTOR, "eve")
-    assert not await fleet.drain(conn, ACTOR, "eve"), "it drains already"
+    assert (await fleet.drain(conn, ACTOR, "eve")).changed
+    assert not (await fleet.drain(conn, ACTOR, "eve")).changed, "it drains already"
     assert [view.status for view in await fleet.show(conn, ACTOR, "eve")] == ["draining"]
-    assert await fleet.undrain(conn, ACTOR, "eve")
-    assert not await fleet.undrain(conn, ACTOR, "eve")
+    assert (await fleet.undrain(conn, ACTOR, "eve")).changed
+    assert not (await fleet.undrain(conn, ACTOR, "eve")).changed
 
 
 async def test_an_agent_that_was_never_there_is_not_found(conn: Connection) -> None:

@@ -105,3 +105,8 @@ async def test_the_pages_of_the_application_are_its_own(alice: httpx2.AsyncClien
     answer = await alice.get("/own")
     assert answer.status_code in (200, 404)
     assert "mainspring-request-id" not in answer.headers
+
+
+async def test_there_is_no_login_of_ours(alice: httpx2.AsyncClient) -> None:
+    assert (await alice.get("/ops/jobs/login")).status_code == 404
+    assert (await alice.post("/ops/jobs/api/v1/session", json={"code": "x"})).status_code == 405

@@ -10,7 +10,7 @@ import msgspec
 from mainspring.operations.pages import Page
 
 CHUNK = 100  # views that are encoded before the event loop has its turn
-VERSIONED = ("job", "schedule", "calendar")  # members of a change: the thing that was changed
+VERSIONED = ("job", "schedule", "calendar", "daemon")  # members of a change: the thing that was changed
 
 
 class Answer(NamedTuple):

@@ -10,7 +10,7 @@ from mainspring.api.access.origins import Origins
 from mainspring.api.app import Api, Handler
 from mainspring.api.handlers import public, scrape, session, site
 from mainspring.api.handlers.scrape import Scrape
-from mainspring.api.rows import ROWS
+from mainspring.api.rows import LOGIN, ROWS
 from mainspring.api.streams import bulk, events, lines, output
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
@@ -51,7 +51,7 @@ def make_api(
     origins, scrape = origins or Origins(any_host=authorize is not None), scrape or Scrape(connections)
     return Api(
         connections,
-        ROWS,
+        ROWS if authorize is None else [row for row in ROWS if row not in LOGIN],
         guard=Guard(connections, origins, authorize=authorize, count=scrape.http.refuse),
         origins=origins,
         handlers=HANDLERS,

@@ -142,7 +142,6 @@ FLEET = (
 )  # fmt: skip
 ACCESS = (
     Row(session.show, "GET", "/session", ANY, handler="session.show"),
-    Row(session.login, "POST", "/session", NOBODY, handler="session.login", errors=(errors.Unauthorized,)),
     Row(session.logout, "DELETE", "/session", ANY, handler="session.logout"),
     Row(access.list_tokens, "GET", "/tokens", ADMIN),
     Row(access.create_token, "POST", "/tokens", ADMIN, status=201, secret="token"),
@@ -161,6 +160,10 @@ PUBLIC = (
     Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health", answered=(503,)),
     Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),
 )  # fmt: skip
-SITE = tuple(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES)
+# Where the API is mounted in another application, people log in there.
+LOGIN = (
+    Row(session.login, "POST", "/session", NOBODY, handler="session.login", errors=(errors.Unauthorized,)),
+    *(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES),
+)
 
-ROWS = (*TASKS, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *FLEET, *ACCESS, *PUBLIC, *SITE)
+ROWS = (*TASKS, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *FLEET, *ACCESS, *PUBLIC, *LOGIN)

@@ -49,19 +49,25 @@ async def armed(conn: Connection, actor: Actor, name: str) -> list[ArmedTask]:
     return [task for task in found if actor.reaches(task.job)]
 
 
-async def drain(conn: Connection, actor: Actor, name: str) -> bool:
-    """Give an agent no new tasks; what it runs goes on. Returns whether it was not draining before."""
+class AgentChange(msgspec.Struct, frozen=True):
+    name: str
+    status: str  # draining, or active
+    changed: bool
+
+
+async def drain(conn: Connection, actor: Actor, name: str) -> AgentChange:
+    """Give an agent no new tasks; what it runs goes on."""
     reach.check_all(actor, "an agent runs tasks")
     async with conn.transaction():
         if changed := await registry.drain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.drain", f"agent:{name}")
-    return changed
+    return AgentChange(name, "draining", changed)
 
 
-async def undrain(conn: Connection, actor: Actor, name: str) -> bool:
-    """Give an agent tasks again. Returns whether it was draining before."""
+async def undrain(conn: Connection, actor: Actor, name: str) -> AgentChange:
+    """Give an agent tasks again."""
     reach.check_all(actor, "an agent runs tasks")
     async with conn.transaction():
         if changed := await registry.undrain(conn, check_path_name(name, field="agent")):
             await audit.record(conn, actor, "agent.undrain", f"agent:{name}")
-    return changed
+    return AgentChange(name, "active", changed)

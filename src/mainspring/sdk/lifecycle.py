@@ -17,9 +17,9 @@ from typing import Any
 
 from mainspring.compose import local
 from mainspring.errors import StoreUnavailable, ValidationError
+from mainspring.operations.requests.group_commit import Send, Submissions
 from mainspring.operations.waiting import Waiting
 from mainspring.store.postgres.database import Database
-from mainspring.store.tasks.group_commit import Send, Submissions
 
 log = logging.getLogger("mainspring")
 

@@ -1,6 +1,6 @@
 """OnDatabase: the tasks of an application that has a database.
 
-Next: store/tasks/group_commit.py
+Next: operations/requests/group_commit.py
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from mainspring.cli.render import confirm, fields, note, pick, print_if_json, ta
 from mainspring.model.words.skew import skew_warning
 
 if TYPE_CHECKING:
+    from mainspring.operations.fleet import AgentChange
     from mainspring.store.cluster.registry import AgentView
 
 _COLUMNS: dict[str, Callable[[AgentView], Any]] = {
@@ -118,22 +119,22 @@ async def drain(client: Client, name: str) -> None:
     Tasks that it has not started go elsewhere, and so do its daemons; other running tasks continue. An agent
     that connects again, or is started again under this name, still takes nothing.
     """
-    changed = await client.call(operations.fleet.drain, name)
-    _confirm(
-        name, "draining", changed, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on"
-    )
+    done = await client.call(operations.fleet.drain, name)
+    _confirm(done, f"{name} takes nothing new; its daemons go elsewhere, and what else runs goes on")
 
 
 @agents.operation("undrain", "mainspring agents undrain alpha")
 @click.argument("name", type=name_of("agent"))
 async def undrain(client: Client, name: str) -> None:
     """Let an agent take tasks again."""
-    changed = await client.call(operations.fleet.undrain, name)
-    _confirm(name, "active", changed, f"{name} takes tasks again")
+    _confirm(await client.call(operations.fleet.undrain, name), f"{name} takes tasks again")
 
 
-def _confirm(name: str, status: str, changed: bool, what: str) -> None:
-    confirm({"name": name, "status": status, "changed": changed}, what if changed else f"{what}, as before")
+def _confirm(done: AgentChange, what: str) -> None:
+    confirm(
+        {"name": done.name, "status": done.status, "changed": done.changed},
+        what if done.changed else f"{what}, as before",
+    )
 
 
 @agents.operation("strategy", "mainspring agents strategy", "mainspring agents strategy least_tasks")

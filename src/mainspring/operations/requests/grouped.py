@@ -2,7 +2,7 @@
 
 What has to look or to lock before it inserts (dependencies, concurrency keys, `if_exists: reject`, `require_agents`)
 goes alone.
-Next: store/tasks/group_commit.py
+Next: operations/requests/group_commit.py
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import PENDING
 from mainspring.operations import Connections
 from mainspring.operations.requests import new_tasks
+from mainspring.operations.requests.group_commit import Submissions
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
 from mainspring.store.tasks import enqueue
 from mainspring.store.tasks.enqueue import Submission
-from mainspring.store.tasks.group_commit import Submissions
 
 Made = tuple[int, bool]  # the id, and whether the task was created: else it is the one that has the key
 

@@ -135,7 +135,7 @@ async def listening(served: Served, number: int) -> AsyncIterator[Found]:
     try:
         yield found
     finally:
-        out, _ = await asyncio.wait_for(child.communicate(), 60)
+        out, _ = await asyncio.wait_for(child.communicate(b""), 60)  # closes its input
         found |= json.loads(out)
     if found["silent"]:
         raise RuntimeError(f"{found['silent']} of {number} streams have told nothing")

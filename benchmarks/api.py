@@ -135,7 +135,7 @@ async def listening(served: Served, number: int) -> AsyncIterator[Found]:
     try:
         yield found
     finally:
-        out, _ = await asyncio.wait_for(child.communicate(), 60)
+        out, _ = await asyncio.wait_for(child.communicate(b""), 60)  # closes its input
         found |= json.loads(out)
     if found["silent"]:
         raise RuntimeError(f"{found['silent']} of {number} streams have told nothing")
@@ -276,7 +276,7 @@ async def lateness(dsn: str, args: argparse.Namespace) -> Found:
     made = await make_tokens(dsn, 2)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "stamps")
-        with process("up", APP, "--dsn", dsn, "--data", directory, stamps=path) as running:
+        with process("up", APP, "--dsn", dsn, stamps=path) as running:
             served = _served(dsn, running, made)
             found |= {f"quiet_{name}": value for name, value in (await _late(dsn, path, args)).items()}
             requests: list[Request] = [("GET", f"/{path}", None) for path in ASKED]
@@ -304,16 +304,15 @@ async def idle(dsn: str, args: argparse.Namespace) -> Found:
     async with connection(dsn) as conn, make_app(dsn) as app:
         await empty_tables(conn)
         task = await app["noop"].enqueue()
-        with tempfile.TemporaryDirectory() as directory:
-            began = time.perf_counter()
-            with process("up", APP, "--dsn", dsn, "--data", directory) as running:
-                ready = time.perf_counter() - began
-                await task.result(timeout=60)
-                started = time.perf_counter() - began
-                its_process = psutil.Process(running.pid)
-                await asyncio.sleep(3.0)  # the work of starting is over
-                cpu = await _cpu_percent(its_process, args.seconds)
-                memory = its_process.memory_info().rss / 2**20
+        began = time.perf_counter()
+        with process("up", APP, "--dsn", dsn) as running:
+            ready = time.perf_counter() - began
+            await task.result(timeout=60)
+            started = time.perf_counter() - began
+            its_process = psutil.Process(running.pid)
+            await asyncio.sleep(3.0)  # the work of starting is over
+            cpu = await _cpu_percent(its_process, args.seconds)
+            memory = its_process.memory_info().rss / 2**20
     return {
         "first_task_s": round(started, 3),
         "ready_s": round(ready, 3),

@@ -112,10 +112,10 @@ class Tallies:
 
 
 def _groups(endings: Sequence[Ending]) -> dict[Key, Sequence[Ending]]:
-    keys = {(ending.job, ending.state) for ending in endings}
-    if len(keys) == 1:  # as in most batches of a busy job
-        return {keys.pop(): endings}
-    groups: dict[Key, list[Ending]] = {key: [] for key in keys}
+    jobs, states = {ending.job for ending in endings}, {ending.state for ending in endings}
+    if len(jobs) == len(states) == 1:  # as in most batches of a busy job
+        return {(jobs.pop(), states.pop()): endings}
+    groups: dict[Key, list[Ending]] = {}
     for ending in endings:
-        groups[ending.job, ending.state].append(ending)
+        groups.setdefault((ending.job, ending.state), []).append(ending)
     return {**groups}

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from mainspring.api import idempotency, parameters, preconditions
+from mainspring.api import idempotency, parameters
 from mainspring.api.access.buckets import Buckets, limited
 from mainspring.api.access.guard import COMMON_RATE, Guard
 from mainspring.api.access.origins import Origins
@@ -208,7 +208,7 @@ class Api:
             if parameter.place == "path":
                 text = call.names[parameter.wire]
                 given[parameter.name] = parameters.from_text(text, parameter.type, parameter.wire)
-        given |= preconditions.given(call)
+        given |= parameters.from_headers(shape, call.method, call.headers)
         bound = {name: self._bindings[name] for name in call.row.bound if name in self._bindings}
         body = await self._body(call)
         if len(call.body) < IN_A_THREAD:

@@ -210,6 +210,40 @@ def converted(value: Any, kind: Any, field: str, *, strict: bool = True) -> Any:
     return made
 
 
+_VERSION = re.compile(r'(?:W/)?"v(\d{1,9})"')
+
+
+def from_headers(shape: Shape, method: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The preconditions of a change. One that cannot be checked is refused: whoever sent it counts on it."""
+    if method not in ("PUT", "PATCH", "DELETE"):
+        return {}
+    wanted = {parameter.name for parameter in shape.parameters if parameter.place == "header"}
+    found: dict[str, Any] = {}
+    if (match := headers.get("if-match")) is not None:
+        if "version" not in wanted:
+            raise ValidationError("if-match: this has no version; send the request without", field="if-match")
+        found["version"] = _version(match)
+    if "replace" in wanted and (none_match := headers.get("if-none-match")) is not None:
+        found["replace"] = _replaces(none_match)
+    return found
+
+
+def _version(given: str) -> int:
+    found = _VERSION.fullmatch(given.strip())
+    if found is None:
+        raise ValidationError(f'if-match: {shown(given)}; send the ETag of an answer, such as "v7"', field="if-match")
+    return int(found[1])
+
+
+def _replaces(given: str) -> bool:
+    if given.strip() != "*":
+        raise ValidationError(
+            f"if-none-match: {shown(given)}; send * to create only, or If-Match to change what was read",
+            field="if-none-match",
+        )
+    return False
+
+
 def from_body(shape: Shape, value: Any) -> dict[str, Any]:
     """The parameters in a body that was read as JSON."""
     if shape.body is None:

@@ -17,7 +17,7 @@ from mainspring.model.placement.placement import requirements_of
 from mainspring.model.tasks.jobs import Definition, Job
 from mainspring.model.tasks.read_definition import read_definition
 from mainspring.model.tasks.waits import Wait, able_names, why
-from mainspring.model.words.globs import like
+from mainspring.model.words.globs import covering, like
 from mainspring.model.words.merge_patch import merge_patch
 from mainspring.model.words.names import check_path_name
 from mainspring.operations import pages
@@ -59,7 +59,7 @@ async def listing(
     conn: Connection, actor: Actor, *, name: Sequence[str] = (), cursor: str | None = None, limit: int = pages.LIMIT
 ) -> Page[JobView]:
     """Jobs by name, all or those that match a pattern with `*`."""
-    patterns = like(name, field="name")
+    patterns = like(name, field="name") or covering(actor.jobs)
     found = await by_name.page(
         lambda after, count: jobs.listing(conn, like=patterns, after=after, limit=count),
         lambda job: job.name,

@@ -16,7 +16,7 @@ from mainspring.errors import Conflict, NameTaken, NotFound, ScheduleNotFound, V
 from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined, patched, spec_of
 from mainspring.model.schedules.schedules import Kind, Schedule
-from mainspring.model.words.globs import like
+from mainspring.model.words.globs import covering, like
 from mainspring.model.words.names import check_name, check_path_name, check_text
 from mainspring.operations import jobs, pages
 from mainspring.operations.pages import Page
@@ -276,7 +276,7 @@ async def _filter(conn: Connection, actor: Actor, wanted: ScheduleFilter) -> Fil
     states = set(wanted.state)
     return Filter(
         name=like(wanted.name, field="name"),
-        job=like(wanted.job, field="job"),
+        job=like(wanted.job, field="job") or covering(actor.jobs),
         app=apps,
         kind=list(wanted.kind) or None,
         enabled=None if not states or ("disabled" in states and len(states) > 1) else "disabled" not in states,

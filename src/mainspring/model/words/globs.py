@@ -5,9 +5,12 @@ Next: store/tasks/jobs.py
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mainspring.model.words.names import check_name
+
+_SET = re.compile(r"\[!?\]?[^\]]*\]")  # of characters: [a-z]
 
 
 def like(patterns: Sequence[str], *, field: str) -> list[str] | None:
@@ -15,6 +18,14 @@ def like(patterns: Sequence[str], *, field: str) -> list[str] | None:
     if not patterns:
         return None
     return [_like(check_name(pattern, field=field)) for pattern in patterns]
+
+
+def covering(patterns: Sequence[str]) -> list[str] | None:
+    """For LIKE, at least what these patterns of the shell match; None if there are none, which lets everything through.
+
+    A list that is narrowed by them reads few names that its caller may not see, and its cursor holds none.
+    """
+    return [_like(_SET.sub("*", pattern).replace("?", "*")) for pattern in patterns] or None
 
 
 def _like(pattern: str) -> str:

@@ -21,6 +21,7 @@ from mainspring.model.schedules.schedule_spec import ScheduleSpec, defined
 from mainspring.model.schedules.schedules import Schedule
 from mainspring.model.schedules.story import Story
 from mainspring.model.schedules.timing import timing
+from mainspring.model.words.globs import covering
 from mainspring.model.words.instants import check_instant
 from mainspring.operations import pages, schedules
 from mainspring.operations.pages import Page
@@ -144,7 +145,8 @@ async def check(
         return Page([await _check(conn, await schedules.find(conn, actor, schedule), back)])
     filters = {"list": "check", "since": since.total_seconds()}
     after, until = pages.position(cursor, filters, str), monotonic() + CHECK_SECONDS
-    batch = await stored_schedules.page(conn, Filter(), after=after, limit=pages.check_limit(limit))
+    reached = Filter(job=covering(actor.jobs))
+    batch = await stored_schedules.page(conn, reached, after=after, limit=pages.check_limit(limit))
     found: list[Checked] = []
     for number, stored in enumerate(batch.items, 1):
         if actor.reaches(stored.schedule.job):

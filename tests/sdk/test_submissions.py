@@ -12,8 +12,8 @@ import pytest
 
 from mainspring import App, Job, JobNotFound, ValidationError
 from mainspring.errors import StoreUnavailable
-from mainspring.store.postgres.database import Connection
 from mainspring.operations.requests import group_commit
+from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.enqueue import Submission
 from tests.conftest import eventually
 

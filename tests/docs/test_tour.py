@@ -18,7 +18,7 @@ NEXT = re.compile(r"^Next:\s+(\S+\.py)\b", re.MULTILINE)
 
 START, END = "sdk/job.py", "store/tasks/transitions.py"
 ROOMS = [
-    "sdk", "store/tasks", "server/cluster", "server/dispatch", "store/tasks", "server/agents", "wire",
+    "sdk", "sdk/backends", "store/tasks", "server/cluster", "server/dispatch", "store/tasks", "server/agents", "wire",
     "agent/connection", "agent/run", "agent/timing", "agent/run", "agent/executors", "agent/run", "agent/connection",
     "server/agents", "server/recording", "model/tasks", "store/tasks",
 ]  # fmt: skip

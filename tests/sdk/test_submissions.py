@@ -12,7 +12,7 @@ import pytest
 
 from mainspring import App, Job, JobNotFound, ValidationError
 from mainspring.errors import StoreUnavailable
-from mainspring.sdk import submissions
+from mainspring.sdk.backends import submissions
 from mainspring.store.postgres.database import Connection
 from mainspring.store.tasks.enqueue import Submission
 from tests.conftest import eventually

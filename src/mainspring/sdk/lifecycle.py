@@ -18,7 +18,7 @@ from typing import Any
 from mainspring.compose import local
 from mainspring.errors import StoreUnavailable, ValidationError
 from mainspring.operations.waiting import Waiting
-from mainspring.sdk.submissions import Send, Submissions
+from mainspring.sdk.backends.submissions import Send, Submissions
 from mainspring.store.postgres.database import Database
 
 log = logging.getLogger("mainspring")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from tests.served import served
+from tests.client.conftest import ACTOR
+from tests.served import losing_answers, served
 
-from mainspring.api.make import make_api
 from mainspring.client.interface import Operations
-from mainspring.client.local import LocalClient
 from mainspring.client.remote import Client, check_url
 from mainspring.errors import (
     Forbidden,
@@ -22,40 +21,13 @@ from mainspring.errors import (
     ValidationError,
     WaitTimeout,
 )
-from mainspring.model.access.actors import Actor, Role
+from mainspring.model.access.actors import Role
 from mainspring.model.tasks.define_job import command, define
 from mainspring.operations import cluster, jobs, settings, tasks
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.store.access import tokens
-from mainspring.store.postgres.database import Connection, Database
-
-ACTOR = Actor("test")
-
-
-@pytest.fixture
-async def url(database: Database) -> AsyncIterator[str]:
-    api = make_api(database)
-    async with served(api) as url:
-        yield url
-    await api.close()
-
-
-@pytest.fixture
-async def remote(url: str, conn: Connection) -> AsyncIterator[Client]:
-    _, secret = await tokens.create(conn, "client", role=Role.ADMIN)
-    async with Client(url, secret) as client:
-        yield client
-
-
-@pytest.fixture(params=["database", "server"])
-async def client(request: pytest.FixtureRequest, database: Database, remote: Client) -> Operations:
-    return LocalClient(database) if request.param == "database" else remote
-
-
-@pytest.fixture
-async def task(conn: Connection) -> int:
-    await jobs.put(conn, ACTOR, "hello", define(command(["echo", "hello"]), {}))
-    return (await tasks.submit(conn, ACTOR, NewTask(job="hello"))).id
+from mainspring.store.postgres.database import Connection
+from mainspring.store.tasks.tasks import Piece
 
 
 async def test_a_task_is_shown_and_moved_alike(client: Operations, task: int, conn: Connection) -> None:
@@ -112,3 +84,90 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
 def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         check_url(url)
+
+
+# ── what is sent again ──────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_submission_whose_answer_is_lost_makes_one_task(url: str, token: str, conn: Connection) -> None:
+    await jobs.put(conn, ACTOR, "hello", define(command(["true"]), {}))
+    async with losing_answers(url, 2) as (line, lost), Client(line, token) as client:
+        made = await client.tasks.submit(NewTask(job="hello"))
+        assert lost.cut == 2
+    assert [row[0] for row in await conn.fetch("select id from mainspring.task")] == [made.id]
+
+
+async def test_a_read_is_sent_again_and_a_change_without_a_key_is_not(url: str, token: str, task: int) -> None:
+    async with losing_answers(url, 2) as (line, lost), Client(line, token) as client:
+        assert (await client.tasks.show(task)).id == task
+        lost.left = 1
+        with pytest.raises(ServerUnavailable):
+            await client.tasks.change(task, priority="high")
+        assert (await client.tasks.show(task)).priority == 7  # it was done: only the answer is lost
+
+
+class Refusing:
+    """An ASGI application that refuses the first requests as it is told to, and then answers with a count."""
+
+    def __init__(self, times: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+        self.times, self.body, self.headers = times, body, headers
+        self.keys: list[bytes | None] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.keys.append(dict(scope["headers"]).get(b"idempotency-key"))
+        refuses = len(self.keys) <= self.times
+        kind, body = (b"text/plain", self.body) if refuses else (b"application/json", b'{"id": 7, "state": "pending"}')
+        headers = [(b"content-type", kind), *(self.headers if refuses else ())]
+        await send({"type": "http.response.start", "status": 503 if refuses else 202, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+BUSY = b'{"code": "busy", "message": "busy", "retry_after": %s}'
+
+
+@pytest.mark.parametrize(
+    "refusing",
+    [
+        Refusing(2, BUSY % b"0.01"),
+        Refusing(2, b"bad gateway", (b"retry-after", b"0")),  # of a proxy
+        Refusing(2, b"bad gateway"),
+    ],
+)
+async def test_patience_that_a_server_asks_for_is_had(refusing: Refusing) -> None:
+    async with served(refusing) as url, Client(url, "ms_x") as client:
+        assert (await client.tasks.retry(7)).id == 7
+    assert len(refusing.keys) == 3
+    assert refusing.keys[0] is not None
+    assert len(set(refusing.keys)) == 1  # the same request
+
+
+@pytest.mark.parametrize("refusing", [Refusing(9, BUSY % b"31"), Refusing(9, b"gone", (b"retry-after", b"3600"))])
+async def test_more_patience_than_30_seconds_is_the_callers(refusing: Refusing) -> None:
+    async with served(refusing) as url, Client(url, "ms_x") as client:
+        with pytest.raises(ServerUnavailable):
+            await client.tasks.retry(7)
+    assert len(refusing.keys) == 1
+
+
+# ── output and results ──────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_piece_that_is_long_in_json_is_followed(client: Operations, conn: Connection, task: int) -> None:
+    data = b"\x01" * 65536  # six characters each
+    await conn.execute(
+        "insert into mainspring.output values ($1, 1, 1, 1, mainspring.now(), mainspring.now(), $2)", task, data
+    )
+    await tasks.cancel(conn, ACTOR, task)
+    for wait in (False, True):
+        pieces = [event async for event in client.follow(task, wait=wait)]
+        assert [piece.data for piece in pieces if isinstance(piece, Piece)] == [data]
+
+
+@pytest.mark.parametrize("due", ["null", "true"])
+async def test_a_result_that_will_never_come_is_not_waited_for(
+    remote: Client, conn: Connection, task: int, due: str
+) -> None:
+    """Its handler has failed after its commit, or its process is gone."""
+    await tasks.cancel(conn, ACTOR, task)
+    await conn.execute(f"update mainspring.task_history set result_due = {due}")
+    assert (await remote.ended(task, 5)).result_lost

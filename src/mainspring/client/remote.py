@@ -159,7 +159,7 @@ class Client:
         patience: float = 0.0,
     ) -> bytes:
         """The body of the answer; what the server refuses is raised. `patience` is how long the server may wait."""
-        may_repeat = method in ("GET", "PUT", "DELETE") or "Idempotency-Key" in headers
+        may_repeat = method == "GET" or "Idempotency-Key" in headers
         delay = FIRST_DELAY
         for tries_left in reversed(range(TRIES if may_repeat else 1)):
             try:
@@ -191,7 +191,7 @@ class Client:
                 data = await answer.read()
                 self._has_answered = True
                 if answer.status >= 300 and answer.content_type != "application/json":  # a cluster may be unhealthy
-                    raise from_problem(data, answer.status)
+                    raise _refusal(data, answer)
                 return data
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self.unreachable(error) from None
@@ -292,6 +292,14 @@ def _decoded(row: Row, body: bytes) -> Any:
         raise ServerUnavailable(
             f"the server's answer cannot be read ({error}); is it another version than this one, {VERSION}?"
         ) from None
+
+
+def _refusal(body: bytes, answer: aiohttp.ClientResponse) -> MainspringError:
+    error = from_problem(body, answer.status)
+    asked = answer.headers.get("Retry-After", "")
+    if "retry_after" not in error.details and asked.isascii() and asked.isdigit():  # a proxy's
+        error.details["retry_after"] = int(asked[:9])
+    return error
 
 
 def _wait_before_retry(error: MainspringError, delay: float) -> float | None:

@@ -16,7 +16,7 @@ class ServerEvent(NamedTuple):
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Of any length: those of aiohttp end with 128 kB, and a piece of output can be longer in JSON."""
+    """Of any length: aiohttp has a limit of its own, which differs by version, and a piece can take 400 kB in JSON."""
     rest: list[bytes] = []
     async for part in content.iter_any():
         *ended, last = part.split(b"\n")

@@ -1,6 +1,6 @@
 """App: the jobs of an application; opens its database, submits its tasks, runs them.
 
-Next: sdk/on_database.py
+Next: sdk/backends/on_database.py
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from mainspring.model.words.names import check_name, check_path_name
 from mainspring.model.words.numbers import check_id
 from mainspring.model.words.sizes import Size
 from mainspring.sdk import define
+from mainspring.sdk.backends.on_database import OnDatabase, Tasks
 from mainspring.sdk.job import Job
-from mainspring.sdk.on_database import OnDatabase, Tasks
 from mainspring.sdk.schedules import JobOptions, Schedules
 from mainspring.sdk.task import Decode, Task
 from mainspring.store.postgres.database import Database
@@ -83,7 +83,7 @@ class App:
         given = next((name for name, value in self._overrides.items() if value is not None), None)
         if given is not None:
             raise ValidationError(f"url, {given}: give one of them; {given} is for a database", field=given)
-        from mainspring.sdk.over_http import OverHttp  # loads aiohttp
+        from mainspring.sdk.backends.over_http import OverHttp  # loads aiohttp
 
         return OverHttp(url, token)
 

@@ -22,7 +22,7 @@ from mainspring.sync import SYNC_TIMEOUT, SyncBridge
 
 
 class Tasks(Protocol):
-    """How an application submits tasks and follows them: on its database, or over HTTP (sdk/over_http.py)."""
+    """How an application submits tasks and follows them: on its database, or over HTTP (sdk/backends/over_http.py)."""
 
     sync: SyncBridge
 

@@ -1,0 +1,1 @@
+"""How an application submits tasks and follows them: on its database, or over HTTP. App knows one of them."""

@@ -19,9 +19,9 @@
     ├── ResultLost             the task succeeded by transaction(), and its handler died before it returned
     ├── WaitTimeout            the awaited task did not end in time
     ├── StoreUnavailable       PostgreSQL does not answer; the caller tries again
-    │   └── StoreFull          its disk is full
+    │   └── StoreFull, Busy    its disk is full; all connections for requests are in use
     ├── ServerUnavailable      a server of ours cannot be reached, or does not take requests now
-    │   └── NotReady, Stopping, Busy
+    │   └── NotReady, Stopping
     ├── SchemaMismatch         the schema and this program do not fit
     ├── BackupFailed           a backup or a restore failed; nothing was changed
     └── EmbeddedUnavailable    no embedded PostgreSQL can run here
@@ -240,6 +240,12 @@ class StoreFull(StoreUnavailable):
     code = "store_full"
 
 
+class Busy(StoreUnavailable):
+    """All connections to PostgreSQL that requests may use are in use."""
+
+    code = "busy"
+
+
 class ServerUnavailable(MainspringError):
     """A server of ours cannot be reached, or does not take requests now; the caller tries again."""
 
@@ -252,12 +258,6 @@ class NotReady(ServerUnavailable):
 
 class Stopping(ServerUnavailable):
     code = "stopping"
-
-
-class Busy(ServerUnavailable):
-    """As many requests are under way as a server carries out at once."""
-
-    code = "busy"
 
 
 class SchemaMismatch(MainspringError):

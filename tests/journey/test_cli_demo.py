@@ -48,4 +48,4 @@ def test_a_demo_whose_reader_goes_ends_quietly(dsn: str) -> None:
     script = f"({line}; echo code $? >&2) | head -1"
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, timeout=DEADLINE, check=True)
     assert done.stdout.count("\n") == 1
-    assert re.fullmatch(r"demo: .*\nFIRED .*\ncode 0\n", done.stderr)
+    assert re.fullmatch(r"demo: .*\nconsole .*\nFIRED .*\ncode 0\n", done.stderr)

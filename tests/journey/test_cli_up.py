@@ -33,7 +33,9 @@ def test_from_nothing_to_the_output_of_a_first_task(dsn: str) -> None:
     here = {"env": environment(MAINSPRING_DSN=dsn)}
     with running("up", "--json", "--name", "mine", **here) as up:
         told = up.ready()
-        assert told.pop("url").startswith("http://127.0.0.1:")
+        url = told.pop("url")
+        assert url.startswith("http://127.0.0.1:")
+        assert told.pop("login_url").startswith(f"{url}/login#")
         assert told == {"agent": "mine", "slots": 100, "jobs": [], "dsn": dsn}
         up.until_told("mainspring task submit hello --wait")
         script = "printf 'out\\377'; echo err >&2; echo \"$MAINSPRING_ARGS\""

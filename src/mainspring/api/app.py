@@ -44,6 +44,7 @@ from mainspring.errors import (
     shown,
 )
 from mainspring.model.access.actors import Role
+from mainspring.model.words.durations import Duration
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections, tasks
 from mainspring.operations.health import DEGRADED_AFTER
@@ -97,7 +98,7 @@ class Api:
         self._bindings = bindings or {}
         self.health_limits = health_limits  # see operations/health.py
         self.why_not_ready = why_not_ready
-        self.described: bytes | None = None  # /openapi.json, once it was asked for
+        self.described: dict[str, bytes] = {}  # /openapi.json by the path we are served below, once it was asked for
         self.stopping = asyncio.Event()  # streams end when it is set
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -113,6 +114,7 @@ class Api:
         self.stopping.set()
         await self.waiting.close()
         await self.scrape.close()
+        await self.guard.close()
         await self.hub.close()
         await self.followed.close()
 
@@ -138,6 +140,8 @@ class Api:
         except Disconnected:
             return
         except MainspringError as error:
+            if isinstance(error, Forbidden):
+                await self._note_refusal(call, error)
             given = self._refusal(call, error)
         except Exception:
             log.exception("request %s failed: %s %.200s", request_id, call.method, scope["path"])
@@ -157,7 +161,7 @@ class Api:
         _check_namespace(call)
         if call.row.roles:
             call.caller = await self.guard.caller(call.scope, call.headers, call.origin, call.request_id)
-            await self._check_role(call)
+            self._check_role(call)
             self._check_rate(call)
         if call.row.handler is not None:
             return await self._handlers[call.row.handler](call)
@@ -175,22 +179,25 @@ class Api:
             return replayed
         return await self._as_answer(call, view)
 
-    async def _check_role(self, call: Call) -> None:
+    def _check_role(self, call: Call) -> None:
         caller = call.caller
         assert caller is not None
         if caller.actor.role not in call.row.roles:
-            needed = " or ".join(role for role in Role if role in call.row.roles)
-            refusal = Forbidden(f"{call.row.name} needs the role {needed}; yours is {caller.actor.role}", role=needed)
-        else:
-            try:
-                self.guard.check_csrf(caller, call.method, call.headers, call.origin)
-                return
-            except Forbidden as error:
-                refusal = error
-        if not self._refusals.take(caller.identity):
-            async with self.connections.acquire() as conn:
-                await audit.refused(conn, caller.actor, call.row.name, _subject(call), refusal.message)
-        raise refusal
+            roles = [role for role in Role if role in call.row.roles]
+            needed = " or ".join(roles)
+            raise Forbidden(
+                f"{call.row.action} needs the role {needed}; yours is {caller.actor.role}", role=roles[0], roles=roles
+            )
+        self.guard.check_csrf(caller, call.method, call.headers, call.origin)
+
+    async def _note_refusal(self, call: Call, error: Forbidden) -> None:
+        """In the audit, so many a minute; where that is not possible, the caller is told all the same."""
+        caller = call.caller
+        if caller is not None and not self._refusals.take(caller.identity):
+            subject = call.row.subject(call.names)
+            with suppress(MainspringError):
+                async with self.connections.acquire() as conn:
+                    await audit.refused(conn, caller.actor, call.row.action, subject, error.message)
 
     def _check_rate(self, call: Call) -> None:
         caller = call.caller
@@ -228,15 +235,21 @@ class Api:
         id: int = given.get("id") or view.id
         waiting = asyncio.ensure_future(self.waiting.wait(id, wait))
         stopping = asyncio.ensure_future(self.stopping.wait())
-        await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        waiting.cancel()
-        with suppress(MainspringError, asyncio.CancelledError):
-            await waiting
-        async with _in_time(), self.connections.acquire() as conn:
-            if call.method == "GET":
-                return await call.row.operation(conn, call.actor, **given)
-            task = await tasks.status(conn, call.actor, id)
+        try:
+            await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            waiting.cancel()
+        await asyncio.wait([waiting])
+        if not waiting.cancelled():
+            waiting.exception()  # a timeout; or it was dropped meanwhile, which the look tells
+        try:
+            async with _in_time(), self.connections.acquire() as conn:
+                if call.row.method == "GET":
+                    return await call.row.operation(conn, call.actor, **given)
+                task = await tasks.status(conn, call.actor, id)
+        except MainspringError:
+            return view  # what was submitted is durable: an error would let the caller submit it again
         return msgspec.structs.replace(view, state=task.state, task=task)
 
     async def _as_answer(self, call: Call, view: Any) -> Answer:
@@ -394,11 +407,7 @@ def _wait(call: Call) -> float:
     text = call.asked("wait") if call.row.waits else None
     if text is None:
         return 0.0
-    wait: float = parameters.from_text(text, float, "wait")
+    wait: float = parameters.from_text(text, Duration, "wait")
     if not 0 <= wait <= LONGEST_WAIT:
         raise ValidationError(f"wait: {shown(wait)}; give 0 to {LONGEST_WAIT:g} seconds", field="wait")
     return wait
-
-
-def _subject(call: Call) -> str:
-    return " ".join(call.names.values()) or call.row.path

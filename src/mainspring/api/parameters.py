@@ -336,7 +336,7 @@ def _as_query(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
     if parameter.is_mapping:
         return [(f"{parameter.wire}.{name}", to_text(one)) for name, one in value.items()]
     if parameter.is_list:
-        return [(parameter.wire, to_text(one)) for one in value]
+        return [(parameter.wire, to_text(one)) for one in ([value] if isinstance(value, str) else value)]
     return [(parameter.wire, to_text(value))]
 
 

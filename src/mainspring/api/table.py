@@ -6,7 +6,7 @@ parameters and the answer of a row are those of its operation (api/parameters.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from mainspring.errors import MainspringError
 from mainspring.model.access.actors import Role
 
 BASE = "/api/v1"
+_THINGS = {"fleet": "agent", "plan_times": "schedule", "backfill": "schedule", "forecast": "schedule"}
 
 ADMIN = frozenset({Role.ADMIN})
 ACTS = ADMIN | {Role.OPERATOR}
@@ -52,6 +53,20 @@ class Row:
     def name(self) -> str:
         """Such as tasks.cancel: in OpenAPI, in metrics and in the audit."""
         return f"{self.operation.__module__.rpartition('.')[2]}.{self.operation.__name__}"
+
+    @property
+    def action(self) -> str:
+        """The same in the words of the audit: task.cancel, token.create, agent.drain."""
+        room, _, name = self.name.partition(".")
+        if room == "access":
+            verb, _, what = name.partition("_")
+            return f"{what.removesuffix('s')}.{verb}" if what else name
+        return f"{_THINGS.get(room, room.removesuffix('s'))}.{name}"
+
+    def subject(self, names: Mapping[str, str]) -> str:
+        """What a request is about, in the words of the audit: task:17, job:report."""
+        thing = self.action.partition(".")[0]
+        return ", ".join(f"{thing}:{name}" for name in names.values()) or self.path
 
     @cached_property
     def shape(self) -> Shape:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from functools import cache, partial
 from time import monotonic
 from types import TracebackType
@@ -27,7 +27,7 @@ import msgspec
 from mainspring.api.parameters import written
 from mainspring.api.problems import from_problem
 from mainspring.api.rows import ROWS
-from mainspring.api.table import Row
+from mainspring.api.table import BASE, Row
 from mainspring.client import bulk, output, sse
 from mainspring.client.interface import Operation, P, R
 from mainspring.client.namespaces import (
@@ -94,7 +94,7 @@ class Client:
         headers = dict(request.headers)
         if row.method == "POST" and row.handler is None:
             headers["Idempotency-Key"] = uuid4().hex
-        body = await self.request(row.method, request.path, request.query, headers, request.body)
+        body = await self.request(row.method, request.path, request.query, headers, request.body, answered=row.answered)
         return _decoded(row, body)  # type: ignore[no-any-return]
 
     async def wait(self, id: int, timeout: float | None) -> None:
@@ -157,13 +157,17 @@ class Client:
         body: bytes | None,
         *,
         patience: float = 0.0,
+        answered: Collection[int] = (),
     ) -> bytes:
-        """The body of the answer; what the server refuses is raised. `patience` is how long the server may wait."""
+        """The body of the answer; what the server refuses is raised.
+
+        `patience` is how long the server may wait; `answered` are statuses that are no refusal, though they look so.
+        """
         may_repeat = method == "GET" or "Idempotency-Key" in headers
         delay = FIRST_DELAY
         for tries_left in reversed(range(TRIES if may_repeat else 1)):
             try:
-                return await self._request_once(method, path, query, headers, body, patience)
+                return await self._request_once(method, path, query, headers, body, patience, answered)
             except MainspringError as error:
                 wait = _wait_before_retry(error, delay)
                 if not tries_left or wait is None:
@@ -180,6 +184,7 @@ class Client:
         headers: Mapping[str, str],
         body: bytes | None,
         patience: float,
+        answered: Collection[int],
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=self.timeout + patience)
         sent = {**self.headers(), **headers, **({} if body is None else {"Content-Type": "application/json"})}
@@ -190,7 +195,8 @@ class Client:
             ) as answer:
                 data = await answer.read()
                 self._has_answered = True
-                if answer.status >= 300 and answer.content_type != "application/json":  # a cluster may be unhealthy
+                is_told = answer.status in answered and answer.content_type == "application/json"
+                if answer.status >= 300 and not is_told:
                     raise _refusal(data, answer)
                 return data
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -317,4 +323,4 @@ def check_url(url: str) -> str:
         raise ValidationError(
             f"server: {shown(url)}; write http://127.0.0.1:7070 or https://mainspring.example", field="server"
         )
-    return url.rstrip("/")
+    return url.rstrip("/").removesuffix(BASE)

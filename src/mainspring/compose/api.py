@@ -17,7 +17,7 @@ from mainspring.api.make import make_api as make_application
 from mainspring.api.metering import tallies
 from mainspring.api.metering.text import Source
 from mainspring.config import Settings
-from mainspring.errors import MainspringError
+from mainspring.errors import Busy, MainspringError
 from mainspring.front.asgi import App
 from mainspring.server.metrics import ServerMetrics
 from mainspring.server.server import Server
@@ -91,6 +91,8 @@ class Reachability:
                 async with self._database.acquire() as conn:
                     await conn.fetchval("select 1")
                 self.why_not = None
+            except Busy:
+                pass  # it answers others
             except MainspringError as error:
                 self.why_not = error.message
             await asyncio.sleep(LOOK_EVERY)

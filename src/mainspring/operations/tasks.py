@@ -37,6 +37,7 @@ from mainspring.store.tasks import broadcasts, control, tasks
 from mainspring.store.tasks.broadcasts import ChildView
 
 MOST_ACTED_ON = 1000  # tasks, in one step
+WHOLE_AT_ONCE = 50  # tasks of a page with all that they hold, which may be megabytes each
 
 Fields = Literal["summary", "all"]
 Action = Literal["cancel", "kill", "retry"]
@@ -173,6 +174,8 @@ async def listing(
     check_limit(limit)
     if fields not in ("summary", "all"):
         raise ValidationError(f"fields: {shown(fields)}; use summary or all", field="fields")
+    if fields == "all":
+        limit = min(limit, WHOLE_AT_ONCE)
     upto = None if before is None else check_id(before, field="before")
     given = {"list": "tasks", "before": upto, **filter.given}
     position = pages.position(cursor, given, _Before)
@@ -385,30 +388,34 @@ async def act(
     filters = await resolve(conn, actor, filter)
     if not filters.states:
         filters = msgspec.structs.replace(filters, states=sorted(_ACTED_ON[action]))
-    async with conn.transaction():
-        step, acted_on = await _step(conn, action, filters, position, limit, given)
-        if acted_on:
-            await audit.record(conn, actor, f"task.{action}", f"{len(acted_on)} tasks", {"tasks": acted_on})
-    return step
+    return await _step(conn, actor, action, filters, position, limit, given)
 
 
 async def _step(
-    conn: Connection, action: Action, filters: Filters, before: int | None, limit: int, given: Mapping[str, object]
-) -> tuple[ActionStep, list[int]]:
-    """The step, and the tasks that it acted on."""
+    conn: Connection,
+    actor: Actor,
+    action: Action,
+    filters: Filters,
+    before: int | None,
+    limit: int,
+    given: Mapping[str, object],
+) -> ActionStep:
+    """Most in one statement, which waits for nobody; then, one by one, those that others held or have changed."""
     found = await search.search(conn, filters, before=before, limit=limit, summary=True)
     ids = [view.id for view in found.tasks]
-    if action == "retry":
-        done = await tasks.run_each_again(conn, ids) if ids else set()
-    else:
-        done = await tasks.cancel_each(conn, ids, kill=action == "kill") if ids else set()
+    done: set[int] = set()
+    async with conn.transaction():
+        if ids and action == "retry":
+            done = await tasks.run_each_again(conn, ids)
+        elif ids:
+            done = await tasks.cancel_each(conn, ids, kill=action == "kill")
+        if done:
+            await audit.record(conn, actor, f"task.{action}", f"{len(done)} tasks", {"tasks": sorted(done)})
     skipped = []
-    for id in [id for id in ids if id not in done]:  # they have changed since, or are being changed
+    for id in [id for id in ids if id not in done]:
         try:
-            await (tasks.run_again(conn, id) if action == "retry" else tasks.cancel(conn, id, kill=action == "kill"))
+            await (retry(conn, actor, id) if action == "retry" else cancel(conn, actor, id, kill=action == "kill"))
         except MainspringError as error:
             skipped.append(Skipped(id, error.code))
     following = None if found.next is None else pages.cursor(given, found.next)
-    left_alone = {one.id for one in skipped}
-    acted_on = [id for id in ids if id not in left_alone]
-    return ActionStep(len(acted_on), skipped, following), acted_on
+    return ActionStep(len(ids) - len(skipped), skipped, following)

@@ -16,11 +16,13 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.schedules.story import Origin
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.names import check_name
+from mainspring.operations.parts.slices import Slices
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.schedules import schedules, timeline
 
 MOST_SCHEDULES = 50
 MOST_MARKS = 2000  # of one schedule; beyond that they are told in bins
+MOST_IN_ALL = 5000  # marks of an answer: more would hold the event loop
 BINS = 500
 LONGEST = timedelta(days=366)
 
@@ -74,10 +76,12 @@ async def show(conn: Connection, actor: Actor, *, schedule: Sequence[str], start
             )
     ids = {found[name].id: name for name in names}
     counted = await timeline.counts(conn, list(ids), start, end, MOST_MARKS + 1)
-    crowded = [id for id, count in counted.items() if count > MOST_MARKS]
+    crowded = _crowded(counted)
     marks: dict[int, list[Mark]] = {}
+    slices = Slices()
     for row in await timeline.marks(conn, [id for id in ids if id not in crowded], start, end, MOST_MARKS):
         marks.setdefault(row["schedule_id"], []).append(_mark(row))
+        await slices.rest()
     width = max((end - start) / BINS, timedelta(seconds=1))
     bins: dict[int, list[Bin]] = {}
     for row in await timeline.bins(conn, crowded, start, end, width) if crowded else ():
@@ -95,6 +99,16 @@ async def show(conn: Connection, actor: Actor, *, schedule: Sequence[str], start
             for id, name in ids.items()
         ],
     )
+
+
+def _crowded(counted: dict[int, int]) -> list[int]:
+    """The schedules that are told in bins: those with too many plan times, and the fullest until the rest fits."""
+    left, crowded = sum(counted.values()), []
+    for id, count in sorted(counted.items(), key=lambda one: -one[1]):
+        if count > MOST_MARKS or left > MOST_IN_ALL:
+            crowded.append(id)
+            left -= count
+    return crowded
 
 
 def _check(names: Sequence[str], start: datetime, end: datetime) -> None:

@@ -87,10 +87,17 @@ def test_a_change_is_in_the_audit_with_who_made_it(cli: Cli, caller: str) -> Non
     assert "--limit shows more" in limited.err
 
 
-def test_a_link_is_printed_once_and_its_session_is_listed_and_revoked(cli: Cli, dsn: str) -> None:
+def test_a_link_is_printed_once_and_its_session_is_listed_and_revoked(
+    cli: Cli, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "MAINSPRING_URL" not in os.environ:
+        nowhere = cli("login", "--role", "viewer")
+        assert nowhere.code == 6
+        assert "no server of this database serves the console" in nowhere.err
+    monkeypatch.setenv("MAINSPRING_PUBLIC_URL", "https://jobs.example")
     link = cli("login", "--role", "viewer", "--json").json["url"]
     base, code = link.split("/login#")
-    assert base == os.environ.get("MAINSPRING_URL", "http://127.0.0.1:7070")
+    assert base == os.environ.get("MAINSPRING_URL", "https://jobs.example")
     assert len(code) >= 43
 
     async def open_link() -> None:

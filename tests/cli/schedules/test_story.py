@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -209,6 +210,8 @@ def test_a_schedule_that_could_not_be_checked_to_the_end_is_not_ok(
 def test_check_looks_back_only_as_far_as_asked_and_as_the_ledger_is_kept(
     cli: Cli, dsn: str, outage: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if "MAINSPRING_URL" in os.environ:
+        pytest.skip("a server knows how long it keeps the ledger, and this one was started before")
     assert len(cli("schedule", "check", "hourly", "--since", "2h", "--json").json["schedules"][0]["missing"]) == 2
     execute(
         dsn, "update mainspring.schedule set since = since - interval '9 d', created_at = created_at - interval '9 d'"

@@ -33,7 +33,6 @@ def test_a_submitted_task_prints_its_number_and_nothing_else(cli: Cli, job: str)
         "id": 2,
         "state": "pending",
         "created": True,
-        "task": None,
     }
 
 

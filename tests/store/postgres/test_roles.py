@@ -116,7 +116,7 @@ async def test_a_producer_can_submit_and_read_views_of_its_own_and_nothing_else(
         select distinct proname from pg_proc where has_function_privilege(oid, 'execute')
            and pronamespace = (select oid from pg_namespace where nspname = 'mainspring')
     """)
-    assert {row[0] for row in may_call} == {"enqueue", "enqueue_many", "enqueue_each", "now"}
+    assert {row[0] for row in may_call} == {"enqueue", "enqueue_many", "enqueue_each", "is_new", "now"}
     for statement in (
         "select definition from mainspring.job",
         "select * from mainspring.task",

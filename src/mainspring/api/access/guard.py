@@ -23,6 +23,7 @@ from mainspring.errors import Forbidden, MainspringError, Unauthorized
 from mainspring.model.access.actors import Access, Actor, Role
 from mainspring.operations import Connections
 from mainspring.store.access import sessions, tokens
+from mainspring.store.cluster.settings import database_id
 
 log = logging.getLogger("mainspring")
 
@@ -66,9 +67,9 @@ class Guard:
         self._known: dict[bytes, tuple[float, Caller]] = {}
         self._failures = Buckets(FAILURES / PER_SECONDS, FAILURES)
         self._used: dict[int, None] = {}
-        self._noted_at = monotonic()
         self._noting: asyncio.Task[None] | None = None
         self._count = count
+        self._mounted_key: bytes | None = None  # a script of another origin cannot read it, nor what is made with it
 
     async def caller(
         self, scope: Any, headers: Mapping[str, str], origin: Origin, request_id: str, *, guesses: bool = True
@@ -84,11 +85,10 @@ class Guard:
                 "no token; send the header `Authorization: Bearer ms_…` (`mainspring token create NAME --role viewer` "
                 "makes one), or log in with `mainspring login`"
             )
-        key = hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
+        kind = b"token " if given is not None else b"cookie "
+        key = hashlib.sha256(kind + secret.encode(errors="surrogateescape")).digest()
         found = self._known.get(key)
         if found is None or monotonic() - found[0] > BELIEVED:
-            if guesses:
-                self.check_failures(origin)
             found = (monotonic(), await self._find(secret, is_token=given is not None, origin=origin, guesses=guesses))
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
@@ -101,10 +101,14 @@ class Guard:
         async with self._connections.acquire() as conn:
             found = await (tokens.find(conn, secret) if is_token else sessions.find(conn, secret))
         if found is None:
-            if guesses:
+            if guesses:  # only who guesses waits: others behind the same address may have a valid token
+                self.check_failures(origin)
                 self.count_failure(origin)
-            what = "token" if is_token else "session"
-            raise Unauthorized(f"no valid {what}: it is unknown, expired or revoked; `mainspring login` makes another")
+            raise Unauthorized(
+                "no valid token: it is unknown, expired or revoked; `mainspring token create NAME --role …` makes one"
+                if is_token
+                else "no valid session: it has ended or was revoked; `mainspring login` makes a new link"
+            )
         if isinstance(found, sessions.Session):
             return Caller(found.acting(), f"session/{found.id}", csrf=sessions.csrf(secret), rate=COMMON_RATE)
         self._note_used(found.id)
@@ -129,13 +133,16 @@ class Guard:
             self._count("refused")
             raise Unauthorized("the application does not know you; log in there")
         actor = Actor(access.actor, Role(access.role), tuple(access.jobs), origin.address, request_id)
-        # A script of another origin cannot read our answers, so it cannot know this.
-        csrf = hashlib.sha256(f"mainspring mounted {access.actor}".encode(errors="replace")).hexdigest()
+        if self._mounted_key is None:
+            async with self._connections.acquire() as conn:
+                self._mounted_key = (await database_id(conn)).bytes
+        csrf = hmac.digest(self._mounted_key, access.actor.encode(errors="replace"), "sha256").hex()
         return Caller(actor, f"mounted/{access.actor}", csrf=csrf, rate=COMMON_RATE)
 
     def check_csrf(self, caller: Caller, method: str, headers: dict[str, str], origin: Origin) -> None:
         """A browser sends its cookie whoever asks it to; a token is sent on purpose."""
-        if caller.csrf is None or method in SAFE or (self._authorize is not None and "authorization" in headers):
+        is_bearer = headers.get("authorization", "").lower().startswith("bearer ")  # Basic, browsers send by themselves
+        if caller.csrf is None or method in SAFE or (self._authorize is not None and is_bearer):
             return
         self._origins.check_same(origin, headers)
         if not hmac.compare_digest(headers.get("mainspring-csrf", "").encode(), caller.csrf.encode()):
@@ -160,9 +167,20 @@ class Guard:
 
     def _note_used(self, token: int) -> None:
         self._used[token] = None
-        if monotonic() - self._noted_at >= NOTE_EVERY and (self._noting is None or self._noting.done()):
-            self._noted_at = monotonic()
-            self._noting = asyncio.create_task(self._write_used(), name="mainspring tokens used")
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.create_task(self._note_soon(), name="mainspring tokens used")
+
+    async def _note_soon(self) -> None:
+        await asyncio.sleep(NOTE_EVERY)
+        await self._write_used()
+
+    async def close(self) -> None:
+        """Note what was used since the last time."""
+        if self._noting is not None:
+            self._noting.cancel()
+            await asyncio.wait([self._noting])
+        if self._used:
+            await self._write_used()
 
     async def _write_used(self) -> None:
         used, self._used = list(self._used), {}

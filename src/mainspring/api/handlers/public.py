@@ -46,10 +46,12 @@ async def handle_health(call: Call) -> Answer:
 
 
 async def handle_openapi(call: Call) -> Answer:
-    if call.api.described is None:
-        call.api.described = await asyncio.to_thread(_describe, call.api.rows)  # it takes a tenth of a second
-    return Answer(200, call.api.described, [("Cache-Control", "max-age=60")])
+    described = call.api.described.get(call.base)
+    if described is None:
+        described = await asyncio.to_thread(_describe, call.api.rows, call.base)  # it takes a tenth of a second
+        call.api.described[call.base] = described
+    return Answer(200, described, [("Cache-Control", "max-age=60")])
 
 
-def _describe(rows: Sequence[Row]) -> bytes:
-    return msgspec.json.encode(document(rows))
+def _describe(rows: Sequence[Row], base: str) -> bytes:
+    return msgspec.json.encode(document(rows) | {"servers": [{"url": base or "/"}]})

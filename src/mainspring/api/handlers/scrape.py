@@ -15,7 +15,7 @@ from mainspring.api.metering import tallies
 from mainspring.api.metering.cluster_metrics import ClusterMetrics
 from mainspring.api.metering.tallies import HttpTally, LoopLag
 from mainspring.api.metering.text import Source, render_in_parts
-from mainspring.errors import MainspringError
+from mainspring.errors import Busy, MainspringError
 from mainspring.model.access.actors import Actor
 from mainspring.operations import Connections, health
 from mainspring.operations.health import Status
@@ -77,6 +77,8 @@ async def handle_health(call: Call) -> Answer:
     try:
         async with call.api.connections.acquire() as conn:
             found = await health.health(conn, call.actor, *limits)
+    except Busy:
+        raise  # of the API, not of the cluster
     except MainspringError as error:
         found = health.unavailable(error)
     return await answer(found, 503 if found.status is Status.UNHEALTHY else 200)

@@ -161,14 +161,24 @@ class _Room:
                 async with self._at_once, self._connections.acquire() as conn:
                     began_at, present = monotonic(), list(self._listeners)
                     sample = await self._topic.sample(conn)
-                    told = await self._told(conn, sample, present)
+                    told, sample = await self._told_or_resync(conn, sample, present)
                 self._tell(sample, told, present)
-            except MainspringError as error:  # the next sample finds what this one has not
+            except MainspringError as error:  # nothing was sampled: the next one finds what this one has not
                 log.debug("no sample of %s: %s", self._topic.name, error)
             except Exception:
                 log.exception("no sample of %s", self._topic.name)
             taken = monotonic() - began_at
             await asyncio.sleep(max(EVERY - taken, SHARE * taken))
+
+    async def _told_or_resync(
+        self, conn: Any, sample: Sample, present: Sequence[Listener]
+    ) -> tuple[Mapping[Listener, bytes], Sample]:
+        """What was sampled is not found again: if it cannot be told, all listeners are asked to look for themselves."""
+        try:
+            return await self._told(conn, sample, present), sample
+        except MainspringError as error:
+            log.debug("a sample of %s cannot be told: %s", self._topic.name, error)
+            return {}, sample._replace(found=None)
 
     async def _told(self, conn: Any, sample: Sample, present: Sequence[Listener]) -> Mapping[Listener, bytes]:
         """What each listener is to be told, encoded once for all who want the same."""

@@ -16,7 +16,7 @@ from mainspring.cli.base import Client, Group, examples, operation
 from mainspring.cli.layout import Room
 from mainspring.cli.parse import Whole, name_of
 from mainspring.cli.render import confirm, note, print_if_json, table
-from mainspring.errors import ValidationError
+from mainspring.errors import ServerUnavailable, ValidationError
 
 if TYPE_CHECKING:
     from mainspring.config import Settings
@@ -66,7 +66,7 @@ async def login(
 
 
 async def _console_url(client: Client) -> str:
-    """That of a server on this machine, else of any that others can reach; if none runs, what the settings say."""
+    """That of a server on this machine, else of any that others can reach, else what the settings call public."""
     from socket import gethostname
     from urllib.parse import urlsplit
 
@@ -76,19 +76,13 @@ async def _console_url(client: Client) -> str:
     found.sort(key=lambda one: one.started_at, reverse=True)
     here = [one.api_url for one in found if one.host == gethostname()]
     elsewhere = [one.api_url for one in found if not is_loopback(urlsplit(one.api_url or "").hostname or "")]
-    return next((url for url in (*here, *elsewhere) if url), None) or console_url(client.settings)
-
-
-def console_url(settings: Settings) -> str:
-    """Where a browser on this machine finds the console, by the settings."""
-    from mainspring.compose.network import address
-
-    if settings.public_url is not None:
-        return settings.public_url.rstrip("/")
-    host, port = address(settings.listen)
-    host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
-    scheme = "http" if settings.tls_cert is None else "https"
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    url = next((url for url in (*here, *elsewhere) if url), None) or client.settings.public_url
+    if url is None:
+        raise ServerUnavailable(
+            "no server of this database serves the console now; start one with `mainspring up` or `server`, or name "
+            "the database of the one that runs with --data or --dsn"
+        )
+    return url.rstrip("/")
 
 
 async def _keep(url: str, name: str | None, without_tls: bool, settings: Settings) -> None:

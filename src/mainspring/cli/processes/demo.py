@@ -135,7 +135,7 @@ async def _open_console(stack: AsyncExitStack, app: App, listening: Listening, o
     assert app.engine is not None
     urls = await stack.enter_async_context(listening_for(app.engine, app.database, listening))
     if urls.api is not None:
-        note(f"console  {await console_link(app.database, urls.api, app.settings(**overrides))}")
+        note(f"console {await console_link(app.database, urls.api, app.settings(**overrides))}")
 
 
 async def _submit(seconds: int, demo: Demo, examples: Sequence[Example]) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mainspring.sdk.app import App
     from mainspring.store.postgres.database import Database
 
-CONSOLE_HINT = "            opens once, within 10 minutes; `mainspring login` makes another"
 LAST_PORT = 7079  # that `up` tries, from that of the setting on
 _PASSWORD = re.compile(r"(?<=://)([^:/?#@]*):[^/?#]*@|([?&](?:ssl)?password=)[^&#]*")
 
@@ -240,10 +239,11 @@ def _announce(
     place = place_of(settings)
     served = {} if url is None else {"url": url, "login_url": link}
     print_if_json({"agent": agent, "slots": settings.slots, "jobs": list(app.jobs), **served, **place})
-    console = "" if link is None else f"\n  console   {link}\n{CONSOLE_HINT}"
     database = place.get("dsn") or f"embedded PostgreSQL in {place['data']}"
     runs = "commands" if name is None else f"commands and the {len(app.jobs)} jobs of {name}"
     where = _where(overrides)
+    hint = f"opens once, within 10 minutes; `mainspring login{where}` makes another"
+    console = "" if link is None else f"\n  console   {link}\n            {hint}"
     note(
         f"""
 Mainspring {__version__} is up.

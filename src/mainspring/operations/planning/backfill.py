@@ -99,8 +99,8 @@ async def step(
         found = await _search(conn, stored, after, end, wanted, keep=max_parallel)
     async with conn.transaction():
         filled = await backfill.fill(conn, stored, found.fires, 0 if dry_run else max_parallel)
-        if filled.tasks and cursor is None:  # once: the tasks are not audited one by one
-            detail = {"from": start, "to": end, "scopes": checked, "to_run": found.to_run}
+        if filled.tasks:  # each step: the tasks are not audited one by one
+            detail = {"from": start, "to": end, "scopes": checked, "submitted": len(filled.tasks)}
             await audit.record(conn, actor, "schedule.backfill", f"schedule:{name}", detail)
     ended = {} if not awaiting else await tasks.ended(conn, list(awaiting))
     is_last = found.is_all and filled.tried == len(found.fires)

@@ -88,8 +88,8 @@ async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters
     return msgspec.structs.replace(
         checked,
         jobs=await _jobs(conn, actor, filter.job),
-        schedules=await _named(conn, filter.schedule, "schedule"),
-        sessions=await _named(conn, filter.agent, "agent"),
+        schedules=await _named(conn, actor, filter.schedule, "schedule"),
+        sessions=await _named(conn, actor, filter.agent, "agent"),
         agents=[_like(name) for name in filter.agent],
     )
 
@@ -157,13 +157,19 @@ _MISSING: dict[str, tuple[type[MainspringError], str]] = {
 }
 
 
-async def _named(conn: Connection, given: Sequence[str], field: str) -> list[int] | None:
-    """The ids of these schedules, or the sessions of these agents; None: all."""
+async def _named(conn: Connection, actor: Actor, given: Sequence[str], field: str) -> list[int] | None:
+    """The ids of these schedules, of those that the actor reaches, or the sessions of these agents; None: all."""
     names = [check_name(name, field=field) for name in _values(given, field)]
     if not names:
         return None
     patterns = [_like(name) for name in names]
-    found = await (lookup.schedules if field == "schedule" else lookup.sessions)(conn, patterns)
+    if field == "agent":
+        found = await lookup.sessions(conn, patterns)
+    elif actor.jobs:
+        of_jobs = await lookup.schedules_with_jobs(conn, patterns)
+        found = [(id, name) for id, name, job in of_jobs if actor.reaches(job)]
+    else:
+        found = await lookup.schedules(conn, patterns)
     there = {name for _, name in found}
     for name in names:
         if "*" not in name and name not in there:

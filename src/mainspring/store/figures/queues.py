@@ -43,7 +43,7 @@ class Count(NamedTuple):
 async def blocks(conn: Connection) -> int:
     """The size of the table of live tasks, dead rows included: what a whole count costs."""
     size: int = await conn.fetchval(
-        "select pg_relation_size('mainspring.task') / current_setting('block_size')::integer"
+        "select pg_relation_size(format('%I.task', 'mainspring')) / current_setting('block_size')::integer"
     )
     return size
 

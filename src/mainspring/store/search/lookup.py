@@ -15,6 +15,10 @@ Named = list[tuple[int, str]]
 
 _JOBS = "select id, name from mainspring.job j where namespace = 'default' and name like any($1::text[])"
 _SCHEDULES = "select id, name from mainspring.schedule s where namespace = 'default' and name like any($1::text[])"
+_WITH_JOBS = """
+    select s.id, s.name, j.name from mainspring.schedule s join mainspring.job j on j.id = s.job_id
+     where s.namespace = 'default' and s.name like any($1::text[])
+"""
 _SESSIONS = "select session, name from mainspring.agent a where name like any($1::text[])"
 _JOB_OF = """
     select j.name
@@ -38,6 +42,11 @@ async def jobs(conn: Connection, patterns: Sequence[str]) -> Named:
 
 async def schedules(conn: Connection, patterns: Sequence[str]) -> Named:
     return [tuple(row) for row in await conn.fetch(_SCHEDULES, patterns)]
+
+
+async def schedules_with_jobs(conn: Connection, patterns: Sequence[str]) -> list[tuple[int, str, str]]:
+    """The same with the names of their jobs, which a producer may not ask for."""
+    return [tuple(row) for row in await conn.fetch(_WITH_JOBS, patterns)]
 
 
 async def sessions(conn: Connection, patterns: Sequence[str]) -> Named:

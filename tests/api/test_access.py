@@ -133,6 +133,8 @@ async def test_an_address_that_guesses_is_made_to_wait(anybody: Caller, as_role:
         for n in range(12)
     ]
     assert guesses == [401] * 10 + [429] * 2
+    viewer = await as_role(Role.VIEWER)
+    assert (await viewer.get("/api/v1/servers")).status_code == 200, "who has a valid token need not guess"
     refused = await anybody.post("/api/v1/session", json={"code": "x"})
     told = assert_problem(refused, 429, "rate_limited")
     assert refused.headers["retry-after"] == str(told["retry_after"])
@@ -154,8 +156,16 @@ async def test_refused_attempts_are_in_the_audit_but_not_all(as_role: MakeCaller
     viewer = await as_role(Role.VIEWER)
     for _ in range(15):
         assert (await viewer.post("/api/v1/tasks/1/retry")).status_code == 403
-    noted = await conn.fetchval("select count(*) from mainspring.audit where actor = 'token:viewer-0'")
-    assert noted == 10
+    refused = "select count(*) from mainspring.audit where actor = 'token:viewer-0' and refused is not null"
+    assert await conn.fetchval(f"{refused} and action = 'task.retry' and subject = 'task:1'") == 10
+
+
+async def test_what_an_operation_refuses_is_in_the_audit_too(as_role: MakeCaller, conn: Connection, job: str) -> None:
+    viewer = await as_role(Role.VIEWER)
+    assert_problem(await viewer.get(f"/api/v1/jobs/{job}?reveal=true"), 403, "forbidden")
+    [found] = await conn.fetch("select action, subject, refused from mainspring.audit where actor = 'token:viewer-0'")
+    assert (found["action"], found["subject"]) == ("job.show", f"job:{job}")
+    assert "takes the role admin" in found["refused"]
 
 
 async def test_mounted_the_application_says_who_calls(database: Database) -> None:
@@ -172,6 +182,10 @@ async def test_mounted_the_application_says_who_calls(database: Database) -> Non
         csrf = (await alice.get("/api/v1/session")).json()["csrf"]
         mine = await alice.post("/api/v1/tasks/1/retry", headers=SAME | {"Mainspring-CSRF": csrf})
         assert_problem(mine, 404, "task_not_found")
+        basic = {"Origin": "http://evil.example", "Authorization": "Basic YTpi"}  # browsers send it by themselves
+        assert_problem(await alice.post("/api/v1/tasks/1/retry", headers=basic), 403, "forbidden")
+        program = await alice.post("/api/v1/tasks/1/retry", headers={"Authorization": "Bearer of-the-application"})
+        assert_problem(program, 404, "task_not_found")
 
 
 def test_proxies_are_believed_only_if_they_are_ours() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from mainspring.api.app import Api
+from mainspring.errors import Busy
 from mainspring.model.access.actors import Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
 from mainspring.operations import schedules, tasks
@@ -119,3 +121,21 @@ async def test_a_check_of_all_schedules_comes_as_a_page_or_as_lines(admin: Calle
     answer = await admin.get("/api/v1/check?since=1h&limit=2", headers={"Accept": "application/x-ndjson"})
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line)["schedule"] for line in answer.text.splitlines()] == ["s0", "s1", "s2"]
+
+
+async def test_a_wait_is_had_by_every_method_and_never_fails_after_the_commit(
+    admin: Caller, api: Api, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await admin.post("/api/v1/tasks?wait=10ms", json={"job": job})
+    assert made.status_code == 201
+    assert made.json()["task"]["state"] == "pending"
+    head = await admin.head(f"/api/v1/tasks/{made.json()['id']}?wait=0.01")
+    assert (head.status_code, head.content) == (200, b"")
+
+    async def fails(*_: object) -> None:
+        raise Busy("all connections are in use")
+
+    monkeypatch.setattr("mainspring.operations.tasks.status", fails)
+    durable = await admin.post("/api/v1/tasks?wait=0.01", json={"job": job})
+    assert durable.status_code == 201, "else its caller would submit it again"
+    assert "task" not in durable.json()

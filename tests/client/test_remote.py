@@ -16,6 +16,7 @@ from mainspring.errors import (
     Busy,
     Forbidden,
     InvalidTransition,
+    MainspringError,
     ServerUnavailable,
     TaskNotFound,
     Unauthorized,
@@ -172,3 +173,20 @@ async def test_a_result_that_will_never_come_is_not_waited_for(
     await tasks.cancel(conn, ACTOR, task)
     await conn.execute(f"update mainspring.task_history set result_due = {due}")
     assert (await remote.ended(task, 5)).result_lost
+
+
+async def test_what_another_program_answers_is_no_answer() -> None:
+    """Such as a proxy that wants a login of its own."""
+
+    async def proxy(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 403, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"error": "log in"}'})
+
+    async with served(proxy) as url, Client(url, "ms_x") as client:
+        with pytest.raises(MainspringError, match="403"):
+            await client.access.revoke_token(5)
+
+
+def test_the_base_of_the_api_may_stand_in_the_url() -> None:
+    assert check_url("https://jobs.example/ops/api/v1/") == "https://jobs.example/ops"

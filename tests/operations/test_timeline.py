@@ -83,3 +83,17 @@ async def test_what_cannot_be_shown_is_refused(conn: Connection) -> None:
     narrow = Actor("token:narrow", Role.VIEWER, ("other*",))
     with pytest.raises(ScheduleNotFound):
         await timeline.show(conn, narrow, schedule=["nightly"], start=NINE, end=NINE + timedelta(hours=1))
+
+
+async def test_of_many_marks_the_fullest_schedules_are_told_in_bins(
+    conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "MOST_IN_ALL", 10)
+    await decided(conn, await scheduled(conn, "full"), 9)
+    await schedules.put(conn, ACTOR, "sparse", ScheduleSpec(job="hello", every="1m"))
+    await decided(conn, await conn.fetchval("select id from mainspring.schedule where name = 'sparse'"), 4)
+    names = ["full", "sparse"]
+    found = await timeline.show(conn, ACTOR, schedule=names, start=NINE, end=NINE + timedelta(hours=1))
+    full, sparse = found.lines
+    assert (full.marks, sum(one.plan_times for one in full.bins)) == ([], 9)
+    assert (len(sparse.marks), sparse.bins) == (4, [])

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from enum import Enum
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote
@@ -283,9 +284,30 @@ def _refused(error: Exception, field: str, value: Any, kind: Any) -> ValidationE
     if reason.startswith("Object missing required field"):
         missing = reason.split("`")[1]
         return ValidationError(f"{missing}: is missing", field=f"{at}.{missing}" if at else missing)
-    said = reason[:1].lower() + reason[1:]
     given = f"{shown(value)}; " if not at and isinstance(value, str) else ""
-    return ValidationError(f"{name}: {given}{said}", field=name)
+    return ValidationError(f"{name}: {given}{_advice(reason, kind if not at else None)}", field=name)
+
+
+_ADVICE = {
+    "Expected `int`": "give a whole number",
+    "Expected `float`": "give a number",
+    "Expected `bool`": "give true or false",
+    "Expected `str`": "give text",
+    "Expected `array`": "give a list",
+    "Expected `object`": "give a JSON object",
+    "Invalid RFC3339 encoded datetime": "write an instant with its offset, such as 2026-11-15T09:00:00+01:00",
+}
+
+
+def _advice(reason: str, kind: Any) -> str:
+    """What to write in place of what msgspec refuses. `kind` is None where the fault lies deeper."""
+    allowed = [str(one) for one in get_args(kind)] if get_origin(kind) is Literal else []
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        allowed = [str(one.value) for one in kind]
+    if allowed:
+        return f"use {', '.join(allowed)}"
+    start = next((start for start in _ADVICE if reason.startswith(start)), None)
+    return reason[:1].lower() + reason[1:] if start is None else _ADVICE[start]
 
 
 def unknown(name: str, known: Sequence[str], what: str) -> ValidationError:

@@ -80,7 +80,7 @@ async def step(
     awaiting: Sequence[int] = (),
     cursor: str | None = None,
 ) -> BackfillStep:
-    """Submit as many of the plan times from `start` through `end` as `max_parallel` leaves room for.
+    """Submit as many of the plan times from `from` through `to` as `max_parallel` leaves room for.
 
     With `dry_run` they are only counted. `awaiting` names tasks of earlier steps, to be told when they have ended.
     """

@@ -81,3 +81,16 @@ async def test_an_expired_key_is_free_again(admin: Caller, conn: Connection) -> 
 async def test_a_key_is_short_and_visible(admin: Caller, key: str) -> None:
     answer = await admin.post("/api/v1/tokens", json={"name": "ci"}, headers={"Idempotency-Key": key})
     assert_problem(answer, 422, "validation")
+
+
+async def test_a_repeated_submission_tells_where_its_task_is_however_long_it_waits(
+    admin: Caller, conn: Connection, job: str
+) -> None:
+    first = await admin.post("/api/v1/tasks", json={"job": job}, headers=KEY)
+    again = await admin.post("/api/v1/tasks", json={"job": job}, headers=KEY)
+    waited = await admin.post("/api/v1/tasks?wait=0.01", json={"job": job}, headers=KEY)
+    for answer in (first, again, waited):
+        assert answer.status_code == 201
+        assert answer.headers["location"] == f"/api/v1/tasks/{first.json()['id']}"
+    assert [answer.headers.get("idempotency-replayed") for answer in (first, again, waited)] == [None, "true", "true"]
+    assert await conn.fetchval("select count(*) from mainspring.task") == 1

@@ -79,6 +79,7 @@ class Api:
         why_not_ready: Callable[[], str | None] = lambda: None,
         bindings: Mapping[str, Any] | None = None,
         health_limits: tuple[float, float] = (DEGRADED_AFTER, DEFAULT_LIMIT),
+        server_name: str | None = None,
     ) -> None:
         self.connections = connections
         self.guard = guard
@@ -96,6 +97,7 @@ class Api:
         self.scrape = scrape
         scrape.http.streams = lambda: self.streams.open
         self._bindings = bindings or {}
+        self.server_name = server_name
         self.health_limits = health_limits  # see operations/health.py
         self.why_not_ready = why_not_ready
         self.described: dict[str, bytes] = {}  # /openapi.json by the path we are served below, once it was asked for
@@ -175,9 +177,12 @@ class Api:
             view, replayed = await idempotency.once(call, key, given)
         if wait:
             view = await self._after_end(call, view, given, wait)
-        if replayed is not None and not wait:
+        if replayed is None:
+            return await self.as_answer(call, view)
+        if not wait:
             return replayed
-        return await self._as_answer(call, view)
+        again = await self.as_answer(call, view)
+        return again._replace(headers=[*again.headers, idempotency.REPLAYED])
 
     def _check_role(self, call: Call) -> None:
         caller = call.caller
@@ -252,7 +257,8 @@ class Api:
             return view  # what was submitted is durable: an error would let the caller submit it again
         return msgspec.structs.replace(view, state=task.state, task=task)
 
-    async def _as_answer(self, call: Call, view: Any) -> Answer:
+    async def as_answer(self, call: Call, view: Any) -> Answer:
+        """With the headers that its version and its place ask for."""
         version = version_of(view)
         if call.method in ("GET", "HEAD") and version is not None:
             known = call.headers.get("if-none-match", "")

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from mainspring.api.answers import Answer, answer
+from mainspring.api.answers import Answer
 from mainspring.api.call import Call
 from mainspring.api.problems import IdempotencyInProgress, IdempotencyMismatch
 from mainspring.errors import ValidationError
 from mainspring.operations import tasks
 from mainspring.store.access import idempotency
 
+REPLAYED = ("Idempotency-Replayed", "true")
 _KEY = re.compile(r"[!-~]{1,200}")
 
 
@@ -56,7 +57,7 @@ async def once(call: Call, key: str | None, given: dict[str, Any]) -> Outcome:
             if found is not None:
                 return _replayed(call, found, digest)
             view = await call.row.operation(conn, call.actor, **given)
-            told = await answer(_without_secret(call, view), call.row.status)
+            told = await call.api.as_answer(call, _without_secret(call, view))
             record = idempotency.Record(digest, told.status, told.body, [list(pair) for pair in told.headers])
             await idempotency.keep(conn, caller.identity, key, record)
             return Outcome(view)
@@ -74,11 +75,12 @@ def _replayed(call: Call, found: idempotency.Record, digest: bytes) -> Outcome:
         )
     headers = [(name, value) for name, value in found.headers]
     view = msgspec.json.decode(found.body, type=call.row.shape.answer) if call.row.waits else None
-    return Outcome(view, Answer(found.status, found.body, [*headers, ("Idempotency-Replayed", "true")]))
+    return Outcome(view, Answer(found.status, found.body, [*headers, REPLAYED]))
 
 
 def _digest(call: Call) -> bytes:
-    """What makes two requests the same: method, path, query and body."""
+    """What makes two requests the same: method, path, query and body; not how long they wait for the end."""
     path = call.scope.get("raw_path") or call.scope["path"].encode()
-    parts = (call.method.encode(), path, call.scope.get("query_string", b""), call.body)
+    query = msgspec.json.encode([pair for pair in call.query if pair[0] != "wait"])
+    parts = (call.method.encode(), path, query, call.body)
     return hashlib.sha256(b"\0".join(parts)).digest()

@@ -43,6 +43,7 @@ def make_api(
     degraded_after: float = DEGRADED_AFTER,
     skew_limit: float = DEFAULT_LIMIT,
     keep: timedelta | None = None,
+    server_name: str | None = None,
 ) -> Api:
     """`scrape` counts for the metrics of the process; without one, the API counts for itself alone.
 
@@ -59,4 +60,5 @@ def make_api(
         why_not_ready=why_not_ready,
         bindings={} if keep is None else {"keep": keep},
         health_limits=(degraded_after, skew_limit),
+        server_name=server_name,
     )

@@ -6,6 +6,7 @@ Next: api/app.py
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -51,6 +52,7 @@ def make_api(settings: Settings, database: Database, server: Server | None = Non
         scrape=scrape,
         degraded_after=settings.degraded_after,
         skew_limit=settings.skew_limit,
+        server_name=settings.server_name or socket.gethostname(),
         keep=timedelta(seconds=max(settings.keep_succeeded, settings.keep_failed)),
     )
     if server is not None:

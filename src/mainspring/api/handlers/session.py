@@ -24,6 +24,7 @@ from mainspring.store.postgres.connection import Connection
 class SessionView(access.Who, frozen=True):
     """Who calls, and what requests that change something must carry."""
 
+    server: str | None = None  # the name of the one that answers
     csrf: str | None = None  # for the header Mainspring-CSRF; null with a token, which needs none
 
 
@@ -42,14 +43,14 @@ async def logout(conn: Connection, actor: Actor) -> None:
     await access.logout(conn, actor)
 
 
-def _with_csrf(who: access.Who, csrf: str | None) -> SessionView:
-    return SessionView(**msgspec.structs.asdict(who), csrf=csrf)
+def _with_csrf(who: access.Who, csrf: str | None, server: str | None = None) -> SessionView:
+    return SessionView(**msgspec.structs.asdict(who), server=server, csrf=csrf)
 
 
 async def handle_show(call: Call) -> Answer:
     assert call.caller is not None
     async with call.api.connections.acquire() as conn:
-        return await answer(_with_csrf(await access.who(conn, call.actor), call.caller.csrf), 200)
+        return await answer(_with_csrf(await access.who(conn, call.actor), call.caller.csrf, call.api.server_name), 200)
 
 
 async def handle_login(call: Call) -> Answer:
@@ -65,7 +66,7 @@ async def handle_login(call: Call) -> Answer:
         except Unauthorized:
             call.api.guard.count_failure(call.origin)
             raise
-        view = _with_csrf(await access.who(conn, made.session.acting()), made.csrf)
+        view = _with_csrf(await access.who(conn, made.session.acting()), made.csrf, call.api.server_name)
     return await answer(view, 200, headers=[("Set-Cookie", _cookie(call, made))])
 
 

@@ -33,9 +33,8 @@ from mainspring.operations import (
     schedules,
     settings,
     tasks,
-    timeline,
 )
-from mainspring.operations.planning import backfill, forecast, plan_times
+from mainspring.operations.planning import backfill, forecast, plan_times, timeline
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import TaskFilter
 from mainspring.operations.schedules import ScheduleFilter

@@ -209,6 +209,7 @@ READS = {
     "jobs": {"listing", "find"},
     "output": {"read", "resolve"},
     "schedules": {"listing", "show", "find"},
+    "planning.timeline": {"show"},
     "planning.forecast": {"forecast"},
     "planning.plan_times": {"explain", "check", "fires", "next_times", "preview"},
     "planning.schedule_views": {"last_fires"},
@@ -224,7 +225,6 @@ READS = {
         "show",
         "status",
     },  # a task says itself who submitted it, and when
-    "timeline": {"show"},
     "waiting": {"wait"},
 }
 AUDITED = {

@@ -13,6 +13,7 @@ from tests.operations.conftest import ACTOR, add_agent, echo
 from mainspring.errors import JobNotFound, NoAgents, TaskExists, ValidationError
 from mainspring.model.access.actors import Actor
 from mainspring.operations import jobs, tasks
+from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
 from mainspring.store.postgres.database import Connection, Database
 
@@ -116,7 +117,7 @@ async def test_what_is_wrong_is_named_and_nothing_is_written(
     with pytest.raises(ValidationError) as refused:
         await tasks.submit(conn, ACTOR, task)
     assert refused.value.field == field
-    [answer] = await tasks.submit_each(conn, ACTOR, [task])
+    [answer] = await new_tasks.submit_each(conn, ACTOR, [task])
     assert isinstance(answer, ValidationError)
     assert (answer.message, answer.field) == (refused.value.message, field)
     assert await conn.fetchval("select count(*) from mainspring.task") == 0
@@ -145,7 +146,7 @@ async def test_each_of_many_is_answered_for_itself(conn: Connection) -> None:
         NewTask(job="hello", after=[known.id]),
         NewTask(job="hello", require_agents=True),
     ]
-    answers = await tasks.submit_each(conn, ACTOR, given)
+    answers = await new_tasks.submit_each(conn, ACTOR, given)
     told = [answer.created if isinstance(answer, Submitted) else type(answer) for answer in answers]
     assert told == [True, JobNotFound, False, True, False, TaskExists, ValidationError, True, NoAgents]
     first, twice, again = answers[0], answers[3], answers[4]
@@ -161,7 +162,7 @@ async def test_each_of_many_is_answered_for_itself(conn: Connection) -> None:
 @pytest.mark.usefixtures("hello")
 async def test_many_share_one_statement_and_keep_their_order(conn: Connection) -> None:
     given = [NewTask(job="hello", args={"n": n}, priority=n % 10) for n in range(100)]
-    answers = await tasks.submit_each(conn, ACTOR, given)
+    answers = await new_tasks.submit_each(conn, ACTOR, given)
     ids = [answer.id for answer in answers if isinstance(answer, Submitted)]
     rows = await conn.fetch("select id, (args->>'n')::integer as n, xmin::text from mainspring.task order by id")
     assert [(row["id"], row["n"]) for row in rows] == list(zip(ids, range(100), strict=True))
@@ -170,7 +171,7 @@ async def test_many_share_one_statement_and_keep_their_order(conn: Connection) -
 @pytest.mark.usefixtures("hello")
 async def test_one_that_is_refused_within_a_transaction_leaves_the_others(conn: Connection) -> None:
     async with conn.transaction():
-        answers = await tasks.submit_each(
+        answers = await new_tasks.submit_each(
             conn, ACTOR, [NewTask(job="hello"), NewTask(job="hello", after=[999]), NewTask(job="none")]
         )
     assert [type(answer) for answer in answers] == [Submitted, ValidationError, JobNotFound]
@@ -180,10 +181,10 @@ async def test_one_that_is_refused_within_a_transaction_leaves_the_others(conn: 
 @pytest.mark.usefixtures("hello")
 async def test_jobs_that_an_actor_does_not_reach_are_not_found(conn: Connection) -> None:
     narrow = Actor("token:ci", jobs=("report-*",))
-    [answer] = await tasks.submit_each(conn, narrow, [NewTask(job="hello")])
+    [answer] = await new_tasks.submit_each(conn, narrow, [NewTask(job="hello")])
     assert isinstance(answer, JobNotFound)
 
 
 async def test_too_many_at_once_are_refused(conn: Connection) -> None:
     with pytest.raises(ValidationError, match="at most 10,000"):
-        await tasks.submit_each(conn, ACTOR, [NewTask(job="hello")] * 10_001)
+        await new_tasks.submit_each(conn, ACTOR, [NewTask(job="hello")] * 10_001)

@@ -25,9 +25,9 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.states import TaskState
 from mainspring.operations import jobs, output, tasks
 from mainspring.operations.pages import Page
+from mainspring.operations.parts.task_views import Skipped, TaskDetail, TaskStateView, TaskSummary
 from mainspring.operations.requests.new_tasks import NewTask
 from mainspring.operations.requests.task_filters import TaskFilter
-from mainspring.operations.tasks import TaskDetail, TaskStateView, TaskSummary
 from mainspring.store.postgres.database import Connection
 from mainspring.store.search.search import Count
 
@@ -333,7 +333,7 @@ async def test_what_an_action_cannot_do_is_named(conn: Connection, make_task: Ma
     await tasks.cancel(conn, ACTOR, ended := await make_task())
     waits = await make_task()
     step = await tasks.act(conn, ACTOR, "kill", TaskFilter(state=["pending", "cancelled"]))
-    assert (step.done, step.skipped) == (1, [tasks.Skipped(ended, "invalid_transition")])
+    assert (step.done, step.skipped) == (1, [Skipped(ended, "invalid_transition")])
     assert (await tasks.status(conn, ACTOR, waits)).state == "cancelled"
 
 

@@ -10,7 +10,8 @@ from tests.operations.conftest import ACTOR, echo
 from mainspring.errors import ScheduleNotFound, ValidationError
 from mainspring.model.access.actors import Actor, Role
 from mainspring.model.schedules.schedule_spec import ScheduleSpec
-from mainspring.operations import jobs, schedules, timeline
+from mainspring.operations import jobs, schedules
+from mainspring.operations.planning import timeline
 from mainspring.store.postgres.database import Connection
 
 NINE = datetime(2026, 11, 17, 9, tzinfo=UTC)

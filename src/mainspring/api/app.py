@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
-from urllib.parse import parse_qsl, quote
 
 import msgspec
 
@@ -26,9 +23,9 @@ from mainspring.api.access.guard import COMMON_RATE, Guard
 from mainspring.api.access.origins import Origins
 from mainspring.api.answers import Answer, answer, etag, version_of
 from mainspring.api.bodies import IN_A_THREAD, Disconnected, as_json, check_json_type, read
-from mainspring.api.call import Call, Receive, Send
+from mainspring.api.call import Call, Receive, Send, headers_of, path_within, query_of, request_id_of
 from mainspring.api.handlers.scrape import Scrape
-from mainspring.api.problems import MEDIA_TYPE, Internal, Malformed, encoded, retry_after, status_of
+from mainspring.api.problems import MEDIA_TYPE, Internal, encoded, retry_after, status_of
 from mainspring.api.routing import Router
 from mainspring.api.streams.followed import Followed
 from mainspring.api.streams.hub import Hub
@@ -45,9 +42,7 @@ from mainspring.errors import (
 )
 from mainspring.model.access.actors import Role
 from mainspring.model.words.durations import Duration
-from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections, tasks
-from mainspring.operations.health import DEGRADED_AFTER
 from mainspring.operations.requests.grouped import GroupedTasks
 from mainspring.operations.waiting import Waiting
 from mainspring.store.access import audit
@@ -56,16 +51,14 @@ log = logging.getLogger("mainspring.api")
 
 LONGEST = 10.0  # seconds that an operation may take, its connection and its commit included
 LONGEST_WAIT = 60.0  # seconds of `wait`
-MOST_PARAMETERS = 200
 REFUSALS_PER_MINUTE = 10  # of one actor, in the audit
-
-_REQUEST_ID = re.compile(r"[!-~]{1,64}")
-
-Handler = Callable[[Call], Awaitable[Answer | None]]
 
 
 class Api:
-    """`connections` are those of the API alone. `rows` is the table; `handlers` answer rows that name one."""
+    """`connections` are those of the API alone, `rows` is the table.
+
+    `bindings` are the values of parameters that a server knows and a caller does not: `Row.bound`.
+    """
 
     def __init__(
         self,
@@ -74,11 +67,9 @@ class Api:
         *,
         guard: Guard,
         origins: Origins,
-        handlers: Mapping[str, Handler],
         scrape: Scrape,
         why_not_ready: Callable[[], str | None] = lambda: None,
-        bindings: Mapping[str, Any] | None = None,
-        health_limits: tuple[float, float] = (DEGRADED_AFTER, DEFAULT_LIMIT),
+        bindings: Mapping[str, Any],
         server_name: str | None = None,
     ) -> None:
         self.connections = connections
@@ -91,14 +82,12 @@ class Api:
         self.hub = Hub(connections)
         self.followed = Followed(connections)
         self._router = Router([_Absolute(row) for row in rows])
-        self._handlers = handlers
         self._rates = Buckets(COMMON_RATE, 2 * COMMON_RATE)
         self._refusals = Buckets(REFUSALS_PER_MINUTE / 60, REFUSALS_PER_MINUTE)
         self.scrape = scrape
         scrape.http.streams = lambda: self.streams.open
-        self._bindings = bindings or {}
+        self._bindings = bindings
         self.server_name = server_name
-        self.health_limits = health_limits  # see operations/health.py
         self.why_not_ready = why_not_ready
         self.described: dict[str, bytes] = {}  # /openapi.json by the path we are served below, once it was asked for
         self.stopping = asyncio.Event()  # streams end when it is set
@@ -128,8 +117,8 @@ class Api:
     async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
         began_at = monotonic()
         self.scrape.start()
-        headers = _headers(scope)
-        request_id = _request_id(headers)
+        headers = headers_of(scope)
+        request_id = request_id_of(headers)
         watched = _Watched(send)
         name = "none"
         origin = self.origins.of(scope, headers)
@@ -138,7 +127,7 @@ class Api:
             origin, request_id, self.origins.base(scope, origin),
         )  # fmt: skip
         try:
-            given = await self._carry_out(call)
+            given = await self._route(call)
         except Disconnected:
             return
         except MainspringError as error:
@@ -154,19 +143,20 @@ class Api:
             await self._send(call, given)
         self.scrape.http.add(name, watched.status, monotonic() - began_at)
 
-    async def _carry_out(self, call: Call) -> Answer | None:
-        route = self._router.find(call.method, _path_within(call.scope, call.base))
+    async def _route(self, call: Call) -> Answer | None:
+        route = self._router.find(call.method, path_within(call.scope, call.base))
         call.row, call.names = route.row.row, route.names
         if call.row.guarded:
             self.origins.check_host(call.origin, call.scope.get("server"))
-        call.query = _query(call.scope)
+        call.query = query_of(call.scope)
         _check_namespace(call)
         if call.row.roles:
             call.caller = await self.guard.caller(call.scope, call.headers, call.origin, call.request_id)
             self._check_role(call)
             self._check_rate(call)
         if call.row.handler is not None:
-            return await self._handlers[call.row.handler](call)
+            handled: Answer | None = await call.row.handler(call)
+            return handled
         return await self.carry_out(call, await self.parameters_of(call))
 
     async def carry_out(self, call: Call, given: dict[str, Any]) -> Answer:
@@ -221,11 +211,14 @@ class Api:
                 text = call.names[parameter.wire]
                 given[parameter.name] = parameters.from_text(text, parameter.type, parameter.wire)
         given |= parameters.from_headers(shape, call.method, call.headers)
-        bound = {name: self._bindings[name] for name in call.row.bound if name in self._bindings}
+        bound = self.bound(call.row)
         body = await self._body(call)
         if len(call.body) < IN_A_THREAD:
             return given | parameters.from_body(shape, body) | bound
         return given | await asyncio.to_thread(parameters.from_body, shape, body) | bound
+
+    def bound(self, row: Row) -> dict[str, Any]:
+        return {name: self._bindings[name] for name in row.bound}
 
     async def _body(self, call: Call) -> Any:
         data = await read(call.receive, call.headers)
@@ -365,42 +358,6 @@ async def _live(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
-
-
-def _headers(scope: Any) -> dict[str, str]:
-    """By lower-case name. Of one that is sent twice both values count, as HTTP says."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        text = value.decode("latin-1")
-        key = name.decode("latin-1").lower()
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
-
-
-def _request_id(headers: dict[str, str]) -> str:
-    given = headers.get("mainspring-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
-
-
-def _path_within(scope: Any, base: str) -> bytes:
-    """The raw path below the one where we are mounted; a proxy may have cut that off already."""
-    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-    raw = raw.partition(b"?")[0]
-    prefix = quote(base).encode()
-    return raw.removeprefix(prefix) if prefix and raw.startswith(prefix + b"/") else raw
-
-
-def _query(scope: Any) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(
-            scope.get("query_string", b"").decode("ascii"),
-            keep_blank_values=True,
-            strict_parsing=False,
-            errors="strict",
-            max_num_fields=MOST_PARAMETERS,
-        )
-    except ValueError:  # among them what is not UTF-8
-        raise Malformed("the query is not percent-encoded UTF-8, or has too many parameters") from None
 
 
 def _check_namespace(call: Call) -> None:

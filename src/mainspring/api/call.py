@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote
 
 from mainspring.api.access.guard import Caller
 from mainspring.api.access.origins import Origin
+from mainspring.api.problems import Malformed
 from mainspring.api.table import Row
 from mainspring.model.access.actors import Actor
 
 if TYPE_CHECKING:
     from mainspring.api.app import Api
+
+MOST_PARAMETERS = 200
+_REQUEST_ID = re.compile(r"[!-~]{1,64}")
 
 Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
@@ -51,3 +58,43 @@ class Call:
             ("Cache-Control", "no-store"),
             ("X-Content-Type-Options", "nosniff"),
         ]
+
+
+# ── what a request says ─────────────────────────────────────────────────────────────────────────
+
+
+def headers_of(scope: Any) -> dict[str, str]:
+    """By lower-case name. Of one that is sent twice both values count, as HTTP says."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        text = value.decode("latin-1")
+        key = name.decode("latin-1").lower()
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+def request_id_of(headers: dict[str, str]) -> str:
+    """That of the caller, if it is one; else a new one."""
+    given = headers.get("mainspring-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def path_within(scope: Any, base: str) -> bytes:
+    """The raw path below the one where we are mounted; a proxy may have cut that off already."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    raw = raw.partition(b"?")[0]
+    prefix = quote(base).encode()
+    return raw.removeprefix(prefix) if prefix and raw.startswith(prefix + b"/") else raw
+
+
+def query_of(scope: Any) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            scope.get("query_string", b"").decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=False,
+            errors="strict",
+            max_num_fields=MOST_PARAMETERS,
+        )
+    except ValueError:  # among them what is not UTF-8
+        raise Malformed("the query is not percent-encoded UTF-8, or has too many parameters") from None

@@ -1,36 +1,18 @@
-"""Make the application: its table, its handlers and its guard around the connections that it gets."""
+"""Make the application: the table, and a guard around the connections that it gets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 
 from mainspring.api.access.guard import Authorize, Guard
 from mainspring.api.access.origins import Origins
-from mainspring.api.app import Api, Handler
-from mainspring.api.handlers import public, scrape, session, site
+from mainspring.api.app import Api
 from mainspring.api.handlers.scrape import Scrape
 from mainspring.api.rows import LOGIN, ROWS
-from mainspring.api.streams import bulk, events, lines, output
 from mainspring.model.words.skew import DEFAULT_LIMIT
 from mainspring.operations import Connections
 from mainspring.operations.health import DEGRADED_AFTER
-
-HANDLERS: Mapping[str, Handler] = {
-    "session.show": session.handle_show,
-    "session.login": session.handle_login,
-    "session.logout": session.handle_logout,
-    "scrape.metrics": scrape.handle_metrics,
-    "scrape.health": scrape.handle_health,
-    "public.health": public.handle_health,
-    "bulk.submit": bulk.handle,
-    "events.listen": events.handle_listen,
-    "events.follow": events.handle_follow,
-    "output.read": output.handle,
-    "lines": lines.handle,
-    "public.openapi": public.handle_openapi,
-    "site.page": site.handle_page,
-}
 
 
 def make_api(
@@ -55,10 +37,8 @@ def make_api(
         ROWS if authorize is None else [row for row in ROWS if row not in LOGIN],
         guard=Guard(connections, origins, authorize=authorize, count=scrape.http.refuse),
         origins=origins,
-        handlers=HANDLERS,
         scrape=scrape,
         why_not_ready=why_not_ready,
-        bindings={} if keep is None else {"keep": keep},
-        health_limits=(degraded_after, skew_limit),
+        bindings={"keep": keep, "degraded_after": degraded_after, "skew_limit": skew_limit},
         server_name=server_name,
     )

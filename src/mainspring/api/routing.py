@@ -74,15 +74,6 @@ class Router(Generic[R]):
             raise MethodNotAllowed(f"{method[:20]} is not possible here; use {', '.join(allowed)}", allowed=allowed)
         return Route(node.rows[asked], names)
 
-    def methods(self, raw_path: bytes) -> list[str]:
-        try:
-            self.find("\0", raw_path)
-        except MethodNotAllowed as error:
-            allowed = error.details["allowed"]
-            assert isinstance(allowed, list)
-            return allowed
-        return []
-
 
 def _decoded(part: bytes) -> str:
     try:

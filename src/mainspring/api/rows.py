@@ -8,7 +8,8 @@ from __future__ import annotations
 from mainspring import errors
 from mainspring.api.handlers import public, scrape, session, site
 from mainspring.api.problems import NotAcceptable, TooLarge, UnsupportedMediaType
-from mainspring.api.streams import bulk, events
+from mainspring.api.streams import bulk, events, lines
+from mainspring.api.streams import output as output_stream
 from mainspring.api.streams.sse import MEDIA_TYPE as SSE
 from mainspring.api.table import ACTS, ADMIN, ANY, NOBODY, READS, READS_TASKS, SCRAPES, SUBMITS, Row
 from mainspring.operations import (
@@ -23,9 +24,8 @@ from mainspring.operations import (
     schedules,
     settings,
     tasks,
-    timeline,
 )
-from mainspring.operations.planning import backfill, forecast, plan_times
+from mainspring.operations.planning import backfill, forecast, plan_times, timeline
 
 _RANGE = (("start", "from"), ("end", "to"))  # `from` is a word of Python
 _SUBMITS_A_TASK = (errors.JobNotFound, errors.TaskExists, errors.NoAgents)
@@ -79,7 +79,7 @@ SCHEDULES = (
         "GET",
         "/check",
         READS,
-        handler="lines",
+        handler=lines.handle,
         bound=("keep",),
         errors=(*_OF_A_SCHEDULE, errors.BadCursor),
     ),
@@ -106,16 +106,16 @@ DAEMONS = (
 )
 STREAMS = (
     Row(
-        bulk.submit, "POST", "/tasks/bulk", SUBMITS, handler="bulk.submit", body_type=bulk.NDJSON,
+        bulk.submit, "POST", "/tasks/bulk", SUBMITS, handler=bulk.handle, body_type=bulk.NDJSON,
         media_type=bulk.NDJSON, errors=(errors.JobNotFound, TooLarge, UnsupportedMediaType),
     ),
-    Row(events.listen, "GET", "/events", READS_TASKS, handler="events.listen", media_type=SSE, errors=_STREAMED),
+    Row(events.listen, "GET", "/events", READS_TASKS, handler=events.handle_listen, media_type=SSE, errors=_STREAMED),
     Row(
-        events.follow, "GET", "/tasks/{id}/events", READS_TASKS, handler="events.follow", media_type=SSE,
+        events.follow, "GET", "/tasks/{id}/events", READS_TASKS, handler=events.handle_follow, media_type=SSE,
         errors=(*_OF_A_TASK, *_STREAMED),
     ),
     Row(
-        output.read, "GET", "/tasks/{id}/output", READS_TASKS, handler="output.read",
+        output.read, "GET", "/tasks/{id}/output", READS_TASKS, handler=output_stream.handle,
         other_types=(SSE, "text/plain", "application/octet-stream"),
         errors=(*_OF_A_TASK, *_STREAMED, NotAcceptable),
     ),
@@ -131,7 +131,7 @@ FLEET = (
     Row(cluster.segments, "GET", "/segments", READS),
     Row(cluster.moves, "GET", "/segments/moves", READS),
     Row(
-        health.health, "GET", "/health", SCRAPES, handler="scrape.health", bound=("degraded_after", "skew_limit"),
+        health.health, "GET", "/health", SCRAPES, handler=scrape.handle_health, bound=("degraded_after", "skew_limit"),
         answered=(503,),
     ),
     Row(cluster.stats, "GET", "/stats", READS),
@@ -141,8 +141,8 @@ FLEET = (
     Row(settings.edit, "PATCH", "/settings", ADMIN, errors=(errors.StaleVersion,)),
 )  # fmt: skip
 ACCESS = (
-    Row(session.show, "GET", "/session", ANY, handler="session.show"),
-    Row(session.logout, "DELETE", "/session", ANY, handler="session.logout"),
+    Row(session.show, "GET", "/session", ANY, handler=session.handle_show),
+    Row(session.logout, "DELETE", "/session", ANY, handler=session.handle_logout),
     Row(access.list_tokens, "GET", "/tokens", ADMIN),
     Row(access.create_token, "POST", "/tokens", ADMIN, status=201, secret="token"),
     Row(access.revoke_token, "DELETE", "/tokens/{id}", ADMIN, errors=(errors.TokenNotFound,)),
@@ -153,17 +153,17 @@ ACCESS = (
 )
 PUBLIC = (
     Row(
-        scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler="scrape.metrics", media_type="text/plain",
+        scrape.metrics, "GET", "/metrics", SCRAPES, base="", handler=scrape.handle_metrics, media_type="text/plain",
         other_types=("application/openmetrics-text",),
     ),
-    Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler="public.health"),
-    Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler="public.health", answered=(503,)),
-    Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler="public.openapi"),
+    Row(public.healthz, "GET", "/healthz", NOBODY, base="", guarded=False, handler=public.handle_health),
+    Row(public.readyz, "GET", "/readyz", NOBODY, base="", guarded=False, handler=public.handle_health, answered=(503,)),
+    Row(public.openapi, "GET", "/openapi.json", NOBODY, base="", handler=public.handle_openapi),
 )  # fmt: skip
 # Where the API is mounted in another application, people log in there.
 LOGIN = (
-    Row(session.login, "POST", "/session", NOBODY, handler="session.login", errors=(errors.Unauthorized,)),
-    *(Row(site.page, "GET", path, NOBODY, base="", handler="site.page") for path in site.FILES),
+    Row(session.login, "POST", "/session", NOBODY, handler=session.handle_login, errors=(errors.Unauthorized,)),
+    *(Row(site.page, "GET", path, NOBODY, base="", handler=site.handle_page) for path in site.FILES),
 )
 
 ROWS = (*TASKS, *STREAMS, *JOBS, *SCHEDULES, *CALENDARS, *DAEMONS, *FLEET, *ACCESS, *PUBLIC, *LOGIN)

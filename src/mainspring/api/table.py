@@ -6,7 +6,7 @@ parameters and the answer of a row are those of its operation (api/parameters.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,10 @@ ANY = frozenset(Role) - {Role.AGENT}
 NOBODY: frozenset[Role] = frozenset()  # needs no caller at all
 
 
+# Of a Call, which knows its row: an Answer, or None once it has sent one itself.
+Handler = Callable[[Any], Awaitable[Any]]
+
+
 @dataclass(frozen=True)
 class Row:
     operation: Callable[..., Any]
@@ -39,7 +43,7 @@ class Row:
     names: tuple[tuple[str, str], ...] = ()  # (parameter, its name on the wire)
     bound: tuple[str, ...] = ()  # parameters that the server knows (`bindings` of the application), not the caller
     errors: tuple[type[MainspringError], ...] = ()
-    handler: str | None = None  # of api/app.py: it answers by itself, such as a stream
+    handler: Handler | None = None  # answers in place of the operation, which then only says what is taken and given
     waits: bool = False  # takes `wait`: answers once the task has ended
     media_type: str = "application/json"
     other_types: tuple[str, ...] = ()  # of the answer, by Accept

@@ -24,9 +24,8 @@ from mainspring.operations import (
     schedules,
     settings,
     tasks,
-    timeline,
 )
-from mainspring.operations.planning import backfill, forecast, plan_times
+from mainspring.operations.planning import backfill, forecast, plan_times, timeline
 
 
 class Named(Generic[P, R]):

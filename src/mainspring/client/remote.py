@@ -54,6 +54,7 @@ from mainspring.errors import (
 from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.operations import tasks
 from mainspring.operations.output import Event
+from mainspring.operations.parts.task_views import TaskDetail
 from mainspring.operations.requests.bulk import Answer, OnError, Receive
 from mainspring.sync import SyncBridge
 from mainspring.version import VERSION
@@ -101,7 +102,7 @@ class Client:
         """Until the task has ended. WaitTimeout if it has not after `timeout` seconds."""
         await self.ended(id, timeout)
 
-    async def ended(self, id: int, timeout: float | None) -> tasks.TaskDetail:
+    async def ended(self, id: int, timeout: float | None) -> TaskDetail:
         """The task, once it has ended. A server that goes away meanwhile is waited for."""
         deadline = None if timeout is None else monotonic() + timeout
         row = row_of(tasks.show)
@@ -115,7 +116,7 @@ class Client:
                     raise
                 await asyncio.sleep(min(left, AGAIN_AFTER))
             else:
-                view: tasks.TaskDetail = _decoded(row, body)
+                view: TaskDetail = _decoded(row, body)
                 if TaskState.from_label(view.state) in TERMINAL and (view.result_lost or not view.result_due):
                     return view
             if deadline is not None and monotonic() >= deadline:

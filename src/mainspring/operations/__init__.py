@@ -1,4 +1,4 @@
-"""What people and programs can ask for, once. The command line calls it, and so will the HTTP API.
+"""What people and programs can ask for, once. The command line and the HTTP API call it.
 
 An operation takes a connection, the actor who asks, and plain arguments; it checks them, acts in one transaction and
 returns a view. It knows neither click nor HTTP, reads no configuration and prints nothing. What takes longer than one
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
         schedules,
         settings,
         tasks,
-        timeline,
         waiting,
     )
-    from mainspring.operations.planning import backfill, forecast, plan_times
+    from mainspring.operations.planning import backfill, forecast, plan_times, timeline
 
 __all__ = [
     "Connections",
@@ -54,7 +53,7 @@ __all__ = [
 ]
 
 
-_ROOMS = {"backfill": "planning.", "forecast": "planning.", "plan_times": "planning."}
+_ROOMS = {"backfill": "planning.", "forecast": "planning.", "plan_times": "planning.", "timeline": "planning."}
 
 
 class Connections(Protocol):

@@ -6,13 +6,12 @@ Next: operations/requests/new_tasks.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from mainspring.errors import MainspringError, ValidationError, shown
 from mainspring.model.access.actors import Actor
@@ -24,6 +23,15 @@ from mainspring.model.words.instants import check_instant
 from mainspring.model.words.numbers import MAX_INTEGER, check_id
 from mainspring.operations import pages
 from mainspring.operations.pages import LIMIT, Page, check_limit
+from mainspring.operations.parts.task_views import (
+    ActionStep,
+    Skipped,
+    TaskDetail,
+    TaskStateView,
+    TaskSummary,
+    WaitView,
+    phases,
+)
 from mainspring.operations.requests import new_tasks
 from mainspring.operations.requests.new_tasks import NewTask, Submitted
 from mainspring.operations.requests.task_filters import TaskFilter, check_reach, resolve
@@ -32,9 +40,8 @@ from mainspring.store.limits.waits import waits as find_waits
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.search import search
 from mainspring.store.search.search import Count, Filters
-from mainspring.store.search.task_views import AttemptView, TaskView
+from mainspring.store.search.task_views import TaskView
 from mainspring.store.tasks import broadcasts, control, tasks
-from mainspring.store.tasks.broadcasts import ChildView
 
 MOST_ACTED_ON = 1000  # tasks, in one step
 WHOLE_AT_ONCE = 50  # tasks of a page with all that they hold, which may be megabytes each
@@ -45,94 +52,12 @@ Action = Literal["cancel", "kill", "retry"]
 _Before = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]  # the position in a list of tasks
 
 
-class WaitView(msgspec.Struct, frozen=True):
-    """Why no agent takes a task that is due: model/tasks/waits.py has the codes."""
-
-    code: str
-    reason: str
-
-
-class TaskSummary(msgspec.Struct, frozen=True):
-    """A task in a list. The last members are there with `fields=all` only."""
-
-    id: int
-    namespace: str
-    job: str
-    state: str
-    priority: int
-    attempt: int
-    run_at: datetime
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    lateness_ms: float | None
-    error_code: str | None
-    exit_code: int | None
-    key: str | None
-    concurrency_key: str | None
-    schedule: str | None
-    scope: str | None
-    plan_time: datetime | None
-    waiting_for: list[int]
-    paused_at: datetime | None
-    parent: int | None
-    agent: str | None
-    only_on: str | None
-    result_due: bool
-    recorded_at: datetime | None
-    waits: WaitView | None
-    unreadable: list[str]
-    args: Any | UnsetType = UNSET
-    progress: Any | UnsetType = UNSET
-    checkpoint: Any | UnsetType = UNSET
-    result: Any | UnsetType = UNSET
-    error: str | UnsetType | None = UNSET
-
-
-class Phase(msgspec.Struct, frozen=True):
-    """A step in the life of a task: created, due, armed, started, finished, recorded, as far as it has come."""
-
-    name: str
-    at: datetime
-    late: float | None = None  # seconds after it was due; negative: ahead of it
-
-
-class TaskDetail(TaskView, frozen=True, kw_only=True):
-    waits: WaitView | None
-    attempts: list[AttemptView]
-    children: list[ChildView]  # the runs of a broadcast
-    phases: list[Phase]
-
-
-class TaskStateView(msgspec.Struct, frozen=True):
-    id: int
-    state: str
-
-
-class Skipped(msgspec.Struct, frozen=True):
-    """A task that matches, and why nothing was done to it."""
-
-    id: int
-    code: str
-
-
-class ActionStep(msgspec.Struct, frozen=True):
-    done: int
-    skipped: list[Skipped]
-    next: str | None  # the cursor of the next step; None: this was the last
-
-
 # ── submit ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def submit(conn: Connection, actor: Actor, task: NewTask) -> Submitted:
     """Create a task, or find the one that has its key."""
     return await new_tasks.submit(conn, actor, task)
-
-
-async def submit_each(conn: Connection, actor: Actor, tasks: Sequence[NewTask]) -> list[Submitted | MainspringError]:
-    """Many at once, each for itself: an error stands in the place of one that was refused."""
-    return await new_tasks.submit_each(conn, actor, tasks)
 
 
 # ── look ────────────────────────────────────────────────────────────────────────────────────────
@@ -260,23 +185,6 @@ async def show(conn: Connection, actor: Actor, id: int) -> TaskDetail:
     )
 
 
-def phases(view: TaskView) -> list[Phase]:
-    """Those that have not come yet are left out. A task is armed before it is due, or as soon as it can be."""
-    steps = {
-        "created": view.created_at,
-        "due": view.run_at,
-        "armed": None if view.armed_ahead is None else view.run_at - timedelta(seconds=view.armed_ahead),
-        "started": view.started_at,
-        "finished": view.finished_at,
-        "recorded": view.recorded_at,
-    }
-    late = {
-        "armed": None if view.armed_ahead is None else -view.armed_ahead,
-        "started": None if view.lateness_ms is None else view.lateness_ms / 1000,
-    }
-    return [Phase(name, at, late.get(name)) for name, at in steps.items() if at is not None]
-
-
 async def status(conn: Connection, actor: Actor, id: int) -> TaskView:
     """The task alone, as it stands: cheaper than the whole."""
     await _check(conn, actor, id)
@@ -301,38 +209,37 @@ async def cancel(conn: Connection, actor: Actor, id: int, *, kill: bool = False)
 
 async def pause(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Suspend the processes of a running command."""
-    await _check(conn, actor, id)
-    async with conn.transaction():
-        await control.pause(conn, id)
-        await audit.record(conn, actor, "task.pause", f"task:{id}")
-    return TaskStateView(id, TaskState.RUNNING.label)
+    return await _move(conn, actor, "task.pause", id, control.pause, TaskState.RUNNING)
 
 
 async def resume(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Continue a paused task."""
-    await _check(conn, actor, id)
-    async with conn.transaction():
-        await control.resume(conn, id)
-        await audit.record(conn, actor, "task.resume", f"task:{id}")
-    return TaskStateView(id, TaskState.RUNNING.label)
+    return await _move(conn, actor, "task.resume", id, control.resume, TaskState.RUNNING)
 
 
 async def restart(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Stop the running attempt and run the task again at once, which costs no attempt."""
-    await _check(conn, actor, id)
-    async with conn.transaction():
-        await control.restart(conn, id)
-        await audit.record(conn, actor, "task.restart", f"task:{id}")
-    return TaskStateView(id, TaskState.RUNNING.label)
+    return await _move(conn, actor, "task.restart", id, control.restart, TaskState.RUNNING)
 
 
 async def retry(conn: Connection, actor: Actor, id: int) -> TaskStateView:
     """Run a task again that ended without success, attempts counted anew."""
+    return await _move(conn, actor, "task.retry", id, tasks.run_again, TaskState.PENDING)
+
+
+async def _move(
+    conn: Connection,
+    actor: Actor,
+    action: str,
+    id: int,
+    move: Callable[[Connection, int], Awaitable[None]],
+    state: TaskState,
+) -> TaskStateView:
     await _check(conn, actor, id)
     async with conn.transaction():
-        await tasks.run_again(conn, id)
-        await audit.record(conn, actor, "task.retry", f"task:{id}")
-    return TaskStateView(id, TaskState.PENDING.label)
+        await move(conn, id)
+        await audit.record(conn, actor, action, f"task:{id}")
+    return TaskStateView(id, state.label)
 
 
 async def change(

@@ -1,1 +1,1 @@
-"""Rows of the table that answer by themselves: health, metrics, the login, the site, bulk submission."""
+"""Rows of the table that answer by themselves: health, metrics, the login, the site."""

@@ -73,10 +73,9 @@ async def handle_metrics(call: Call) -> Answer:
 
 
 async def handle_health(call: Call) -> Answer:
-    limits = call.api.health_limits
     try:
         async with call.api.connections.acquire() as conn:
-            found = await health.health(conn, call.actor, *limits)
+            found = await health.health(conn, call.actor, **call.api.bound(call.row))
     except Busy:
         raise  # of the API, not of the cluster
     except MainspringError as error:

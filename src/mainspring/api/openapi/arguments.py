@@ -68,7 +68,7 @@ def arguments(row: Row, operation: str, *, is_versioned: bool) -> list[Schema]:
     found = [_argument(row, one, operation) for one in row.shape.parameters if one.place != "body"]
     if row.waits:
         found.append(_WAIT)
-    if row.roles and row.base == BASE and row.handler not in ("session.show", "session.logout", "scrape.health"):
+    if row.roles and row.base == BASE and row.name not in ("session.show", "session.logout", "health.health"):
         found.append(_NAMESPACE)
     if takes_key(row):
         found.append(IDEMPOTENCY_KEY)

@@ -54,7 +54,7 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def document(rows: Sequence[Row]) -> dict[str, Any]:
-    rows = [row for row in rows if row.handler != "site.page"]
+    rows = [row for row in rows if row.name != "site.page"]
     schemas = Schemas(rows, also=_LINES)
     paths: dict[str, Any] = {}
     used: set[str] = set()

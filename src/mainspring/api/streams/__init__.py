@@ -7,6 +7,7 @@
     followed.py   tasks that are followed by themselves: one poll for all of them
     output.py     the output of a task: events, raw bytes, or a page
     events.py     the handlers of events
+    lines.py      all pages of a list, one item a line
     bulk.py       many tasks in one request, submitted as they arrive
 Reads   store.figures.changes
 """

@@ -36,7 +36,7 @@ from mainspring.model.tasks.states import TERMINAL, TaskState
 from mainspring.model.words.durations import seconds
 
 if TYPE_CHECKING:
-    from mainspring.operations.tasks import TaskSummary
+    from mainspring.operations.parts.task_views import TaskSummary
     from mainspring.store.search.task_views import TaskView
 
 MAX_LIMIT = 500

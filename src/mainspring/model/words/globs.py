@@ -17,7 +17,7 @@ def like(patterns: Sequence[str], *, field: str) -> list[str] | None:
     """The patterns as LIKE of SQL reads them; None if there are none, which lets everything through."""
     if not patterns:
         return None
-    return [_like(check_name(pattern, field=field)) for pattern in patterns]
+    return [as_like(check_name(pattern, field=field)) for pattern in patterns]
 
 
 def covering(patterns: Sequence[str]) -> list[str] | None:
@@ -25,10 +25,11 @@ def covering(patterns: Sequence[str]) -> list[str] | None:
 
     A list that is narrowed by them reads few names that its caller may not see, and its cursor holds none.
     """
-    return [_like(_SET.sub("*", pattern).replace("?", "*")) for pattern in patterns] or None
+    return [as_like(_SET.sub("*", pattern).replace("?", "*")) for pattern in patterns] or None
 
 
-def _like(pattern: str) -> str:
+def as_like(pattern: str) -> str:
+    """A pattern in which only `*` is special, for LIKE."""
     for character in ("\\", "%", "_"):
         pattern = pattern.replace(character, f"\\{character}")
     return pattern.replace("*", "%")

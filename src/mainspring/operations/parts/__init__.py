@@ -1,1 +1,1 @@
-"""Parts: answers and computations in parts: pages in the order of names, slices that yield to the event loop."""
+"""Parts of answers: the views of tasks, pages in the order of names, slices that yield to the event loop."""

@@ -27,6 +27,7 @@ from mainspring.model.access.actors import Actor
 from mainspring.model.tasks.define_job import priority_level
 from mainspring.model.tasks.states import TaskState
 from mainspring.model.words.durations import seconds
+from mainspring.model.words.globs import as_like
 from mainspring.model.words.instants import check_instant
 from mainspring.model.words.names import check_name, check_text
 from mainspring.model.words.numbers import check_id
@@ -90,7 +91,7 @@ async def resolve(conn: Connection, actor: Actor, filter: TaskFilter) -> Filters
         jobs=await _jobs(conn, actor, filter.job),
         schedules=await _named(conn, actor, filter.schedule, "schedule"),
         sessions=await _named(conn, actor, filter.agent, "agent"),
-        agents=[_like(name) for name in filter.agent],
+        agents=[as_like(name) for name in filter.agent],
     )
 
 
@@ -143,7 +144,7 @@ async def _jobs(conn: Connection, actor: Actor, given: Sequence[str]) -> list[in
     names = [check_name(name, field="job") for name in _values(given, "job")]
     if not names and not actor.jobs:
         return None
-    found = await lookup.jobs(conn, [_like(name) for name in names] if names else ["%"])
+    found = await lookup.jobs(conn, [as_like(name) for name in names] if names else ["%"])
     reached = {job: id for id, job in found if actor.reaches(job)}
     for name in names:
         if "*" not in name and name not in reached:
@@ -162,7 +163,7 @@ async def _named(conn: Connection, actor: Actor, given: Sequence[str], field: st
     names = [check_name(name, field=field) for name in _values(given, field)]
     if not names:
         return None
-    patterns = [_like(name) for name in names]
+    patterns = [as_like(name) for name in names]
     if field == "agent":
         found = await lookup.sessions(conn, patterns)
     elif actor.jobs:
@@ -176,9 +177,3 @@ async def _named(conn: Connection, actor: Actor, given: Sequence[str], field: st
             kind, advice = _MISSING[field]
             raise kind(f"no {field} named {name!r}; {advice}", field=field)
     return [id for id, _ in found]
-
-
-def _like(name: str) -> str:
-    """A pattern for LIKE from a name in which only `*` is special."""
-    escaped = name.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return escaped.replace("*", "%")

@@ -14,6 +14,7 @@ import msgspec
 
 from mainspring.model.access.actors import Actor
 from mainspring.model.access.masking import masked
+from mainspring.model.words.globs import as_like
 from mainspring.store.postgres.connection import Connection
 from mainspring.store.postgres.rows import readable, views
 
@@ -181,7 +182,7 @@ async def search(
     limit: int = 50,
 ) -> Found:
     """The newest first; `*` in a filter matches anything. It reads a bounded number of rows, whatever is stored."""
-    filters = [None if one is None else _like(one) for one in (actor, action, subject)]
+    filters = [None if one is None else as_like(one) for one in (actor, action, subject)]
     entries: list[Entry] = []
     oldest: datetime | None = None
     for _ in range(WINDOWS):
@@ -196,11 +197,6 @@ async def search(
             return Found(entries, None, None)
         before, oldest = bound["last"], bound["oldest"]
     return Found(entries, before, oldest)
-
-
-def _like(pattern: str) -> str:
-    escaped = pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return escaped.replace("*", "%")
 
 
 async def forget(conn: Connection, keep: timedelta, limit: int) -> int:
